@@ -1,6 +1,6 @@
 """What the agent costs: processor time and memory, with 8 devices that are polled each second.
 
-Prints one JSON object: of the eyes alone, or with --whole of a job's whole agent, with what it reads of two ranks that train.
+Prints one JSON object: of the monitor alone, or with --whole of a job's whole agent, with what it reads of two ranks that train.
 The devices are a fake machine's, so calls into the driver cost next to nothing: a real driver's come on top, and are its own.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from torchrelay.agent.fake_machine.machine import FakeMachine
-from torchrelay.agent.health.eyes import Eyes
+from torchrelay.agent.health.monitor import MachineMonitor
 from torchrelay.agent.health.places import WatchedPlaces
 from torchrelay.protocol.names import WorkerId
 
@@ -49,11 +49,11 @@ async def measure(seconds: float) -> dict[str, float]:
                 ready.set()
 
         workers = [WorkerId(f"n0.w{i}") for i in range(DEVICES)]
-        eyes = Eyes(WatchedPlaces(folder), workers, {}, send, lambda pid: None)
-        task = asyncio.ensure_future(eyes.run())
+        monitor = MachineMonitor(WatchedPlaces(folder), workers, {}, send, lambda pid: None)
+        task = asyncio.ensure_future(monitor.run())
         await ready.wait()
         own = psutil.Process()
-        probes = [psutil.Process(pid) for pid in eyes.probe_pids]
+        probes = [psutil.Process(pid) for pid in monitor.probe_pids]
         await asyncio.sleep(2)
         before_s, began_s = used([own, *probes]), time.monotonic()
         await asyncio.sleep(seconds)

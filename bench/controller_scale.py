@@ -34,12 +34,12 @@ from support.kube_cluster import SECRET, STEP, KubeCluster, Play, PodAgent, trai
 
 from torchrelay.controller.kube.api import PODS
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.pod_tls import PodIdentity, SigningRequest, sign
-from torchrelay.protocol.telling import TELL_S
-from torchrelay.protocol.tls import Credentials
+from torchrelay.protocol.security.pod_tls import PodIdentity, SigningRequest, sign
+from torchrelay.protocol.security.tls import Credentials
+from torchrelay.protocol.transport.telling import TELL_S
 
 MIB = 1 << 20
 AT_ONCE = 50

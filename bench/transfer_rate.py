@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from torchrelay.protocol.tls import of_one_server
-from torchrelay.protocol.transfer_protection import FULL, INTEGRITY
+from torchrelay.protocol.security.tls import of_one_server
+from torchrelay.protocol.security.transfer_protection import FULL, INTEGRITY
 from torchrelay.shim.tensors.digest import digests
 from torchrelay.shim.tensors.tensor_bytes import memory, size_bytes
 from torchrelay.shim.transfer import Donor, lanes, receive

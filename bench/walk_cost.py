@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torchrelay.protocol.journal import JournalWriter
+from torchrelay.protocol.journals.journal import JournalWriter
 from torchrelay.shim.capture.encode import encode, in_blocks
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from torchrelay.protocol.migration import arrows
-from torchrelay.protocol.migration_table import TABLE
+from torchrelay.controller.migration.machine import arrows
+from torchrelay.controller.migration.table import TABLE
 from torchrelay.protocol.phases import Deadlines
 from torchrelay.shim.step.step_state import TRANSITIONS, StepPosition
 

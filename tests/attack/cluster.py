@@ -23,15 +23,15 @@ from attack.tally import Tally
 from support.kube_cluster import SECRET, Play, PodAgent, training_pod
 
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import wrap
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.incoming import received
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.pod_tls import PodIdentity, PodLeaf, SigningRequest, anonymous_channel, sign
-from torchrelay.protocol.tls import Credentials
+from torchrelay.protocol.security.pod_tls import PodIdentity, PodLeaf, SigningRequest, anonymous_channel, sign
+from torchrelay.protocol.security.tls import Credentials
+from torchrelay.protocol.transport.convert import wrap
+from torchrelay.protocol.transport.incoming import received
 
 PLANNED, LOSS = "planned", "loss"
 STATES = {

@@ -22,8 +22,8 @@ from support.kube_cluster import KubeCluster, Play, training_pod
 from torchrelay.controller.kube.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
 from torchrelay.controller.kube.pods import JobKey, read_pod
 from torchrelay.controller.kube.readiness import serve_readiness
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import RefusedError
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import NO_RANK
 
 SAMPLE_S = 0.05

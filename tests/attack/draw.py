@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.convert import wrap
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.positions import StandingPosition
-from torchrelay.protocol.wire import field_types
+from torchrelay.protocol.transport.convert import wrap
+from torchrelay.protocol.transport.wire import field_types
 
 _WHOLE = (
     -(1 << 63),

@@ -17,7 +17,7 @@ from support.footprint import children_of
 from support.relay_run import Finished, plain, relay
 from support.training import differences
 
-from torchrelay.protocol import journal_copy
+from torchrelay.protocol.journals import journal_copy
 
 SCRIPT, RANKS, STEPS_PER_EPOCH = "ddp.py", 2, 11
 LISTENS = "0A"

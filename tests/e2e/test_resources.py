@@ -11,7 +11,7 @@ from support.custom_resources import EXAMPLES, SHORT_NAMES, WRONG
 from support.kube_install import Installation
 from support.kubectl import Kubectl
 
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 
 def manifest(kind: str, spec: dict[str, Any]) -> str:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import from_proto, wrap
-from torchrelay.protocol.delivery import Inbox
 from torchrelay.protocol.messages import AgentHello, Disabled, FromWorker, Progress, Taken
-from torchrelay.protocol.tls import Credentials, make_server
+from torchrelay.protocol.security.tls import Credentials, make_server
+from torchrelay.protocol.transport.convert import from_proto, wrap
+from torchrelay.protocol.transport.delivery import Inbox
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 TIMEOUT_S = 30.0

@@ -14,10 +14,11 @@ from pathlib import Path
 
 sys.path[:0] = os.environ["TORCHRELAY_ROOTS"].split(os.pathsep)
 
-from torchrelay.protocol import names, wire  # noqa: E402 - found by the path above
+from torchrelay.protocol import names  # noqa: E402 - found by the path above
 from torchrelay.protocol.errors import ChannelClosedError  # noqa: E402 - found by the path above
-from torchrelay.protocol.journal import JournalWriter  # noqa: E402 - found by the path above
+from torchrelay.protocol.journals.journal import JournalWriter  # noqa: E402 - found by the path above
 from torchrelay.protocol.messages import Ack, Disabled, Hello  # noqa: E402 - found by the path above
+from torchrelay.protocol.transport import wire  # noqa: E402 - found by the path above
 
 WORKER = os.environ[names.ENV_WORKER]
 SPARE = os.environ.get(names.ENV_SPARE) == "1"

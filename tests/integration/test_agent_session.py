@@ -25,7 +25,7 @@ from torchrelay.protocol.messages import (
     Warm,
     WorkerExited,
 )
-from torchrelay.protocol.tls import Credentials
+from torchrelay.protocol.security.tls import Credentials
 
 SAYS = "from torchrelay.protocol.messages import Warm, Finishing"
 

@@ -15,10 +15,11 @@ from attack.machine import attack_machine
 from attack.tally import Tally
 
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol import relay_pb2, wire
-from torchrelay.protocol.convert import wrap
+from torchrelay.protocol import relay_pb2
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.incoming import received
+from torchrelay.protocol.transport import wire
+from torchrelay.protocol.transport.convert import wrap
+from torchrelay.protocol.transport.incoming import received
 
 SEED = int(os.environ.get("ATTACK_SEED", "1"))
 UNIONS = ("FromAgent", "ToAgent", "ShimReport", "ShimOrder")

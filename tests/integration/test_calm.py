@@ -13,7 +13,7 @@ from torchrelay.agent.health.vitals import Vitals
 from torchrelay.controller.config import Policy
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.journal import ProgressRecord
+from torchrelay.protocol.journals.journal import ProgressRecord
 from torchrelay.protocol.names import WorkerId
 
 STEP_S = 0.08

@@ -15,7 +15,7 @@ from support.fake_machines import fake_machine
 
 from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.health import places, probe_process
-from torchrelay.agent.health.eyes import Eyes
+from torchrelay.agent.health.monitor import MachineMonitor
 from torchrelay.agent.health.places import WatchedPlaces
 from torchrelay.agent.health.source import Covered
 from torchrelay.protocol.health import kinds as k
@@ -78,9 +78,9 @@ def exporter(port: int = 0) -> Iterator[Exporter]:
 
 
 @asynccontextmanager
-async def watching(machine: FakeMachine, url: str) -> AsyncIterator[tuple[Eyes, Told]]:
+async def watching(machine: FakeMachine, url: str) -> AsyncIterator[tuple[MachineMonitor, Told]]:
     told = Told()
-    eyes = Eyes(WatchedPlaces(str(machine.root), dcgm=url), WORKERS, {}, told.send, lambda pid: None)
+    eyes = MachineMonitor(WatchedPlaces(str(machine.root), dcgm=url), WORKERS, {}, told.send, lambda pid: None)
     nvidia = eyes._probes["nvidia"]
     leave = nvidia.leave
 
@@ -112,7 +112,7 @@ def on(tmp_path: Path, scenario: Callable[[FakeMachine, Exporter], Awaitable[Non
         asyncio.run(asyncio.wait_for(scenario(machine, found), LIMIT_S))
 
 
-async def left_to_the_exporter(eyes: Eyes, told: Told, machine: FakeMachine) -> None:
+async def left_to_the_exporter(eyes: MachineMonitor, told: Told, machine: FakeMachine) -> None:
     """The driver's process has heard of it: a reading that is the driver's alone came after the order."""
     await told.until(lambda: eyes._probes["nvidia"].left)
     before = len([s for s in told.signals if s.kind == k.REMAP_FAILED])
@@ -182,7 +182,9 @@ def test_an_xid_of_the_exporter_counts_where_the_driver_cannot_be_asked(tmp_path
         machine.library.unlink()
         machine.library.write_text("not a library")
         told = Told()
-        eyes = Eyes(WatchedPlaces(str(machine.root), dcgm=found.url), WORKERS, {}, told.send, lambda pid: None)
+        eyes = MachineMonitor(
+            WatchedPlaces(str(machine.root), dcgm=found.url), WORKERS, {}, told.send, lambda pid: None
+        )
         task = asyncio.ensure_future(eyes.run())
         await told.state("nvidia", "not present")
         await told.state("dcgm", "ok")
@@ -205,7 +207,9 @@ def test_an_exporter_without_gpus_is_not_present_and_one_that_was_asked_for_and_
             if closed:
                 found.close()
             told = Told()
-            eyes = Eyes(WatchedPlaces(str(machine.root), dcgm=found.url), WORKERS, {}, told.send, lambda pid: None)
+            eyes = MachineMonitor(
+                WatchedPlaces(str(machine.root), dcgm=found.url), WORKERS, {}, told.send, lambda pid: None
+            )
             task = asyncio.ensure_future(eyes.run())
             await told.state("dcgm", begins)
             task.cancel()

@@ -15,9 +15,9 @@ import pytest
 from support.fake_machines import fake_machine
 
 from torchrelay.agent.fake_machine.machine import FakeMachine
-from torchrelay.agent.health import eyes as eyes_module
+from torchrelay.agent.health import monitor as eyes_module
 from torchrelay.agent.health import probe_process
-from torchrelay.agent.health.eyes import KERNEL_LOG, Eyes
+from torchrelay.agent.health.monitor import KERNEL_LOG, MachineMonitor
 from torchrelay.agent.health.places import WatchedPlaces
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
@@ -63,9 +63,9 @@ class Told:
 
 
 @asynccontextmanager
-async def watching(machine: FakeMachine, hang_s: float = 5.0) -> AsyncIterator[tuple[Eyes, Told]]:
+async def watching(machine: FakeMachine, hang_s: float = 5.0) -> AsyncIterator[tuple[MachineMonitor, Told]]:
     told = Told()
-    eyes = Eyes(WatchedPlaces(str(machine.root)), WORKERS, {}, told.send, {4711: WORKERS[1]}.get, hang_s)
+    eyes = MachineMonitor(WatchedPlaces(str(machine.root)), WORKERS, {}, told.send, {4711: WORKERS[1]}.get, hang_s)
     task = asyncio.ensure_future(eyes.run())
     try:
         for source in ("nvidia", "network"):
@@ -267,7 +267,7 @@ def test_a_machine_without_devices_says_so_and_starts_nothing(tmp_path: Path) ->
         told = Told()
         (tmp_path / "dev").mkdir()
         places = WatchedPlaces(str(tmp_path))
-        eyes = Eyes(places, WORKERS, {}, told.send, lambda pid: None)
+        eyes = MachineMonitor(places, WORKERS, {}, told.send, lambda pid: None)
         task = asyncio.ensure_future(eyes.run())
         for source in ("nvidia", "network", "amd", KERNEL_LOG):
             await told.state(source, "not present")
@@ -283,7 +283,7 @@ def test_dumps_of_the_flight_recorder_name_the_culprit(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         told = Told()
-        eyes = Eyes(
+        eyes = MachineMonitor(
             WatchedPlaces(str(tmp_path / "none"), watched=(str(tmp_path),)), WORKERS, {}, told.send, lambda pid: None
         )
         task = asyncio.ensure_future(eyes.run())
@@ -306,7 +306,7 @@ def test_a_driver_that_cannot_be_loaded_is_not_present_and_not_tried_again(tmp_p
         machine.library.unlink()
         machine.library.write_text("not a library")
         told = Told()
-        eyes = Eyes(WatchedPlaces(str(machine.root)), WORKERS, {}, told.send, lambda pid: None)
+        eyes = MachineMonitor(WatchedPlaces(str(machine.root)), WORKERS, {}, told.send, lambda pid: None)
         task = asyncio.ensure_future(eyes.run())
         await told.state("nvidia", "not present: ")
         await told.state("network", "ok")

@@ -15,10 +15,10 @@ import pytest
 from integration.cli_harness import eventually
 
 from torchrelay.agent.journal_copies import KeptJournals as Keeper
-from torchrelay.protocol import journal_copy as wire
+from torchrelay.protocol.journals import journal_copy as wire
 from torchrelay.protocol.messages import Commit, CopyJournals, JournalContent, JournalCopyLost, JournalsCopied
-from torchrelay.protocol.tls import of_one_server
-from torchrelay.protocol.tls_contexts import of_server, to_one_server
+from torchrelay.protocol.security.tls import of_one_server
+from torchrelay.protocol.security.tls_contexts import of_server, to_one_server
 from torchrelay.shim.journal import remote_copies
 from torchrelay.shim.journal.remote_copies import CopiedJournal, RemoteJournalCopies
 from torchrelay.shim.recovery.survivor import Recovery

@@ -9,7 +9,7 @@ from typing import Any
 from support.fake_machines import fake_machine
 
 from torchrelay.agent.fake_machine.machine import FakeMachine
-from torchrelay.agent.pod.eyes import PodEyes
+from torchrelay.agent.pod.monitor import PodMonitor
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignals, HealthSources
 from torchrelay.protocol.names import WorkerId
@@ -56,7 +56,7 @@ def watch(tmp_path: Path, scenario: Any, gpus: str, local_ranks: dict[WorkerId, 
     async def run() -> None:
         machine, told = fake_machine(tmp_path / "machine"), Told()
         own = {"TORCHRELAY_GPUS": "nvidia.com/gpu=1", "TORCHRELAY_MACHINE": str(machine.root)}
-        eyes = PodEyes("127.0.0.1", own, told.send)
+        eyes = PodMonitor("127.0.0.1", own, told.send)
         task = asyncio.ensure_future(eyes.run())
         try:
             for worker, local_rank in (local_ranks or {WORKER: 0}).items():
@@ -99,7 +99,7 @@ def test_of_several_processes_each_one_uses_the_gpu_of_its_local_rank(tmp_path: 
 
 def test_without_a_gpu_nothing_is_started() -> None:
     async def run() -> None:
-        eyes = PodEyes("127.0.0.1", {}, lambda message: None)
+        eyes = PodMonitor("127.0.0.1", {}, lambda message: None)
         eyes.uses(WORKER, gpu(0))
         await asyncio.wait_for(eyes.run(), 1.0)
 

@@ -9,7 +9,7 @@ import pytest
 from support.fake_pod import FakePod
 from support.ports import free_port
 
-from torchrelay.protocol.journal import read_journal
+from torchrelay.protocol.journals.journal import read_journal
 from torchrelay.protocol.messages import Begin, Rehearse, Rehearsed, Warm
 from torchrelay.protocol.names import REHEARSAL_OPEN, REHEARSAL_SAME
 

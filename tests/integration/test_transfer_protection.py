@@ -14,10 +14,10 @@ import pytest
 import torch
 from integration.transfer_harness import Proxy, blank, serving, take
 
-from torchrelay.protocol import tls_contexts
 from torchrelay.protocol.errors import ChannelClosedError, RefusedError, TorchrelayError, UserError
-from torchrelay.protocol.tls import of_one_server
-from torchrelay.protocol.transfer_protection import FULL, INTEGRITY, OFF, checked
+from torchrelay.protocol.security import tls_contexts
+from torchrelay.protocol.security.tls import of_one_server
+from torchrelay.protocol.security.transfer_protection import FULL, INTEGRITY, OFF, checked
 from torchrelay.shim.transfer import channel as channels
 from torchrelay.shim.transfer import rows
 from torchrelay.shim.transfer.channel import Channel

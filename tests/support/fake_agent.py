@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torchrelay.protocol import wire
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.messages import Ack, FaultInjected, Finishing, Hello, MayFinish
+from torchrelay.protocol.transport import wire
 
 
 class FakeAgent:

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from torchrelay.controller.checkpoint import JobCheckpoint
+from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
-from torchrelay.controller.gathering import RestartPlan
+from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import Occurrence, from_job_event
 from torchrelay.protocol.health.policy import HealthPolicy

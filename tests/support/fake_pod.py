@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.launch import shim_folders
-from torchrelay.protocol import names, wire
+from torchrelay.protocol import names
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.messages import Ack, Armed, Begin, EndNow, Hello, Protect
+from torchrelay.protocol.transport import wire
 
 WITHIN_S = 90.0
 

@@ -8,9 +8,9 @@ import sys
 import threading
 from pathlib import Path
 
-from torchrelay.protocol import wire
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.messages import Ack, Hello
+from torchrelay.protocol.transport import wire
 from torchrelay.shim.script.hidden_frames import hide_this_frame
 from torchrelay.shim.script.sites import SITES
 

@@ -19,13 +19,13 @@ from torchrelay.controller.kube.controller import Controller
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.settings import ClusterSettings
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import from_proto, wrap
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.pod_tls import PodIdentity, PodLeaf, SigningRequest, sign
-from torchrelay.protocol.tls import Credentials
+from torchrelay.protocol.security.pod_tls import PodIdentity, PodLeaf, SigningRequest, sign
+from torchrelay.protocol.security.tls import Credentials
+from torchrelay.protocol.transport.convert import from_proto, wrap
 
 WITHIN_S = 15.0
 STEP = 5

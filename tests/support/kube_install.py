@@ -8,7 +8,7 @@ import yaml
 
 from support.kubectl import Kubectl, wait_for
 from support.training_pods import IMAGE, NODES, ROOT, host_volumes, python
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 NAMESPACE = kube.SYSTEM_NAMESPACE
 CONTROLLER = "torchrelay-controller"

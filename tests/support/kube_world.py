@@ -10,16 +10,16 @@ from typing import Any
 
 from support.fake_kube import FakeApi
 from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Object
-from torchrelay.controller.kube.keeper import SpareKeeper
 from torchrelay.controller.kube.ledger import Ledger
+from torchrelay.controller.kube.migration_requests import MigrationRequests
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
-from torchrelay.controller.kube.scribe import Scribe
-from torchrelay.controller.kube.wishes import MigrationRequests
+from torchrelay.controller.kube.spare_keeper import SpareKeeper
+from torchrelay.controller.kube.status_writer import Scribe
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.kube_annotations import PodAnnotations as Asked
-from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
+from torchrelay.protocol.security.pod_tls import PodIdentity
 
 KEY = JobKey("team", "llama")
 LAUNCH = {"WORLD_SIZE": "2", "MASTER_ADDR": "llama-0", "MASTER_PORT": "29500"}

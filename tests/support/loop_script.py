@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from torchrelay.protocol.journal import JournalWriter
+from torchrelay.protocol.journals.journal import JournalWriter
 from torchrelay.protocol.positions import StandingPosition
 from torchrelay.shim.instrument import loop_tracker
 from torchrelay.shim.instrument.loop_tracker import LoopTracker

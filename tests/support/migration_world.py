@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from torchrelay.controller.migration import events as m
+from torchrelay.controller.migration.machine import Migration
+from torchrelay.controller.migration.state import restore, snapshot
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.migration import Migration
-from torchrelay.protocol.migration_state import restore, snapshot
 from torchrelay.protocol.phases import Deadlines, Phase
 
 BOUNDARY = 7

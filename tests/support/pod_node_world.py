@@ -11,7 +11,7 @@ from typing import Any
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.node import PodNode
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol import wire
+from torchrelay.protocol.transport import wire
 
 LAUNCH = {"RANK": "1", "WORLD_SIZE": "2"}
 WORKER = "train-1:0a1b2c3d.1"

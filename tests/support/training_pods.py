@@ -11,7 +11,7 @@ from typing import Any
 
 from support.kubectl import Kubectl, wait_for
 from support.training import SCRIPTS
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 ROOT = Path(__file__).resolve().parents[2]
 MIGRATED = "committed"

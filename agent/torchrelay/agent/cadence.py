@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
 from torchrelay.protocol.messages import WorkerProgress
-from torchrelay.protocol.process_states import CANNOT_GO_ON
-from torchrelay.protocol.telling import MOST_TELL_S, TELL_S, can_wait, condition
+from torchrelay.protocol.transport.telling import MOST_TELL_S, TELL_S, can_wait, condition
 
 CALM_LOOK_S = 0.5
 """How late the beginning of a hang may be noted; the shortest limit for one is 4 s."""

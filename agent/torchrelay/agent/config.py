@@ -15,8 +15,8 @@ from torchrelay.protocol.faults import parse_fault
 from torchrelay.protocol.messages import Program
 from torchrelay.protocol.names import MADE_FILES, Rank, WorkerId
 from torchrelay.protocol.numbers import parse_watch
-from torchrelay.protocol.transfer_protection import INTEGRITY
-from torchrelay.protocol.wire import field_types, from_plain
+from torchrelay.protocol.security.transfer_protection import INTEGRITY
+from torchrelay.protocol.transport.wire import field_types, from_plain
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import logging
 import secrets
 from collections.abc import Callable
 
-from torchrelay.protocol import journal_copy as wire
-from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import FatalError, FrameError
+from torchrelay.protocol.journals import journal_copy as wire
+from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import JournalContent
-from torchrelay.protocol.tls import of_one_server
-from torchrelay.protocol.tls_contexts import of_server
+from torchrelay.protocol.security.tls import of_one_server
+from torchrelay.protocol.security.tls_contexts import of_server
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchrelay.agent.folders import folder_for, private_folder
 from torchrelay.protocol.errors import JournalError
-from torchrelay.protocol.journal import AFTER, ProgressReader, ProgressRecord, read_journal, read_slot
+from torchrelay.protocol.journals.journal import AFTER, ProgressReader, ProgressRecord, read_journal, read_slot
 from torchrelay.protocol.messages import JournalContent
 from torchrelay.protocol.names import WorkerId
 

@@ -10,7 +10,7 @@ from torchrelay.agent.launch import WorkerSpec, late_rank_spec, late_spare_spec,
 from torchrelay.agent.priority import Priorities
 from torchrelay.agent.supervise import Supervisor
 from torchrelay.protocol.errors import TorchrelayError
-from torchrelay.protocol.memory_left import no_room_for, taken_by
+from torchrelay.protocol.machine.memory_left import no_room_for, taken_by
 from torchrelay.protocol.messages import LateWorker, RehearserStarted, StartWorker
 from torchrelay.protocol.names import NO_RANK, WorkerId
 

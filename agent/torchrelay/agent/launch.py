@@ -16,7 +16,7 @@ from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.launch_env import TORCHRUN_NAMES, common_env, torchrun_env
 from torchrelay.protocol.names import Rank, WorkerId
-from torchrelay.protocol.transfer_protection import INTEGRITY
+from torchrelay.protocol.security.transfer_protection import INTEGRITY
 
 _USERS_CHOICE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 """The one name that torchrun sets only where the user has not."""

@@ -16,13 +16,12 @@ from typing import Any, BinaryIO
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
 from torchrelay.agent.endings import Endings
-from torchrelay.agent.explain import Explainer
 from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.fake_machine.replay import play, read_timeline
 from torchrelay.agent.fake_machine.strike import strike
 from torchrelay.agent.fault_book import FaultBook
 from torchrelay.agent.health.check import check
-from torchrelay.agent.health.eyes import Eyes
+from torchrelay.agent.health.monitor import MachineMonitor
 from torchrelay.agent.health.places import WatchedPlaces
 from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.health.vitals import Vitals
@@ -36,11 +35,13 @@ from torchrelay.agent.room import RoomWatch
 from torchrelay.agent.scratch import remove_scratch
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
+from torchrelay.agent.stack_probe import Explainer
 from torchrelay.agent.standing import AgentStanding
 from torchrelay.agent.supervise import Supervisor, TrainingProcess
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.faults import CONTROLLER, Fault, parse_fault
-from torchrelay.protocol.kept import whole_copies
+from torchrelay.protocol.journals.kept import whole_copies
+from torchrelay.protocol.machine.pause import Pause
 from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
@@ -77,8 +78,7 @@ from torchrelay.protocol.messages import (
     WorkerProgress,
 )
 from torchrelay.protocol.names import NO_RANK, WorkerId
-from torchrelay.protocol.pause import Pause
-from torchrelay.protocol.tls import Credentials
+from torchrelay.protocol.security.tls import Credentials
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class NodeAgent:
         self._machine = FakeMachine(Path(config.machine)) if config.machine else None
         self._places = WatchedPlaces(config.machine, config.host, config.watched, config.notices, config.dcgm)
         self._room = RoomWatch(Path(config.journal_dir), tuple(map(Path, config.jit_dirs)), self._send)
-        self._eyes = Eyes(self._places, list(config.workers()), environ, self._send, self._worker_with)
+        self._monitor = MachineMonitor(self._places, list(config.workers()), environ, self._send, self._worker_with)
 
     async def run(self) -> int:
         """Until the job is stopped; returns the exit code. All processes of the node are gone then."""
@@ -140,7 +140,7 @@ class NodeAgent:
                 await self._copies.start()
             tasks += [
                 asyncio.create_task(persistently(w))
-                for w in (self._session.run, self._watch_progress, self._eyes.run, self._room.run)
+                for w in (self._session.run, self._watch_progress, self._monitor.run, self._room.run)
             ]
             stop = await self._stop
             log.info("the job ends: %s", stop.reason)
@@ -266,7 +266,7 @@ class NodeAgent:
     def _strike(self, worker: WorkerId, fault: Fault) -> None:
         if self._machine is None:
             return
-        gpu = self._eyes.gpu_index(worker)
+        gpu = self._monitor.gpu_index(worker)
         if gpu is None:
             log.error("%s cannot strike: the fake driver does not answer", fault)
         else:
@@ -278,7 +278,7 @@ class NodeAgent:
     def _exited(self, child: TrainingProcess) -> None:
         worker = child.spec.worker
         if child.signal == signal.SIGKILL and not child.fenced:
-            self._eyes.explain_kill(worker, child.process.pid)
+            self._monitor.explain_kill(worker, child.process.pid)
         self._shims.drain(worker)
         self._late.ended(worker)
         remove_scratch(child.process.pid, child.spec.env)
@@ -331,7 +331,7 @@ class NodeAgent:
         elif isinstance(order, StartWorker):
             self._send(self._late.take_over(order))
             if order.in_place_of:
-                self._eyes.takes_place(self._late.latest, WorkerId(order.in_place_of))
+                self._monitor.takes_place(self._late.latest, WorkerId(order.in_place_of))
         elif isinstance(order, StartRehearser):
             self._send(self._late.rehearse(self._pids.get(WorkerId(order.beside), 0)))
         elif isinstance(order, RaisePriority):
@@ -402,7 +402,7 @@ class NodeAgent:
         self._ranks_held.add(order.rank)
         self._output.assign(worker, local_rank)
         faults = self._faults.environment(order.rank) if was_here else {}
-        own = self._eyes.environment(worker, local_rank)
+        own = self._monitor.environment(worker, local_rank)
         return dataclasses.replace(order, env=faults | order.env | node_env(self._config, self._environ) | own)
 
     async def _fence(self, worker: WorkerId) -> None:

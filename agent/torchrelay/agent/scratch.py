@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 
-from torchrelay.protocol.scratch import scratch_prefix, temporary_folder
+from torchrelay.protocol.machine.scratch import scratch_prefix, temporary_folder
 
 
 def remove_scratch(pid: int, environment: Mapping[str, str]) -> None:

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import grpc.aio
 
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import from_proto, wrap
-from torchrelay.protocol.delivery import AgentOutbox
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import AgentHello, Progress, Taken
 from torchrelay.protocol.names import MAX_MESSAGE_BYTES
+from torchrelay.protocol.transport.convert import from_proto, wrap
+from torchrelay.protocol.transport.delivery import AgentOutbox
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.folders import private_folder
-from torchrelay.protocol import wire
 from torchrelay.protocol.errors import FrameError, RefusedError, TorchrelayError, UserError
 from torchrelay.protocol.messages import Ack, Hello
 from torchrelay.protocol.names import WorkerId
-from torchrelay.protocol.tls import of_one_server
+from torchrelay.protocol.security.tls import of_one_server
+from torchrelay.protocol.transport import wire
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchrelay.protocol.last_reports import LastReports
 from torchrelay.protocol.messages import Assign, Commit, FromWorker, Protect, WorkerExited
+from torchrelay.protocol.transport.last_reports import LastReports
 
 
 @dataclass

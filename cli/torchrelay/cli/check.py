@@ -31,6 +31,7 @@ from torchrelay.cli.summary import RunSummary
 from torchrelay.cli.teller import Teller, make_console
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.level import Level
+from torchrelay.protocol.machine.owned_folder import owned_folder
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import (
     EXIT_CHECK_PARTLY,
@@ -38,7 +39,6 @@ from torchrelay.protocol.names import (
     MADE_FILES,
     SEEN_FILE,
 )
-from torchrelay.protocol.owned_folder import owned_folder
 
 EXIT_FAILED = 1
 SHOWN_LINES = 30

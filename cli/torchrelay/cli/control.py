@@ -8,7 +8,7 @@ from types import TracebackType
 import grpc
 import grpc.aio
 
-from torchrelay.protocol import convert, relay_pb2_grpc
+from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, TorchrelayError
 from torchrelay.protocol.messages import (
     ClearReply,
@@ -23,7 +23,8 @@ from torchrelay.protocol.messages import (
     StopRequest,
     WatchRequest,
 )
-from torchrelay.protocol.tls import Credentials
+from torchrelay.protocol.security.tls import Credentials
+from torchrelay.protocol.transport import convert
 
 CALL_TIMEOUT_S = 10.0
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)

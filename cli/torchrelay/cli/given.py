@@ -11,8 +11,8 @@ from typing import Any, get_type_hints
 from torchrelay.cli import arguments as a
 from torchrelay.cli import options
 from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
-from torchrelay.protocol.kept import COPIES_AS_NEEDED
-from torchrelay.protocol.transfer_protection import INTEGRITY
+from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
+from torchrelay.protocol.security.transfer_protection import INTEGRITY
 
 
 def takes_options_of_a_run(

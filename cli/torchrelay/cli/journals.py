@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.machine.owned_folder import lock_folder, remove_left
 from torchrelay.protocol.names import TEMPORARY_PREFIX
-from torchrelay.protocol.owned_folder import lock_folder, remove_left
 
 MEMORY = Path("/dev/shm")
 

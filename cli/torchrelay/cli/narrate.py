@@ -20,7 +20,7 @@ from torchrelay.protocol.names import (
 )
 from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME, ROLLBACK
 from torchrelay.protocol.rehearsal_words import sentence
-from torchrelay.protocol.wire import from_plain
+from torchrelay.protocol.transport.wire import from_plain
 
 SHOWN_CALLS = 8
 _LEVEL_STYLES = {"warning": "yellow", "error": "red"}

@@ -14,10 +14,10 @@ from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import COMPILERS, CONTROLLER, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
-from torchrelay.protocol.kept import COPIES_AS_NEEDED
+from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET, RESPAWN_LIMIT_DEFAULT
 from torchrelay.protocol.numbers import NumberWatch, parse_watch
-from torchrelay.protocol.transfer_protection import INTEGRITY, checked
+from torchrelay.protocol.security.transfer_protection import INTEGRITY, checked
 
 LOOPBACK = "127.0.0.1"
 LEASE, LEAST_LEASE_S = "60s", 20.0

@@ -12,7 +12,7 @@ from torchrelay.cli import render
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage, RankGap
 from torchrelay.protocol.names import GAP_EFFECTS
-from torchrelay.protocol.transfer_protection import MEANINGS
+from torchrelay.protocol.security.transfer_protection import MEANINGS
 
 _ANSWERS = {"yes": "green", "partly": "yellow", "no": "red"}
 

@@ -14,7 +14,7 @@ from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF
 from torchrelay.protocol.phases import ABANDONED, CLEARED, COMMITTED, DOWNTIME_ROWS, RESUME
-from torchrelay.protocol.wire import from_plain
+from torchrelay.protocol.transport.wire import from_plain
 
 UNDER_WAY = "under way"
 

@@ -13,16 +13,16 @@ import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from torchrelay.controller.checkpoint import CheckpointOrigin, read_checkpoint, stranger
-from torchrelay.controller.claims import Claims
+from torchrelay.controller.checkpoints.checkpoint import CheckpointOrigin, read_checkpoint, stranger
 from torchrelay.controller.config import ControllerConfig, load_config
 from torchrelay.controller.core import Core
+from torchrelay.controller.machines.claims import Claims
 from torchrelay.controller.server import Relay
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.names import EXIT_STOOD_DOWN, EXIT_USAGE
-from torchrelay.protocol.tls import Credentials, make_server
+from torchrelay.protocol.security.tls import Credentials, make_server
 
 log = logging.getLogger(__name__)
 

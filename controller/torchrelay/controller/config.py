@@ -10,7 +10,7 @@ from typing import Any
 
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.phases import Deadlines
-from torchrelay.protocol.wire import field_types
+from torchrelay.protocol.transport.wire import field_types
 
 
 @dataclass(frozen=True)

@@ -7,40 +7,40 @@ import math
 import signal
 from collections.abc import Callable
 
-from torchrelay.controller.aside import Aside
-from torchrelay.controller.buddies import Buddies
-from torchrelay.controller.checkpoint import JobCheckpoint
+from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint
+from torchrelay.controller.checkpoints.peer_copies import Buddies
 from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.containment.aside import Aside
+from torchrelay.controller.coverage.anomalies import AnomalyController
+from torchrelay.controller.coverage.arming import ArmingController
+from torchrelay.controller.coverage.incidents import Incidents
+from torchrelay.controller.coverage.judge import ProtectionJudge
 from torchrelay.controller.decide.silence import fenced_after_s
-from torchrelay.controller.divergence import Divergence
-from torchrelay.controller.driver import Driver
-from torchrelay.controller.entrance import Entrance
-from torchrelay.controller.exits import Exits
-from torchrelay.controller.fallen import Fallen
-from torchrelay.controller.gathering import Gathering, RestartPlan
-from torchrelay.controller.health.desk import HealthDesk
-from torchrelay.controller.incidents import Incidents
+from torchrelay.controller.execution.divergence import Divergence
+from torchrelay.controller.execution.driver import Driver
+from torchrelay.controller.execution.requests import Requests
+from torchrelay.controller.execution.spreading import Spreading
+from torchrelay.controller.health.health_controller import HealthController
 from torchrelay.controller.job import Job, Worker
-from torchrelay.controller.judge import ProtectionJudge
-from torchrelay.controller.leading import Leading, no_claim
-from torchrelay.controller.leftovers import Leftovers
-from torchrelay.controller.muster import Mustering
-from torchrelay.controller.nodes import Nodes
-from torchrelay.controller.numbers import NumberDesk
+from torchrelay.controller.machines.leading import Leading, no_claim
+from torchrelay.controller.machines.nodes import Nodes
+from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.pace import Pace
-from torchrelay.controller.programs import Programs
+from torchrelay.controller.processes.admission import Entrance
+from torchrelay.controller.processes.exits import Exits
+from torchrelay.controller.processes.hang_watch import HangWatch
+from torchrelay.controller.processes.leftovers import Leftovers
+from torchrelay.controller.processes.programs import Programs
+from torchrelay.controller.processes.rank_reports import Handler, RankReports
 from torchrelay.controller.progress import ProgressTeller
-from torchrelay.controller.protection import ProtectionDesk
-from torchrelay.controller.rank_reports import Handler, RankReports
-from torchrelay.controller.rehearsal_desk import RehearsalDesk
-from torchrelay.controller.requests import Requests
-from torchrelay.controller.spare_pool import SparePool
-from torchrelay.controller.spreading import Spreading
+from torchrelay.controller.restart.fallen import Fallen
+from torchrelay.controller.restart.job_restart import Gathering, RestartPlan
+from torchrelay.controller.restart.machine_wait import Mustering
+from torchrelay.controller.spares.pool import SparePool
+from torchrelay.controller.spares.rehearsal_controller import RehearsalController
 from torchrelay.controller.status import JobSummary, aside_status, aside_summary, job_status, job_summary
-from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import JobFell, JobFinished, JobStarted, NodeLost
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
@@ -72,7 +72,7 @@ class Core:
         self.outbox = Outbox(self.job, wall_s)
         self.driver = Driver(config, self.job, self.outbox, self._give_up, checkpoint)
         self._requests = Requests(self.job, self.outbox, self.driver)
-        self.health = HealthDesk(
+        self.health = HealthController(
             health or HealthPolicy(),
             self.job,
             self.outbox,
@@ -97,7 +97,7 @@ class Core:
             self._end_check,
         )
         self.driver.over = Incidents(config, self.job, self.outbox, self._judge.promised).migration_over
-        self._protection = ProtectionDesk(config, self.job, self.outbox, self.driver, self._judge.news)
+        self._protection = ArmingController(config, self.job, self.outbox, self.driver, self._judge.news)
         self.leading = Leading(config, self.job, self.outbox, claim)
         fenced_s = fenced_after_s(config.lease_s, config.adopted)
         self.nodes = Nodes(
@@ -119,9 +119,9 @@ class Core:
         """Why the job cannot go on in these processes; whoever made this core says what becomes of it."""
         self.found: CheckpointsFound | None = None
         """What an agent has found on disk since then."""
-        self._numbers = NumberDesk(self.job, self.outbox, self.driver, self.end_job)
+        self._numbers = AnomalyController(self.job, self.outbox, self.driver, self.end_job)
         self._buddies = Buddies(config.buddy_every, self.job, self.outbox)
-        self._rehearsals = RehearsalDesk(
+        self._rehearsals = RehearsalController(
             config, self.job, self.outbox, self.driver, self._judge.is_compared, self._judge.news, self.pool.doubt
         )
         self._spreading = Spreading(

@@ -11,8 +11,9 @@ from torchrelay.controller.decide.joins import JoinFailure
 from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.decide.rehearse import Past
 from torchrelay.controller.decide.replaceable import replaceable
-from torchrelay.controller.worker_book import WorkerBook
-from torchrelay.protocol import local_ranks
+from torchrelay.controller.processes.worker_book import WorkerBook
+from torchrelay.protocol.kube import local_ranks
+from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
 from torchrelay.protocol.messages import (
     AgentHello,
     Armed,
@@ -27,8 +28,7 @@ from torchrelay.protocol.messages import (
     WorkerProgress,
 )
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.process_states import CANNOT_GO_ON
-from torchrelay.protocol.telling import TELL_S, condition, moves
+from torchrelay.protocol.transport.telling import TELL_S, condition, moves
 
 CHECKS_KEPT = 6
 BOUNDARIES_KEPT = 4

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from torchrelay.controller.job import Job
-from torchrelay.controller.nodes import Nodes
+from torchrelay.controller.machines.nodes import Nodes
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.messages import TellEvery
-from torchrelay.protocol.telling import pace
+from torchrelay.protocol.transport.telling import pace
 
 CALM_AGAIN_S = 10.0
 """So long after ranks moved again agents tell more rarely again."""

@@ -13,14 +13,12 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from torchrelay.controller.containment.memory_share import MemoryShare
+from torchrelay.controller.containment.time_share import TimeShare, rest_s
 from torchrelay.controller.core import Core
-from torchrelay.controller.memory_share import MemoryShare
-from torchrelay.controller.time_share import TimeShare, rest_s
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import from_proto, to_proto, wrap
-from torchrelay.protocol.delivery import Inbox
 from torchrelay.protocol.errors import FatalError, FrameError
-from torchrelay.protocol.incoming import received
+from torchrelay.protocol.machine.pause import Pause
 from torchrelay.protocol.messages import (
     AgentHello,
     Empty,
@@ -31,7 +29,9 @@ from torchrelay.protocol.messages import (
     Taken,
     ToAgent,
 )
-from torchrelay.protocol.pause import Pause
+from torchrelay.protocol.transport.convert import from_proto, to_proto, wrap
+from torchrelay.protocol.transport.delivery import Inbox
+from torchrelay.protocol.transport.incoming import received
 
 log = logging.getLogger(__name__)
 

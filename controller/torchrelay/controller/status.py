@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from torchrelay.controller.driver import Driver
+from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job, Worker
-from torchrelay.controller.spare_pool import SparePool
+from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report
 from torchrelay.protocol.phases import PLANNED, Phase

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import StateMismatchError, TorchrelayError, UnsupportedError
-from torchrelay.protocol.gpu_selection import selection_of
+from torchrelay.protocol.kube.gpu_selection import selection_of
 from torchrelay.protocol.messages import (
     Armed,
     Assign,

@@ -8,7 +8,7 @@ import pytest
 
 from torchrelay.agent.cadence import CALM_LOOK_S, CLOSE_LOOK_S, Cadence
 from torchrelay.protocol.messages import WorkerProgress
-from torchrelay.protocol.telling import IDLE_S, MOST_TELL_S, STILL_S, TELL_S
+from torchrelay.protocol.transport.telling import IDLE_S, MOST_TELL_S, STILL_S, TELL_S
 
 RANK = WorkerProgress("n0.w0", 12, 12, "body", False, 99, "R")
 SPARE = WorkerProgress("n0.s0", -1, 0, "set-up", False, 0, "S", 60.0, 60.0)

@@ -11,10 +11,10 @@ import pytest
 
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.journal import JournalWriter
+from torchrelay.protocol.journals.journal import JournalWriter
+from torchrelay.protocol.machine.owned_folder import lock_folder, remove_left
 from torchrelay.protocol.messages import JournalContent
 from torchrelay.protocol.names import WorkerId
-from torchrelay.protocol.owned_folder import lock_folder, remove_left
 
 W0, W1 = WorkerId("n0.w0"), WorkerId("n0.w1")
 

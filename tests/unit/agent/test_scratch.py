@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchrelay.agent.scratch import remove_scratch
-from torchrelay.protocol.scratch import scratch_prefix, temporary_folder
+from torchrelay.protocol.machine.scratch import scratch_prefix, temporary_folder
 from torchrelay.shim.set_up.scratch_files import JoinerFiles
 
 

@@ -17,10 +17,10 @@ import pytest
 
 from torchrelay.agent import shim_server
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
-from torchrelay.protocol import wire
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.messages import Ack, Commit, Hello, Warm
 from torchrelay.protocol.names import MAX_FRAME_BYTES, WorkerId
+from torchrelay.protocol.transport import wire
 
 W0, W1 = WorkerId("n0.w0"), WorkerId("n0.w1")
 TOKENS = {W0: "token of w0", W1: "token of w1"}

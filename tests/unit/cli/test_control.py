@@ -16,12 +16,13 @@ from torchrelay.cli.clear import clear
 from torchrelay.cli.control import Control
 from torchrelay.cli.migrate import migrate
 from torchrelay.cli.status import show_status
-from torchrelay.protocol import convert, events, relay_pb2_grpc
+from torchrelay.protocol import events, relay_pb2_grpc
 from torchrelay.protocol.errors import ChannelClosedError
 from torchrelay.protocol.messages import ClearReply, Empty, JobStatus, MigrateReply, RankStatus
 from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.protocol.phases import DOWNTIME_ROWS
-from torchrelay.protocol.tls import Credentials, make_server
+from torchrelay.protocol.security.tls import Credentials, make_server
+from torchrelay.protocol.transport import convert
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 STATUS = JobStatus(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.fake_job import FakeJob
 
-from torchrelay.controller.checkpoint import read_checkpoint
+from torchrelay.controller.checkpoints.checkpoint import read_checkpoint
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.phases import DOWNTIME_ROWS

@@ -10,7 +10,7 @@ from support.fake_job import FakeJob
 from torchrelay.controller.decide.buddies import choose_every
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.kept import COPIES_AS_NEEDED
+from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.names import NO_RANK
 
 RANKS = 2

@@ -11,7 +11,7 @@ from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.core import ALERT_TICK_S, CALM_TICK_S, Core
 from torchrelay.controller.pace import CALM_AGAIN_S
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.telling import MOST_TELL_S, TELL_S, pace
+from torchrelay.protocol.transport.telling import MOST_TELL_S, TELL_S, pace
 
 RANKS = 4
 

@@ -20,8 +20,8 @@ from torchrelay.controller.core import Core
 from torchrelay.controller.server import Relay
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import from_proto, to_proto, wrap
-from torchrelay.protocol.tls import Credentials, make_server
+from torchrelay.protocol.security.tls import Credentials, make_server
+from torchrelay.protocol.transport.convert import from_proto, to_proto, wrap
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 CONFIG = ControllerConfig("r", 1, 2, "", "", "", "127.0.0.1", 29500)

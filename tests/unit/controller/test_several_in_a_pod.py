@@ -8,10 +8,10 @@ import pytest
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
-from torchrelay.controller.gathering import assign_ranks, launch_of
 from torchrelay.controller.job import Worker
+from torchrelay.controller.migration import events as m
+from torchrelay.controller.restart.job_restart import assign_ranks, launch_of
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.names import NO_RANK

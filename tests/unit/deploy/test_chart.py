@@ -10,7 +10,7 @@ import yaml
 from support import kube_schema
 from support.rendered_chart import ROOT, render_deploy
 
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.webhook.server import dns_names
 from torchrelay.webhook.settings import WebhookSettings, parse
 

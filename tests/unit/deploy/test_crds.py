@@ -13,7 +13,7 @@ import yaml
 from support import kube_schema
 from support.custom_resources import EXAMPLES, SHORT_NAMES, WRONG
 
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "crds"
 CRDS: dict[str, dict[str, Any]] = {

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import names
-from torchrelay.protocol.kube_annotations import PodAnnotations
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.annotations import PodAnnotations
 from torchrelay.webhook.additions import is_guaranteed
 from torchrelay.webhook.inject import injected, patch
 from torchrelay.webhook.settings import AgentSettings, WebhookSettings

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from support import kube_schema
 
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.webhook.inject import PodDecision, injected, patch
 from torchrelay.webhook.settings import WebhookSettings
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from support import kube_schema
 
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.webhook.inject import injected
 from torchrelay.webhook.offline import inject_text, main
 from torchrelay.webhook.settings import WebhookSettings

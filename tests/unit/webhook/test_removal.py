@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.webhook.inject import injected
 from torchrelay.webhook.removal import prepared_by, without_additions
 from torchrelay.webhook.settings import WebhookSettings

@@ -7,8 +7,8 @@ import posixpath
 from dataclasses import dataclass
 from typing import Any
 
-from torchrelay.protocol import kube_names as kube
-from torchrelay.protocol.kube_annotations import PodAnnotations
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.annotations import PodAnnotations
 from torchrelay.webhook.settings import WebhookSettings
 from torchrelay.webhook.target import Container, Pod, gpus, is_below
 from torchrelay.webhook.training_env import Variable, field, kept_mounts, value

@@ -8,8 +8,8 @@ from typing import Any
 from lightkube import KubeConfig
 from lightkube.config.client_adapter import AsyncClient, ConnectionParams
 
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import RetryableError
+from torchrelay.protocol.kube import kube_names as kube
 
 FIRST_SAFE_MINOR = 32
 """Kubelets know native sidecars from 1.29 on, and may be three releases older than the API server. An older one would

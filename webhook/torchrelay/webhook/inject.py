@@ -7,11 +7,11 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchrelay.protocol import kube_annotations
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.kube_annotations import PodAnnotations
-from torchrelay.protocol.kube_owner import job_of, name_problem, owner_of
+from torchrelay.protocol.kube import annotations as kube_annotations
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.annotations import PodAnnotations
+from torchrelay.protocol.kube.owner import job_of, name_problem, owner_of
 from torchrelay.webhook.additions import Additions, additions, sees_training
 from torchrelay.webhook.json_patch import Operation, difference
 from torchrelay.webhook.launchers import processes_note

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.webhook.inject import injected
 from torchrelay.webhook.removal import prepared_by, without_additions

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import names
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.webhook.target import Container, Pod
 from torchrelay.webhook.training_env import PYTHONPATH, Variable
 

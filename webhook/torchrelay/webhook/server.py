@@ -16,9 +16,9 @@ import uvicorn
 
 from torchrelay.protocol.errors import RetryableError
 from torchrelay.webhook.app import make_app
+from torchrelay.webhook.certificate_keeper import AWAY, RETRY_S, CertificateKeeper, FolderKeeper, load_pair
 from torchrelay.webhook.certificates import TLS_CRT, TLS_KEY, renewed
 from torchrelay.webhook.inject import PodDecision, patch
-from torchrelay.webhook.keeper import AWAY, RETRY_S, CertificateKeeper, FolderKeeper, load_pair
 from torchrelay.webhook.settings import AUTO, SELF_MADE, ServerSettings, WebhookSettings
 from torchrelay.webhook.stores import CertificateStore
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.kube import kube_names as kube
 
 AUTO = "auto"
 SELF_MADE = "self"

@@ -6,8 +6,8 @@ import posixpath
 import re
 from typing import Any
 
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.kube import kube_names as kube
 
 OTHERS_SIDECARS = frozenset(
     {"istio-proxy", "istio-validation", "linkerd-proxy", "vault-agent", "envoy", "otc-container"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torchrelay.protocol.kube_names import INJECT
+from torchrelay.protocol.kube.kube_names import INJECT
 
 EACH = "*"
 _TEMPLATE = ("spec", "template")

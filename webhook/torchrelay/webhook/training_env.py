@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import names
-from torchrelay.protocol.kube_annotations import PodAnnotations
-from torchrelay.protocol.transfer_protection import INTEGRITY
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.annotations import PodAnnotations
+from torchrelay.protocol.security.transfer_protection import INTEGRITY
 
 PYTHONPATH = "PYTHONPATH"
 Variable = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from torchrelay.protocol.process_states import GONE
+from torchrelay.protocol.machine.process_states import GONE
 
 _STAT_BYTES = 1024
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchrelay.agent.health.process import process_activity
-from torchrelay.protocol.journal import ProgressRecord
+from torchrelay.protocol.journals.journal import ProgressRecord
 from torchrelay.protocol.messages import WorkerProgress
 from torchrelay.protocol.names import WorkerId
 

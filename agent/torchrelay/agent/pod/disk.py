@@ -12,7 +12,7 @@ from typing import Any
 
 from torchrelay.agent.folders import folder_for
 from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints
-from torchrelay.protocol.kept import whole_copies
+from torchrelay.protocol.journals.kept import whole_copies
 from torchrelay.protocol.messages import FetchCheckpoint, FetchKept, FindCheckpoints, KeptCopies, KeptCopy
 
 ON_DISK = (FetchCheckpoint, FindCheckpoints, FetchKept)

@@ -11,10 +11,10 @@ from pathlib import Path
 import grpc.aio
 
 from torchrelay.protocol import relay_pb2_grpc
-from torchrelay.protocol.convert import from_proto, to_proto
 from torchrelay.protocol.errors import RefusedError, RetryableError
 from torchrelay.protocol.messages import EnrolRequest
-from torchrelay.protocol.pod_tls import PodLeaf, SigningRequest, anonymous_channel
+from torchrelay.protocol.security.pod_tls import PodLeaf, SigningRequest, anonymous_channel
+from torchrelay.protocol.transport.convert import from_proto, to_proto
 
 log = logging.getLogger(__name__)
 

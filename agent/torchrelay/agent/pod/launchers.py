@@ -13,9 +13,9 @@ import grpc.aio
 
 from torchrelay.agent.pod.enrolment import PodCredentials
 from torchrelay.protocol import relay_pb2_grpc
-from torchrelay.protocol.convert import from_proto, to_proto
 from torchrelay.protocol.messages import Begin, Hello, LaunchReply, LaunchRequest
 from torchrelay.protocol.names import OVER_FILE, PROTECTED_FILE, WorkerId
+from torchrelay.protocol.transport.convert import from_proto, to_proto
 
 log = logging.getLogger(__name__)
 

@@ -13,26 +13,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.agent.cadence import Cadence
-from torchrelay.agent.explain import Explainer
 from torchrelay.agent.health.process import activity_if_seen
 from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import KeptJournals
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.agent.node import persistently
-from torchrelay.agent.pod.anew import Anew
 from torchrelay.agent.pod.bystanders import Bystanders
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.disk import ON_DISK, Disk
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
 from torchrelay.agent.pod.enrolment import PodCredentials
-from torchrelay.agent.pod.eyes import PodEyes
 from torchrelay.agent.pod.launchers import Launchers, Marks
+from torchrelay.agent.pod.monitor import PodMonitor
+from torchrelay.agent.pod.restart_in_place import Anew
 from torchrelay.agent.pod.shims import PodShims, is_guest, shim_token
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents
+from torchrelay.agent.stack_probe import Explainer
 from torchrelay.agent.standing import AgentStanding
-from torchrelay.protocol import local_ranks
 from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.kube import local_ranks
+from torchrelay.protocol.machine.pause import Pause
 from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
@@ -66,7 +67,6 @@ from torchrelay.protocol.messages import (
     WorkerStarted,
 )
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK, WorkerId
-from torchrelay.protocol.pause import Pause
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class PodNode:
         self._vitals, self._cadence, self._pause = Vitals(activity_if_seen), Cadence(), Pause()
         self._explainer = Explainer(self._shims.send, lambda worker, report: self._send(FromWorker(worker, report)))
         self._launchers = Launchers(self._credentials, config.controller, self._shims.send)
-        self._eyes = PodEyes(config.host, os.environ, self._send)
+        self._monitor = PodMonitor(config.host, os.environ, self._send)
         self._bystanders = Bystanders(config.restarts)
         self._marks = Marks(config.run_folder)
         self._anew = Anew(self._send)
@@ -120,7 +120,7 @@ class PodNode:
         self._shims.start()
         await self._copies.start()
         work = (self._credentials.run, self._speak, self._watch_progress, self._leave, self._leave_bystanders)
-        tasks = [asyncio.create_task(persistently(w)) for w in (*work, self._eyes.run)]
+        tasks = [asyncio.create_task(persistently(w)) for w in (*work, self._monitor.run)]
         try:
             stop = await self._stop
             log.info("ends: %s", stop.reason)
@@ -231,7 +231,7 @@ class PodNode:
         self._disk.make_room_for(user)
         self._processes[process.worker] = process
         self._any.set()
-        self._eyes.uses(process.worker, hello.gpus, local_ranks.place(hello.launch))
+        self._monitor.uses(process.worker, hello.gpus, local_ranks.place(hello.launch))
         self._send(FromWorker(process.worker, hello))
         self._anew.connected(process.worker, process.pid)
         self._pause.end()

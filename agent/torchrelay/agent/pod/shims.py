@@ -13,8 +13,8 @@ import secrets
 from pathlib import Path
 
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
-from torchrelay.protocol import local_ranks
 from torchrelay.protocol.errors import RefusedError, UserError
+from torchrelay.protocol.kube import local_ranks
 from torchrelay.protocol.messages import Hello
 from torchrelay.protocol.names import WorkerId
 

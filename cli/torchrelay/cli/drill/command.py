@@ -22,7 +22,7 @@ from torchrelay.cli.relay_score import provenance
 from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.owned_folder import owned_folder
+from torchrelay.protocol.machine.owned_folder import owned_folder
 
 KEPT_FILES = ("events.jsonl", "stderr", "stdout")
 """Of a run that was not identical: what it takes to find out why."""

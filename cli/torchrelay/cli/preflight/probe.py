@@ -34,7 +34,7 @@ from torchrelay.cli.preflight.facts import (
     Reader,
     WorkerFacts,
 )
-from torchrelay.protocol.cache_folder import code_folder
+from torchrelay.protocol.machine.cache_folder import code_folder
 
 CGROUP = Path("/sys/fs/cgroup")
 NVIDIA_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")

@@ -25,7 +25,7 @@ from torchrelay.cli.struck_runs.classify import IDENTICAL, WRONG, CellVerdict, c
 from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.owned_folder import owned_folder
+from torchrelay.protocol.machine.owned_folder import owned_folder
 
 KEPT_FILES = ("events.jsonl", "stderr", "stdout")
 """Of a cell that is not identical: what it takes to find out why."""

@@ -12,7 +12,7 @@ from torchrelay.cli.relay_score import run_cell
 from torchrelay.cli.relay_score.compare import differences
 from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.owned_folder import owned_folder
+from torchrelay.protocol.machine.owned_folder import owned_folder
 
 
 class References:

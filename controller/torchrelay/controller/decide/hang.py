@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.links import cut_off, have_been_probed
+from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
 from torchrelay.protocol.messages import LinkState
 from torchrelay.protocol.positions import NOT_TRAINING, RankPhase
-from torchrelay.protocol.process_states import CANNOT_GO_ON
 
 _CIRCLING = "circling"
 

@@ -17,7 +17,7 @@ from lightkube.generic_resource import create_global_resource, create_namespaced
 from lightkube.types import OnErrorHandler, PatchType
 
 from torchrelay.protocol.errors import FatalError, RetryableError
-from torchrelay.protocol.kube_names import GROUP, VERSION
+from torchrelay.protocol.kube.kube_names import GROUP, VERSION
 
 log = logging.getLogger(__name__)
 

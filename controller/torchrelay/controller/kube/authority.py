@@ -17,9 +17,9 @@ import secrets
 from collections.abc import Callable
 
 from torchrelay.controller.kube.api import CONFIG_MAPS, CONFLICT, SECRETS, Api, Object, Refused
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import FatalError
-from torchrelay.protocol.tls import Credentials, Validity
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.security.tls import Credentials, Validity
 
 log = logging.getLogger(__name__)
 

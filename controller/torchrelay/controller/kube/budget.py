@@ -26,7 +26,7 @@ from torchrelay.controller.kube.decide.eviction import EvictionSituation, judge_
 from torchrelay.controller.kube.pods import JobKey
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.settings import ClusterSettings
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.kube_annotations import read
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.annotations import read
 from torchrelay.protocol.names import ENV_SPARE
 
 API_TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"

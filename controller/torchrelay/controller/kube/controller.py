@@ -30,26 +30,26 @@ from torchrelay.controller.kube.expiry import Expiry
 from torchrelay.controller.kube.fallback import Fallback
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.controller.kube.informer import Informer
-from torchrelay.controller.kube.keeper import SpareKeeper
 from torchrelay.controller.kube.ledger import Ledger
+from torchrelay.controller.kube.migration_requests import MigrationRequests
 from torchrelay.controller.kube.node_watch import NodeWatch
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.remembered import Remembered, recall
 from torchrelay.controller.kube.router import Router
 from torchrelay.controller.kube.run import JobRun
-from torchrelay.controller.kube.scribe import Scribe
 from torchrelay.controller.kube.settings import ClusterSettings
+from torchrelay.controller.kube.spare_keeper import SpareKeeper
+from torchrelay.controller.kube.status_writer import Scribe
 from torchrelay.controller.kube.tender import AWAY_S, LOOK_S, Tender
-from torchrelay.controller.kube.wishes import MigrationRequests
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import FatalError, RetryableError, UserError
 from torchrelay.protocol.health.policy_file import read_policy
-from torchrelay.protocol.pause import Pause
-from torchrelay.protocol.pod_tls import PodIdentity
-from torchrelay.protocol.telling import TELL_S, pace
-from torchrelay.protocol.tls import Credentials, make_server
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.machine.pause import Pause
+from torchrelay.protocol.security.pod_tls import PodIdentity
+from torchrelay.protocol.security.tls import Credentials, make_server
+from torchrelay.protocol.transport.telling import TELL_S, pace
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchrelay.protocol.errors import RefusedError, RetryableError
-from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.security.pod_tls import PodIdentity
 
 MAX_MESSAGE_BYTES = 32 << 10
 MAX_TOKEN_BYTES = 16 << 10

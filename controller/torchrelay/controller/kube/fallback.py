@@ -6,11 +6,11 @@ import dataclasses
 import logging
 import time
 
-from torchrelay.controller.gathering import RestartPlan
 from torchrelay.controller.kube.decide.ladder import FAIL, LadderCheckpoint, LadderSituation, Rung, choose_rung
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.run import EXIT_REMOVED, JobRun
-from torchrelay.protocol import kube_names as kube
+from torchrelay.controller.restart.job_restart import RestartPlan
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.messages import FindCheckpoints
 
 log = logging.getLogger(__name__)

@@ -14,12 +14,12 @@ import grpc.aio
 from torchrelay.controller.kube.api import TOKEN_REVIEWS, Api, Refused
 from torchrelay.controller.kube.enrolment_limits import Reviews, Sources, check_size, source_of
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import from_proto, to_proto
 from torchrelay.protocol.errors import RefusedError, RetryableError
-from torchrelay.protocol.kube_names import TOKEN_AUDIENCE
+from torchrelay.protocol.kube.kube_names import TOKEN_AUDIENCE
 from torchrelay.protocol.messages import EnrolReply
-from torchrelay.protocol.pod_tls import PodIdentity, sign
-from torchrelay.protocol.tls import Credentials
+from torchrelay.protocol.security.pod_tls import PodIdentity, sign
+from torchrelay.protocol.security.tls import Credentials
+from torchrelay.protocol.transport.convert import from_proto, to_proto
 
 log = logging.getLogger(__name__)
 

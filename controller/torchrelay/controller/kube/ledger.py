@@ -6,7 +6,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from torchrelay.controller.gathering import RestartPlan
 from torchrelay.controller.kube.decide.launcher import (
     BEGINS_AGAIN,
     NONE,
@@ -23,15 +22,16 @@ from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.quarantines import Quarantines, read_quarantine
 from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
+from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
 from torchrelay.protocol.health.node_facts import NodeFacts
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
-from torchrelay.protocol.incoming import MOST_RANKS
-from torchrelay.protocol.kube_annotations import PodAnnotations, read
+from torchrelay.protocol.kube.annotations import PodAnnotations, read
 from torchrelay.protocol.messages import AgentHello, LaunchReply
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.security.pod_tls import PodIdentity
+from torchrelay.protocol.transport.incoming import MOST_RANKS
 
 MOST_DIGITS = 12
 """Of a number that somebody claims: to read a very long one takes long."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 KEPT = 50
 BEGIN_AGAIN = (kube.JIT_CHECKPOINT, kube.CHECKPOINT)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torchrelay.controller.kube.decide.belongs import Workload
 from torchrelay.controller.kube.decide.late import PodOwner
 from torchrelay.controller.kube.packed import pack, unpack
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 _OVER = ("Succeeded", "Failed")
 _OURS = f"{kube.GROUP}/"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchrelay.controller.gathering import RestartPlan
 from torchrelay.controller.kube.losses import Loss, read_losses
+from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.protocol.errors import FatalError
 
 MOST_CHARS = 1_000_000

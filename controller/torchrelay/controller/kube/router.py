@@ -14,11 +14,11 @@ import grpc.aio
 
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import to_proto
 from torchrelay.protocol.errors import FrameError, RefusedError, RetryableError
-from torchrelay.protocol.incoming import received
 from torchrelay.protocol.messages import AgentHello, LaunchReply
-from torchrelay.protocol.pod_tls import PodIdentity, identity_of
+from torchrelay.protocol.security.pod_tls import PodIdentity, identity_of
+from torchrelay.protocol.transport.convert import to_proto
+from torchrelay.protocol.transport.incoming import received
 
 log = logging.getLogger(__name__)
 

@@ -10,23 +10,23 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.containment.time_share import TimeShare
 from torchrelay.controller.core import Core
-from torchrelay.controller.gathering import RestartPlan
 from torchrelay.controller.job import Worker
 from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
 from torchrelay.controller.kube.decide.late import Ended, is_late
 from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
 from torchrelay.controller.kube.losses import Loss, Losses
 from torchrelay.controller.kube.pods import JobKey, Pod
-from torchrelay.controller.kube.story import Story
+from torchrelay.controller.kube.status_builder import Story
+from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.controller.server import Relay
-from torchrelay.controller.time_share import TimeShare
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
-from torchrelay.protocol.kube_annotations import PodAnnotations
-from torchrelay.protocol.local_ranks import local_world_size
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.annotations import PodAnnotations
+from torchrelay.protocol.kube.local_ranks import local_world_size
 from torchrelay.protocol.messages import JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
 from torchrelay.protocol.phases import Deadlines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchrelay.controller.kube.decide.ladder import REFUSED, TAKEN, Tried
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.events import MigrationFinished
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.phases import ROLLBACK
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.kube import kube_names as kube
 
 NODE_GRACE_S = 60.0
 """How long a node may not answer before pods on it whose ranks live elsewhere are deleted by force."""

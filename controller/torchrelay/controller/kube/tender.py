@@ -12,7 +12,7 @@ from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol.errors import RetryableError
-from torchrelay.protocol.pause import Pause
+from torchrelay.protocol.machine.pause import Pause
 
 log = logging.getLogger(__name__)
 

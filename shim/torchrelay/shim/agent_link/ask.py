@@ -12,7 +12,7 @@ import platform
 import time
 
 from torchrelay.protocol.errors import ChannelClosedError, RefusedError, TorchrelayError
-from torchrelay.protocol.gpu_selection import selection_of
+from torchrelay.protocol.kube.gpu_selection import selection_of
 from torchrelay.protocol.messages import Begin, EndNow, Hello
 from torchrelay.protocol.names import OVER_FILE
 from torchrelay.shim.agent_link.config import ShimConfig

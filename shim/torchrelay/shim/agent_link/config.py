@@ -13,7 +13,7 @@ from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.faults import Fault, parse_fault
 from torchrelay.protocol.launch_env import TORCHRUN_NAMES
 from torchrelay.protocol.numbers import NumberWatch, parse_watches
-from torchrelay.protocol.transfer_protection import INTEGRITY, checked
+from torchrelay.protocol.security.transfer_protection import INTEGRITY, checked
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from torchrelay.protocol import wire
 from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError
-from torchrelay.protocol.last_reports import LastReports
 from torchrelay.protocol.messages import Ack, FaultInjected, Hello, ShimOrder, ShimReport
+from torchrelay.protocol.transport import wire
+from torchrelay.protocol.transport.last_reports import LastReports
 
 AGAIN_S = 60.0
 """For the kubelet to start the agent's container again: it waits longer each time."""

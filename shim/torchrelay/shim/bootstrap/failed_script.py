@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from torchrelay.protocol import local_ranks
+from torchrelay.protocol.kube import local_ranks
 from torchrelay.protocol.messages import ScriptFailed
 from torchrelay.shim.agent_link.link import AgentLink
 

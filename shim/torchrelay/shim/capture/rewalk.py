@@ -17,6 +17,7 @@ import torch
 
 from torchrelay.shim.adapters.frames import MODULE
 from torchrelay.shim.capture import aliases
+from torchrelay.shim.capture.change_detection import WalkAnew, changed
 from torchrelay.shim.capture.edges import (
     MAY_BE_LOOKED_THROUGH,
     Edges,
@@ -40,7 +41,6 @@ from torchrelay.shim.capture.parts import (
     global_names,
     live_names,
 )
-from torchrelay.shim.capture.seen_again import WalkAnew, changed
 from torchrelay.shim.capture.small import TensorValue
 from torchrelay.shim.capture.traces import WITHOUT_NODE, forget, forget_large
 from torchrelay.shim.capture.walk import Walk

@@ -14,11 +14,11 @@ from typing import Any
 
 from torchrelay.shim.adapters import object_words
 from torchrelay.shim.adapters.list_pointers import POINTER_BYTES, pointers
+from torchrelay.shim.capture.change_detection import only_fields
 from torchrelay.shim.capture.handlers import SAME
 from torchrelay.shim.capture.host_state import HostState, StateNode
 from torchrelay.shim.capture.kinds import GONE, Kind
 from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.capture.seen_again import only_fields
 
 _BLOCK = 64
 """Lists that are compared together."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from torchrelay.shim.capture.change_detection import WalkAnew
 from torchrelay.shim.capture.edges import flat
 from torchrelay.shim.capture.handlers import COMES_AND_GOES
 from torchrelay.shim.capture.host_state import HostState, Inside, LargeTensor, StateNode
 from torchrelay.shim.capture.kinds import GONE, PARAM_GROUP
-from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.capture.traces import rename_large
 
 Way = tuple[int, Any]

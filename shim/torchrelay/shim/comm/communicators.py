@@ -17,8 +17,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.adapters import process_group as groups
 from torchrelay.shim.adapters import sockets

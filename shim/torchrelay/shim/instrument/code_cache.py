@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from torchrelay.protocol.cache_folder import code_folder
+from torchrelay.protocol.machine.cache_folder import code_folder
 
 _MOST_FILES = 4096
 _SUFFIX = ".bin"

@@ -18,12 +18,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from torchrelay.protocol import wire
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.memory_left import is_short
+from torchrelay.protocol.machine.memory_left import is_short
+from torchrelay.protocol.machine.owned_folder import OwnedFolder
 from torchrelay.protocol.messages import Gap, Rehearse, Rehearsed, ShimReport
 from torchrelay.protocol.names import NO_JOINER, REHEARSAL_FAILED, REHEARSAL_OPEN
-from torchrelay.protocol.owned_folder import OwnedFolder
+from torchrelay.protocol.transport import wire
 from torchrelay.shim.agent_link import announced_exit
 from torchrelay.shim.agent_link.link import AgentLink
 

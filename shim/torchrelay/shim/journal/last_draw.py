@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import torch
 
 from torchrelay.shim.adapters import plain_iterators
-from torchrelay.shim.capture import after_draw, rng, small, stands
+from torchrelay.shim.capture import after_draw, rng, small
+from torchrelay.shim.capture import generator_position as stands
 from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.edges import flat, same_items, same_mapping
 from torchrelay.shim.capture.encode import Encoder, pickled

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchrelay.protocol import journal_copy as wire
 from torchrelay.protocol.errors import FrameError, JournalError
-from torchrelay.protocol.journal import JournalWriter, read_journal
+from torchrelay.protocol.journals import journal_copy as wire
+from torchrelay.protocol.journals.journal import JournalWriter, read_journal
 from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied
-from torchrelay.protocol.tls_contexts import to_one_server
+from torchrelay.protocol.security.tls_contexts import to_one_server
 from torchrelay.shim.agent_link.link import AgentLink
 
 if TYPE_CHECKING:

@@ -10,14 +10,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim.adapters import process_group
-from torchrelay.shim.capture import rng, stands
+from torchrelay.shim.capture import generator_position as stands
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.change_detection import WalkAnew
 from torchrelay.shim.capture.encode import begin_set_up, encode, encode_whole, in_blocks, pickled
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.loader_order import LoaderIter
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
-from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.capture.walk import Walk
 from torchrelay.shim.instrument.loop_tracker import Activation, plain_range
 from torchrelay.shim.journal import last_draw, payload

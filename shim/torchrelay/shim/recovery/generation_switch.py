@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import CheckpointError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.faults import SAVE
+from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import (
     Abandon,
     CheckpointSaved,

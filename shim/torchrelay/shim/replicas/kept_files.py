@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.machine.private import make_private, names_to_disk
 from torchrelay.protocol.messages import AsideSet, ClearCheckpoints, SetAside
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
-from torchrelay.protocol.private import make_private, names_to_disk
 from torchrelay.shim.agent_link.link import AgentLink
 
 BROKEN = ".torchrelay-aside"

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import JournalError, StateMismatchError
-from torchrelay.protocol.kept import WHOLE, root_of
-from torchrelay.protocol.private import open_below
+from torchrelay.protocol.journals.kept import WHOLE, root_of
+from torchrelay.protocol.machine.private import open_below
 from torchrelay.shim.tensors import digest
 from torchrelay.shim.tensors.tensor_bytes import local
 from torchrelay.shim.transfer.layout import TensorInfo, describe

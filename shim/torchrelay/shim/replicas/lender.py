@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import JournalError, TorchrelayError
+from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import OrderFailed, Serve, Serving
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.replicas import kept_tensors

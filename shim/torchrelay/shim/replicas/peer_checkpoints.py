@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchrelay.protocol.errors import JournalError, TorchrelayError
-from torchrelay.protocol.kept import COPIES_AS_NEEDED, SLOTS, KeptParts, Slots, own_folder, write_parts
+from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED, SLOTS, KeptParts, Slots, own_folder, write_parts
 from torchrelay.protocol.messages import KeepCopies, TakeCopy
 from torchrelay.protocol.positions import StandingPosition
 from torchrelay.shim.replicas.kept_tensors import KeptTensors

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import TorchrelayError
-from torchrelay.protocol.kept import KeptParts, Slots, buddy_folder, write_parts
+from torchrelay.protocol.journals.kept import KeptParts, Slots, buddy_folder, write_parts
+from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import CopyReady, CopyTaken, TakeCopy
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.replicas.kept_tensors import KeptTensors

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import torch
 
 from torchrelay.protocol.errors import CheckpointError, FrameError
-from torchrelay.protocol.private import make_private, names_to_disk
+from torchrelay.protocol.machine.private import make_private, names_to_disk
 from torchrelay.shim.transfer import layout
 from torchrelay.shim.transfer.lanes import Lanes, Write
 from torchrelay.shim.transfer.receiver import Place, TransferStats

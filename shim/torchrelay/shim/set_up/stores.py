@@ -12,7 +12,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from torchrelay.protocol.owned_folder import owned_folder
+from torchrelay.protocol.machine.owned_folder import owned_folder
 from torchrelay.shim.adapters.diverted import Diversions
 from torchrelay.shim.set_up.outside import Outside, Replayed, asking, key_of
 

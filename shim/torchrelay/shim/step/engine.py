@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.positions import PHASES, RankPhase, StandingPosition
-from torchrelay.protocol.transfer_protection import INTEGRITY
+from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.shim.adapters import ddp_layouts
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.capture import rng, undo

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError, TorchrelayError
-from torchrelay.protocol.transfer_protection import FULL, INTEGRITY
+from torchrelay.protocol.security.transfer_protection import FULL, INTEGRITY
 from torchrelay.shim.transfer import layout, requests
 from torchrelay.shim.transfer.channel import Channel
 from torchrelay.shim.transfer.handshake import Identity, admit

@@ -20,9 +20,9 @@ import os
 import struct
 from typing import NamedTuple
 
-from torchrelay.protocol import tls_contexts
 from torchrelay.protocol.errors import ChannelClosedError, RefusedError
-from torchrelay.protocol.transfer_protection import FULL, INTEGRITY, OFF
+from torchrelay.protocol.security import tls_contexts
+from torchrelay.protocol.security.transfer_protection import FULL, INTEGRITY, OFF
 from torchrelay.shim.transfer.channel import Channel
 
 _MAGIC = b"TRTENSOR"

@@ -16,7 +16,7 @@ import torch
 
 from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError, StateMismatchError
 from torchrelay.protocol.messages import Transferred
-from torchrelay.protocol.transfer_protection import INTEGRITY
+from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.shim.transfer import layout, requests
 from torchrelay.shim.transfer.channel import Channel, connect
 from torchrelay.shim.transfer.handshake import introduce

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from torchrelay.agent.health.vitals import Vitals
-from torchrelay.protocol.journal import ProgressRecord
+from torchrelay.protocol.journals.journal import ProgressRecord
 from torchrelay.protocol.messages import WorkerProgress
 from torchrelay.protocol.names import WorkerId
 

@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
-from torchrelay.protocol.last_reports import CHECKS_KEPT, LastReports
 from torchrelay.protocol.messages import Armed, Finishing, ReplicaCheck, Warm, WorkerExited
+from torchrelay.protocol.transport.last_reports import CHECKS_KEPT, LastReports
 
 
 @pytest.mark.parametrize(

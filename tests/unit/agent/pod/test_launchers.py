@@ -10,9 +10,9 @@ import grpc.aio
 
 from torchrelay.agent.pod.launchers import Launchers
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import to_proto
 from torchrelay.protocol.messages import Begin, Hello, LaunchReply
 from torchrelay.protocol.names import WorkerId
+from torchrelay.protocol.transport.convert import to_proto
 
 GUEST = WorkerId("train-1:0a1b2c3d.guest-1")
 WITHIN_S = 20.0

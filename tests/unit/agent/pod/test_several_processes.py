@@ -15,8 +15,8 @@ from torchrelay.agent.pod.shims import PodShims
 from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import RefusedError
-from torchrelay.protocol.journal_copy import JournalCopy
-from torchrelay.protocol.kept import WHOLE, KeptParts, Slots, own_folder, write_parts
+from torchrelay.protocol.journals.journal_copy import JournalCopy
+from torchrelay.protocol.journals.kept import WHOLE, KeptParts, Slots, own_folder, write_parts
 from torchrelay.protocol.names import NO_RANK
 
 

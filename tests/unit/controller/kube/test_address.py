@@ -12,7 +12,7 @@ from support.fake_kube import FakeApi
 from torchrelay.controller.kube.address import Address, slice_of
 from torchrelay.controller.kube.api import ENDPOINT_SLICES, ENDPOINT_SLICES_BETA
 from torchrelay.controller.kube.settings import ClusterSettings
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 FIRST = ClusterSettings("torchrelay-system", "torchrelay-controller-1", address="10.0.0.1")
 SECOND = dataclasses.replace(FIRST, pod="torchrelay-controller-2", address="10.0.0.2")

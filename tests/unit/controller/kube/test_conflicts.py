@@ -10,8 +10,8 @@ from torchrelay.controller.kube.api import CONFIG_MAPS, MIGRATIONS, PODS, SECRET
 from torchrelay.controller.kube.authority import open_authority
 from torchrelay.controller.kube.pods import read_pod
 from torchrelay.protocol import events as e
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import RetryableError
+from torchrelay.protocol.kube import kube_names as kube
 
 HOME = "torchrelay-system"
 SPEC = {"policy": "auto", "fallback": list(kube.FALLBACKS), "respawnLimit": 3, "spares": 1}

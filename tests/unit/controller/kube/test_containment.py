@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.kube_cluster import STEP, KubeCluster, Play, training_pod
 
-from torchrelay.controller import memory_share
+from torchrelay.controller.containment import memory_share
 from torchrelay.controller.kube.api import EVENTS, PODS, SPARE_POOLS
 from torchrelay.controller.kube.pods import JobKey
 from torchrelay.protocol import messages as msg

@@ -16,8 +16,8 @@ from torchrelay.controller.kube.enrolment_limits import Reviews, Sources
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.errors import RefusedError, RetryableError
-from torchrelay.protocol.pod_tls import PodIdentity, SigningRequest, anonymous_channel
-from torchrelay.protocol.tls import Credentials, make_server
+from torchrelay.protocol.security.pod_tls import PodIdentity, SigningRequest, anonymous_channel
+from torchrelay.protocol.security.tls import Credentials, make_server
 
 POD = PodIdentity("team", "train-1", "uid")
 GOOD = review_of("train-1", "uid")

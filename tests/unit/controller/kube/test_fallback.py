@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from support.kube_world import KEY, LAUNCH, World, in_world, manifest
 
-from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.kube.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
 from torchrelay.controller.kube.fallback import FIND_S, REMOVED_S, Fallback
 from torchrelay.controller.kube.losses import Loss
 from torchrelay.controller.kube.remembered import recall
 from torchrelay.controller.kube.run import JobRun
+from torchrelay.controller.migration.state import State
+from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.protocol import events as e
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import FatalError
-from torchrelay.protocol.kube_annotations import PodAnnotations as Asked
-from torchrelay.protocol.migration_state import State
+from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.security.pod_tls import PodIdentity
 
 NOW_S = 50.0
 

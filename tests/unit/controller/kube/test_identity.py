@@ -11,10 +11,10 @@ from support.token_review import review_of
 from torchrelay.controller.kube.identity import read_review
 from torchrelay.controller.kube.router import check_hello
 from torchrelay.protocol import relay_pb2
-from torchrelay.protocol.convert import wrap
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.messages import AgentHello, Progress, WorkerInfo
-from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.security.pod_tls import PodIdentity
+from torchrelay.protocol.transport.convert import wrap
 
 REVIEW = review_of("train-1", "0a1b2c3d-4")
 POD = PodIdentity("team", "train-1", "0a1b2c3d-4")

@@ -20,8 +20,8 @@ from torchrelay.controller.kube.remembered import recall
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.kube_annotations import PodAnnotations
-from torchrelay.protocol.tls import Credentials
+from torchrelay.protocol.kube.annotations import PodAnnotations
+from torchrelay.protocol.security.tls import Credentials
 
 SMALL, LARGE, MOST = 300, 1200, 10.0
 KEY = JobKey("team", "llama")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from support.kube_world import KEY, World, in_world, manifest
 
-from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.kube.pods import Pod
 from torchrelay.controller.kube.remembered import Remembered
+from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.protocol.errors import RefusedError, RetryableError
-from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.security.pod_tls import PodIdentity
 
 
 def identity(pod: Pod) -> PodIdentity:

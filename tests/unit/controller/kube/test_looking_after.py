@@ -9,14 +9,14 @@ from support.kube_world import KEY, LAUNCH, World, in_world, manifest
 
 from torchrelay.controller.kube.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
 from torchrelay.controller.kube.run import JobRun
-from torchrelay.controller.kube.scribe import without_empty
-from torchrelay.controller.kube.story import Left
+from torchrelay.controller.kube.status_builder import Left
+from torchrelay.controller.kube.status_writer import without_empty
 from torchrelay.protocol import events as e
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import RefusedError, RetryableError
-from torchrelay.protocol.kube_annotations import PodAnnotations as Asked
+from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.security.pod_tls import PodIdentity
 
 
 def test_a_job_gets_its_resource_its_pool_and_one_spare_and_no_second_one() -> None:

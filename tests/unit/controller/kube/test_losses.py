@@ -10,7 +10,7 @@ from support.kube_world import KEY, LAUNCH, World, in_world
 
 from torchrelay.controller.kube.losses import KEPT, Loss, Losses, read_losses
 from torchrelay.controller.kube.run import JobRun
-from torchrelay.protocol.kube_annotations import PodAnnotations as Asked
+from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
 
 KILLED = Loss(1, 40, 1000.0, "rank 1 was killed")
 

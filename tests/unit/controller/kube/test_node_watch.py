@@ -28,10 +28,10 @@ from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
-from torchrelay.protocol.kube_annotations import PodAnnotations
+from torchrelay.protocol.kube.annotations import PodAnnotations
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.pod_tls import PodIdentity
-from torchrelay.protocol.tls import Credentials
+from torchrelay.protocol.security.pod_tls import PodIdentity
+from torchrelay.protocol.security.tls import Credentials
 
 KEY = JobKey("team", "llama")
 LAUNCH = {"WORLD_SIZE": "2", "MASTER_ADDR": "llama-0", "MASTER_PORT": "29500"}

@@ -9,14 +9,14 @@ import pytest
 from support.kube_cluster import KubeCluster
 from support.kube_world import KEY, LAUNCH, World, in_world, manifest
 
-from torchrelay.controller.gathering import RestartPlan
 from torchrelay.controller.kube.api import BUDGETS, EVENTS, MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS, ObjectKind
 from torchrelay.controller.kube.expiry import Expiry
 from torchrelay.controller.kube.losses import Loss, timestamp
 from torchrelay.controller.kube.run import JobRun
+from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.protocol import events as e
-from torchrelay.protocol.kube_annotations import PodAnnotations as Asked
-from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
+from torchrelay.protocol.security.pod_tls import PodIdentity
 
 JOB = ObjectKind("Job", None)
 TTL_S = 100.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.kube_world import World, in_world
 
-from torchrelay.controller.kube.keeper import COMES_BACK_S
+from torchrelay.controller.kube.spare_keeper import COMES_BACK_S
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.names import NO_RANK
 

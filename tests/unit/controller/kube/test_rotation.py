@@ -22,10 +22,10 @@ from torchrelay.agent.pod.enrolment import PodCredentials
 from torchrelay.controller.kube.api import SECRETS, TOKEN_REVIEWS
 from torchrelay.controller.kube.authority import AUTHORITY_LIFETIME, open_authority, why_exchange
 from torchrelay.controller.kube.identity import Enrolment
-from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.errors import FatalError
-from torchrelay.protocol.tls import Credentials, Validity, make_server
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.security.tls import Credentials, Validity, make_server
 
 HOME = "torchrelay-system"
 OLD, NEW = bytes(32), bytes(31) + b"\x01"

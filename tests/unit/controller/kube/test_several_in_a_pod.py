@@ -8,12 +8,12 @@ from support.kube_world import KEY, World, in_world, manifest
 from torchrelay.controller.kube.api import PODS
 from torchrelay.controller.kube.pods import Pod
 from torchrelay.controller.kube.run import JobRun
-from torchrelay.controller.kube.story import Left
+from torchrelay.controller.kube.status_builder import Left
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import RetryableError
-from torchrelay.protocol.kube_annotations import PodAnnotations as Asked
+from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.security.pod_tls import PodIdentity
 
 
 def launch(rank: int, world_size: int = 4) -> dict[str, str]:

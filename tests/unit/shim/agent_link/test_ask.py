@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.protocol import wire
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.messages import Ack, Begin, Hello, MayFinish
+from torchrelay.protocol.transport import wire
 from torchrelay.shim.agent_link.ask import ask
 from torchrelay.shim.agent_link.config import ShimConfig
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from support.fake_agent import FakeAgent
 
-from torchrelay.protocol import wire
 from torchrelay.protocol.errors import ChannelClosedError
 from torchrelay.protocol.messages import Armed, FaultInjected, Finishing, Hello, MayFinish, Protect, Warm
+from torchrelay.protocol.transport import wire
 from torchrelay.shim.agent_link.link import AgentLink
 
 HELLO = Hello("n0.w0", "token", 1, "3.11.0", False)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 import torch.distributed as dist
 
-from torchrelay.protocol import journal
+from torchrelay.protocol.journals import journal
 from torchrelay.protocol.messages import Armed, Assign, Disabled, OrderFailed, Protect
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.agent_link import announced_exit
@@ -63,9 +63,12 @@ def raises(error: Exception) -> Callable[..., NoReturn]:
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 CASES = {
-    "no rights": ("torchrelay.protocol.journal.make_below", PermissionError(errno.EACCES, "Permission denied")),
-    "a full disk": ("torchrelay.protocol.journal.open_below", FULL),
-    "no memory": ("torchrelay.protocol.journal.map_file", MemoryError("out of memory")),
+    "no rights": (
+        "torchrelay.protocol.journals.journal.make_below",
+        PermissionError(errno.EACCES, "Permission denied"),
+    ),
+    "a full disk": ("torchrelay.protocol.journals.journal.open_below", FULL),
+    "no memory": ("torchrelay.protocol.journals.journal.map_file", MemoryError("out of memory")),
     "our mistake": ("torchrelay.shim.journal.remote_copies.RemoteJournalCopies.__init__", KeyError("ours")),
 }
 

@@ -15,13 +15,13 @@ import torch
 from support.host_state import take
 
 from torchrelay.shim.capture import encode, shared, undo
+from torchrelay.shim.capture.change_detection import WalkAnew
 from torchrelay.shim.capture.compare import differences
 from torchrelay.shim.capture.encode import REF, TUPLE
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
-from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.capture.tags import BOUND
 from torchrelay.shim.capture.walk import Walk
 

@@ -8,7 +8,7 @@ import pytest
 from support.loop_script import LOST, LoopScript
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.protocol.journal import read_journal
+from torchrelay.protocol.journals.journal import read_journal
 from torchrelay.protocol.messages import Plan
 from torchrelay.shim.capture import rng
 from torchrelay.shim.comm.collectives import FinishedCollective

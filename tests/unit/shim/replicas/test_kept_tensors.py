@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchrelay.protocol.errors import JournalError, StateMismatchError
-from torchrelay.protocol.kept import WHOLE
+from torchrelay.protocol.journals.kept import WHOLE
 from torchrelay.shim.replicas.kept_tensors import DATA_NAME, KeptTensors, load, opened
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from torchrelay.protocol.errors import RefusedError, TorchrelayError
-from torchrelay.protocol.kept import open_slot
+from torchrelay.protocol.journals.kept import open_slot
 from torchrelay.protocol.messages import OrderFailed, Serve, Serving
-from torchrelay.protocol.transfer_protection import INTEGRITY
+from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.shim.replicas.kept_tensors import DATA_NAME, KeptTensors
 from torchrelay.shim.replicas.lender import Lender
 from torchrelay.shim.transfer import receive

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from torchrelay.protocol.kept import COPIES_AS_NEEDED, whole_copies
+from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED, whole_copies
 from torchrelay.protocol.messages import Abandon, CopyReady, CopyTaken, Interrupt, KeepCopies, TakeCopy
 from torchrelay.protocol.positions import StandingPosition
-from torchrelay.protocol.transfer_protection import INTEGRITY
+from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.shim.recovery.survivor import Recovery
 from torchrelay.shim.replicas.kept_tensors import KeptTensors, load
 from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints

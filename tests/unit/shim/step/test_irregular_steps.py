@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.loop_script import LoopScript
 
-from torchrelay.protocol.journal import read_journal
+from torchrelay.protocol.journals.journal import read_journal
 from torchrelay.shim.journal import payload
 
 WEIGHT = torch.zeros(1, requires_grad=True)

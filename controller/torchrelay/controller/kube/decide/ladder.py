@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchrelay.controller.decide.respawn import comes_again
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 FAIL = "fail"
 TAKEN, REFUSED = "taken", "refused"

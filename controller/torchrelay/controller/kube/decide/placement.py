@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 HOST = "kubernetes.io/hostname"
 DEFAULT_TOPOLOGY = (

@@ -8,10 +8,10 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.aliases import Alias, as_tensor, is_by_value, memory_of
 from torchrelay.shim.capture.alike import alike
+from torchrelay.shim.capture.change_detection import WalkAnew
 from torchrelay.shim.capture.handler import Handler, of_same_class
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import WalkAnew
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import cycles, generator_frames
 from torchrelay.shim.adapters import plain_iterators as plain
-from torchrelay.shim.capture import stands
+from torchrelay.shim.capture import generator_position as stands
+from torchrelay.shim.capture.change_detection import WalkAnew
 from torchrelay.shim.capture.edges import not_plain
+from torchrelay.shim.capture.generator_position import CodeOrigin, GeneratorStand
 from torchrelay.shim.capture.handler import Handler
 from torchrelay.shim.capture.host_state import StateNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import WalkAnew
-from torchrelay.shim.capture.stands import CodeOrigin, GeneratorStand
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.shim.adapters.list_pointers import pointers
+from torchrelay.shim.capture.change_detection import WalkAnew
 from torchrelay.shim.capture.handler import Handler, made_for_one_use, not_made
 from torchrelay.shim.capture.host_state import StateNode
 from torchrelay.shim.capture.kinds import Kind
@@ -14,7 +15,6 @@ from torchrelay.shim.capture.module_state import make_module, put_bare, put_tree
 from torchrelay.shim.capture.modules import TreeContent
 from torchrelay.shim.capture.parts import ddp_flags
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.tensors.tensor_versions import versions_of
 
 if TYPE_CHECKING:

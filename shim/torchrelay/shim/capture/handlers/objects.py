@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.shim.adapters import thread_locals
 from torchrelay.shim.capture import by_value, callables
 from torchrelay.shim.capture.base_types import make_object
+from torchrelay.shim.capture.change_detection import only_fields
 from torchrelay.shim.capture.edges import same_mapping
 from torchrelay.shim.capture.handler import Handler, attribute, encode_mapping
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.parts import attributes, set_attributes
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import only_fields
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode

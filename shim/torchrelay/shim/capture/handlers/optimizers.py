@@ -11,6 +11,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import optimizer_order
 from torchrelay.shim.capture.base_types import dict_items, fields
 from torchrelay.shim.capture.bound_tensors import form_of
+from torchrelay.shim.capture.change_detection import WalkAnew
 from torchrelay.shim.capture.edges import not_plain, same_items, same_mapping
 from torchrelay.shim.capture.handler import Handler, attribute, encode_mapping, not_made
 from torchrelay.shim.capture.handlers.containers import dict_item, same_dict, undo_dict
@@ -19,7 +20,6 @@ from torchrelay.shim.capture.host_state import StateNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.parts import Bindings, optimizer_attributes, optimizer_hooks, set_attributes
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.capture.tags import FREE, TUPLE
 
 if TYPE_CHECKING:

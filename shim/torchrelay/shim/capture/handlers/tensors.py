@@ -10,11 +10,11 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.dtensor import around, local, spread_of
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.aliases import Alias
+from torchrelay.shim.capture.change_detection import WalkAnew
 from torchrelay.shim.capture.handler import Handler, of_same_class
 from torchrelay.shim.capture.host_state import LargeTensor, StateNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 if TYPE_CHECKING:

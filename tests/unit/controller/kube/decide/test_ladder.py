@@ -12,7 +12,7 @@ from torchrelay.controller.kube.decide.ladder import (
     LadderSituation,
     choose_rung,
 )
-from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube import kube_names as kube
 
 NOTHING = LadderSituation(rank=1, allowed=kube.FALLBACKS, no_spare="no spare is left for rank 1", checkpoint_dir="")
 SAVED = dataclasses.replace(NOTHING, checkpoint_dir="/c", jit="/c/jit-40", jit_step=40)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from torchrelay.controller.gathering import without_agents_store
 from torchrelay.controller.kube.decide import launcher
 from torchrelay.controller.kube.decide.launcher import judge_launcher
+from torchrelay.controller.restart.job_restart import without_agents_store
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,211 @@
+"""Everything that the agent watches besides its workers' progress: starts the sources, and tells what they see."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchrelay.agent.health.devices import Device, gpus_of, order_with, usage, visible
+from torchrelay.agent.health.files import Files
+from torchrelay.agent.health.host_cpu import HostCpu
+from torchrelay.agent.health.kernel_log import KernelLog, normal_pci
+from torchrelay.agent.health.memory import MemoryLimit
+from torchrelay.agent.health.notices import Notices
+from torchrelay.agent.health.places import DCGM, WatchedPlaces
+from torchrelay.agent.health.probe_process import HANG_S, OK, ProbeProcess
+from torchrelay.agent.health.source import Covered
+from torchrelay.agent.health.xids import XidMerger
+from torchrelay.protocol.health import kinds as k
+from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
+from torchrelay.protocol.names import WorkerId
+
+log = logging.getLogger(__name__)
+
+KERNEL_LOG = "kernel-log"
+FAKE_NOTICE = "notice"
+NOTICES_S, HOST_CPU_EVERY = 1.0, 5
+"""How often files of the machine are looked at, and at which of these times its processors."""
+_OOMS = (k.OOM_PROGRAM, k.OOM_NODE)
+
+
+class MachineMonitor:
+    """`send` takes HealthSignals and HealthSources; `pid_of` a worker's process, as the kernel numbers it."""
+
+    def __init__(
+        self,
+        places: WatchedPlaces,
+        workers: Sequence[WorkerId],
+        environ: Mapping[str, str],
+        send: Callable[[Any], None],
+        worker_with: Callable[[int], WorkerId | None],
+        hang_s: float = HANG_S,
+    ) -> None:
+        self._places, self._workers, self._send, self._worker_with = places, workers, send, worker_with
+        self._selection = environ.get("CUDA_VISIBLE_DEVICES")
+        self._gpus: list[Device] = []
+        self._ports: list[Device] = []
+        self._by_pci: dict[str, str] = {}
+        self.states: dict[str, str] = {}
+        self._xids = XidMerger(self._told)
+        self._kernel_log = KernelLog(places.kernel_log, self._from_kernel, self._kernel_log_died)
+        self._memory = MemoryLimit()
+        self._files = Files(places.watched, self.tell)
+        notices = (*places.notices, str(Path(places.root) / FAKE_NOTICE)) if places.root else places.notices
+        self._notices = Notices(notices, Path(places.root or "/"))
+        self._host_cpu = HostCpu(Path(places.root or "/"))
+        self._probes = {
+            name: ProbeProcess(
+                name, options, self._from_probe(name), self._found(name), self._state, hang_s, self._leave_to_exporter
+            )
+            for name, options in places.probes().items()
+        }
+
+    def use(self, workers: Sequence[WorkerId], selection: str | None) -> None:
+        """From now on these use the GPUs, of which they see `selection`, as CUDA_VISIBLE_DEVICES has it."""
+        self._workers, self._selection = workers, selection
+        if self.states:
+            self._announce()
+
+    def takes_place(self, worker: WorkerId, ended: WorkerId) -> None:
+        """It uses the device that one which has ended used."""
+        if ended in self._workers:
+            self.use([worker if w == ended else w for w in self._workers], self._selection)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        probed = self._places.probes()
+        for name in ("nvidia", "amd", "network"):
+            self.states[name] = "starting" if name in probed else "not present: no such device on this machine"
+        if DCGM in probed:
+            self.states[DCGM] = "starting"
+        reason = self._kernel_log.open()
+        self.states[KERNEL_LOG] = f"not present: {reason}" if reason else OK
+        self._xids.has_kernel_log = not reason
+        self._files.start()
+        self._announce()
+        tasks = [asyncio.ensure_future(probe.run()) for probe in self._probes.values()]
+        tasks.append(asyncio.ensure_future(self._look_around()))
+        try:
+            # Those that turned out to be absent end; one that raises, which is a bug, takes all of them with it.
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._files.stop()
+            self._kernel_log.close()
+
+    async def _look_around(self) -> None:
+        """What files say of the machine itself. Until cancelled."""
+        for turn in itertools.count():
+            for signal in (*self._notices.poll(), *(() if turn % HOST_CPU_EVERY else self._host_cpu.poll())):
+                self._told(signal)
+            await asyncio.sleep(NOTICES_S)
+
+    @property
+    def probe_pids(self) -> list[int]:
+        return [probe.pid for probe in self._probes.values() if probe.pid is not None]
+
+    def tell(self, signal: HealthSignal) -> None:
+        self._told(signal)
+
+    def explain_kill(self, worker: WorkerId, pid: int) -> None:
+        """A worker was killed with SIGKILL, by nobody of ours: what the kernel has to say goes out before that."""
+        self._kernel_log.read()
+        kind = self._memory.killed()
+        # The kernel's log names the process; without it the control group's counters have to do.
+        if kind and self.states.get(KERNEL_LOG) != OK:
+            self._told(HealthSignal(kind, worker=worker, detail=f"memory ran out in the control group of pid {pid}"))
+
+    def environment(self, worker: WorkerId, local_rank: int) -> dict[str, str]:
+        """What a spare that becomes `local_rank` needs to use its own GPU, and not that of the rank that was lost."""
+        gpus = visible(self._gpus, self._selection)
+        own = gpus_of(self._workers, gpus).get(worker)
+        if self._places.root or own is None:
+            return {}
+        order = order_with(gpus, own, local_rank)
+        return {"CUDA_VISIBLE_DEVICES": order} if order else {}
+
+    def gpu_index(self, worker: str) -> int | None:
+        """Which of the machine's GPUs the worker uses."""
+        mine = self._usage().get(worker, "").split()
+        return next((i for i, g in enumerate(self._gpus) if g.device in mine), None)
+
+    def _found(self, source: str) -> Callable[[list[dict[str, str]]], None]:
+        def found(devices: list[dict[str, str]]) -> None:
+            known = [Device(d["device"], d["pci"], d.get("name", "")) for d in devices]
+            if source == "network":
+                self._ports = known
+            elif source != DCGM or not self._gpus:
+                # A source that starts anew may miss a GPU that was lost: who uses which does not change by that.
+                self._gpus += [d for d in known if d.device not in {g.device for g in self._gpus}]
+                self._by_pci = {normal_pci(d.pci): d.device for d in self._gpus}
+            self._announce()
+
+        return found
+
+    def _usage(self) -> dict[str, str]:
+        folders = {p: os.path.realpath(self._places.sys / "bus/pci/devices" / f"{p}.0") for p in self._by_pci}
+        for_all = [p.device for p in self._ports if p.name == "Interface"]
+        for_all += [f"{n}{k.DRIVER}" for n in ("nvidia", "amd") if self._gpus and n in self._places.probes()]
+        ports = [p for p in self._ports if p.name != "Interface"]
+        return usage(self._workers, visible(self._gpus, self._selection), ports, folders, for_all)
+
+    def _announce(self) -> None:
+        self._send(HealthSources(dict(self.states), self._usage()))
+
+    def _state(self, source: str, text: str) -> None:
+        if source == DCGM and text != OK:
+            self._leave_to_exporter({})
+        if self.states.get(source) != text:
+            self.states[source] = text
+            if text != "starting":
+                self._announce()
+
+    def _kernel_log_died(self, reason: str) -> None:
+        self._xids.has_kernel_log = False
+        self._state(KERNEL_LOG, f"dead: {reason}")
+        self._told(HealthSignal(k.SOURCE_DEAD, KERNEL_LOG, detail=reason))
+
+    def _from_kernel(self, signal: HealthSignal) -> None:
+        device = self._by_pci.get(signal.device, signal.device)
+        worker = signal.worker
+        if signal.kind in _OOMS:
+            pid = worker.removeprefix("pid ")
+            found = self._worker_with(int(pid)) if pid.isdigit() else None
+            if found is None:
+                log.debug("memory ran out for a process that is none of ours: %s", signal.detail)
+                return
+            worker = found
+        seen = HealthSignal(signal.kind, device, worker, signal.code, signal.value, 0.0, signal.detail)
+        self._xids.from_kernel(seen) if seen.kind == k.XID else self._told(seen)
+
+    def _leave_to_exporter(self, covered: Covered) -> None:
+        if (nvidia := self._probes.get("nvidia")) is not None:
+            nvidia.leave(covered)
+
+    def _from_probe(self, source: str) -> Callable[[list[HealthSignal]], None]:
+        def seen(signals: list[HealthSignal]) -> None:
+            for signal in signals:
+                if signal.kind != k.XID:
+                    continue
+                if source != DCGM:
+                    self._xids.from_driver(signal)
+                elif self.states.get("nvidia") != OK:
+                    self._xids.from_exporter(signal)
+            if rest := [s for s in signals if s.kind != k.XID]:
+                self._send(HealthSignals(tuple(rest)))
+
+        return seen
+
+    def _told(self, signal: HealthSignal) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            self._send(HealthSignals((signal,)))

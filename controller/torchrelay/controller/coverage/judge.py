@@ -1,0 +1,236 @@
+"""Keeps the job's protection report, tells its level and whatever else in it changes, and ends a `torchrelay check` in time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.decide.buddies import choose_every
+from torchrelay.controller.decide.coverage import coverage
+from torchrelay.controller.decide.elsewhere import places
+from torchrelay.controller.decide.hang import threshold_s
+from torchrelay.controller.decide.known import Known, is_compared, without_replica
+from torchrelay.controller.decide.lost_together import lost_together
+from torchrelay.controller.decide.room import checkpoint_lacks, joiner_lacks
+from torchrelay.controller.job import Job
+from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.processes.respawns import Respawns
+from torchrelay.controller.spares.pool import SparePool
+from torchrelay.protocol.events import CoverageKnown, Protection, RanksHeld
+from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
+from torchrelay.protocol.level import Level
+from torchrelay.protocol.messages import Coverage
+
+STEPS_TIMED = 4
+"""How many steps are made before their time counts. The first ones take longer: it counts anew after twice as many."""
+NOTICING_S = 1.0
+"""How late a hang that is due may be seen: agents look and tell that often."""
+
+LATELY_S, LATELY_S_PER_RANK = 10.0, 0.5e-3
+
+
+class ProtectionJudge:
+    """`end_job()` is called once a check is over; not before `is_rehearsing()` says that no rank is rehearsed any more."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        job: Job,
+        outbox: Outbox,
+        respawns: Respawns,
+        pool: SparePool,
+        is_rehearsing: Callable[[], bool],
+        end_job: Callable[[], None],
+    ) -> None:
+        self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
+        self._respawns, self._pool, self._is_rehearsing = respawns, pool, is_rehearsing
+        self._told: tuple[Any, ...] | None = None
+        self._level_told = (Level.PENDING.value, "")
+        self._then: tuple[Any, ...] = ()
+        self._lately: tuple[float, Coverage] | None = None
+        self._promised: tuple[Coverage, int] | None = None
+        self._is_stale = True
+        self._is_over = self._held_told = False
+        self._copies_every, self._chosen_at = 0, 0
+
+    def news(self) -> None:
+        """Something that the report is made of has changed."""
+        self._is_stale, self._lately = True, None
+
+    def now(self) -> Coverage:
+        return coverage(self.known())
+
+    def lately(self, now_s: float) -> Coverage:
+        """As `now`, but for times and costs that grow with each step: it costs in proportion to the job's size."""
+        old_s = LATELY_S + LATELY_S_PER_RANK * self._job.world_size
+        if self._lately is None or now_s - self._lately[0] >= old_s:
+            self._lately = now_s, self.now()
+        return self._lately[1]
+
+    def promised(self) -> tuple[Coverage, int]:
+        """What stood when the job was last at rest, and how many spares were ready then."""
+        return self._promised or (self.now(), 0)
+
+    def is_compared(self) -> bool:
+        """Whether it is known of every rank if another one holds the same."""
+        return is_compared(self.known())
+
+    def known(self) -> Known:
+        job, policy, every = self._job, self._config.policy, self._config.buddy_every
+        ready, coming = self._spares()
+        lost = lost_together(job.nodes, job.machines)
+        known = Known(
+            job.world_size,
+            job.protection,
+            job.protection_reason,
+            {w.rank: w.report for w in job.rank_workers if w.report is not None},
+            {rank: tuple(checks) for rank, checks in job.checks.items()},
+            job.clock.median_step_s,
+            threshold_s(job.clock.median_step_s, policy) + NOTICING_S,
+            nodes=len(job.nodes),
+            place=lost.kind,
+            leads_itself=not self._config.adopted,
+            copied=frozenset(w.rank for w in job.rank_workers if lost.apart(w.node, w.copied_to)),
+            copy_every=max(every, 0),
+            lost=frozenset(w.rank for w in job.rank_workers if job.is_gone(w)),
+            kept_elsewhere=frozenset(w.rank for w in job.rank_workers if lost.apart(w.node, w.copy_on)),
+            copy_sync=self._config.buddy_sync,
+            rehearsed=dict(job.rehearsals.judged),
+            rehearsal_open=job.rehearsals.open or job.rehearsals.barred,
+            spares_ready=ready,
+            spares_coming=coming,
+            losses_barred=job.losses_barred or self._config.spares_barred,
+            short_of_spares=self._short_of_spares(),
+            respawns=self._respawns.is_on,
+            respawns_spent=self._respawns.spent,
+            refilling=self._pool.has_refilled,
+            machine_of={w.rank: lost.of[w.node] for w in job.rank_workers} if len(job.nodes) > 1 else {},
+        )
+        joiner, checkpoint = self._lacks(known)
+        known = replace(known, joiner_lacks=joiner, checkpoint_lacks=checkpoint)
+        if every == COPIES_AS_NEEDED:
+            return replace(known, as_needed=True, copy_every=self._as_needed(known))
+        return known
+
+    def _lacks(self, known: Known) -> tuple[str, str]:
+        """What a process that takes over a rank has no room for, and what a just-in-time checkpoint."""
+        rooms = {name: node.room for name, node in self._job.nodes.items() if node.room is not None and not node.lost}
+        reports = known.reports.values()
+        each = [r.device_state_bytes for r in reports]
+        alone = bool(rooms) and bool(without_replica(known))
+        journals = joiner_lacks(rooms, max((r.memory_bytes for r in reports), default=0))
+        return journals, checkpoint_lacks(rooms, sum(each) if alone else max(each, default=0))
+
+    def _as_needed(self, known: Known) -> int:
+        """Steps between two copies, once it is known that somebody needs them, and how long a step takes."""
+        alone, boundary = bool(without_replica(known)), self._job.boundary
+        if alone and boundary >= max(STEPS_TIMED, 2 * self._chosen_at):
+            size_bytes = max((r.device_state_bytes for r in known.reports.values()), default=0)
+            self._copies_every = choose_every(size_bytes, known.step_s, known.nodes)
+            self._chosen_at = boundary
+        return self._copies_every if alone else 0
+
+    def _spares(self) -> tuple[int, int]:
+        """That are ready, for whichever rank has the fewest, and to come. A check asks what would be if there was one."""
+        if self._config.check_steps:
+            return 1, 0
+        job = self._job
+        ready = min(
+            sum(w.warm and not job.quarantined(w) for w in job.spares_for(i)) for i in range(job.local_world_size)
+        )
+        starting = sum(not w.warm for w in job.spares)
+        return ready, starting + max(job.spares_to_come(i) for i in range(job.local_world_size))
+
+    def _short_of_spares(self) -> str:
+        """The machine whose ranks the spares elsewhere could not take over. In pods others are made when they are needed."""
+        job = self._job
+        if self._config.adopted:
+            none = not job.spares_wanted and not any(w.warm for w in job.spares)
+            return "there is no spare for ranks whose pod is lost" if none else ""
+        if len(job.nodes) < 2:
+            return ""
+        ranks = Counter(w.node for w in job.rank_workers)
+        ready = Counter(w.node for w in job.spares if w.warm and not job.quarantined(w))
+        with_places = self._respawns.machines_with_places()
+        for node, count in sorted(ranks.items()):
+            elsewhere = ready.total() - ready[node]
+            if elsewhere < count:
+                elsewhere += places([m for m in with_places if m.node != node], count - elsewhere)
+            if elsewhere < count:
+                return f"spares and free places elsewhere could take over {elsewhere} of {count} ranks of {node}"
+        return ""
+
+    def settle(self, is_busy: bool) -> bool:
+        """Tells the report if it says something new; whether anything had changed. Cheap as long as nothing has.
+
+        `is_busy`: the job moves a rank, or ends; who is protected then says nothing of what comes after.
+        """
+        if is_busy:
+            self._lately = None
+            if not self._config.check_steps:
+                return False
+        job = self._job
+        facts = (
+            *self._spares(),
+            self._respawns.is_on,
+            self._respawns.spent,
+            len(job.nodes),
+            tuple(job.machines.values()),
+            sum(bool(w.copied_to) for w in job.rank_workers),
+        )
+        if not self._is_stale and facts == self._then:
+            return False
+        self._is_stale, self._then, self._lately = False, facts, None
+        now = self.now()
+        self._promised = now, facts[0]
+        self._tell_level(now)
+        says = (now.level, now.reason, now.gaps, now.file, now.line, now.rehearsed)
+        if Level(now.level).is_known and says != self._told:
+            self._told = says
+            self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))
+        if self._config.check_steps and not self._is_over:
+            self._end_check(now)
+        return True
+
+    def _tell_level(self, now: Coverage) -> None:
+        says = (now.level, now.reason)
+        if now.level != Level.PENDING and says != self._level_told:
+            self._level_told = says
+            self._outbox.emit(Protection(*says))
+
+    def job_over(self) -> None:
+        """To be called before the job's last event: a check whose script ended by itself has its report too."""
+        if not self._config.check_steps or self._is_over:
+            return
+        self._is_over = True
+        now = self.now()
+        if not Level(now.level).is_known:
+            why = f"the job ended before its training was protected: {now.reason}"
+            now = dataclasses.replace(now, level=Level.UNPROTECTED.value, reason=why)
+        self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))
+
+    def _end_check(self, now: Coverage) -> None:
+        ranks = self._job.rank_workers
+        held = all(w.held or w.finishing for w in ranks)
+        if not held and not (now.level == Level.UNPROTECTED and self._has_said_all()):
+            return
+        if not self._held_told:
+            self._held_told = True
+            # With the costs of all steps, which are no news by themselves.
+            self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))
+            self._outbox.emit(RanksHeld(self._job.boundary))
+        if not self._is_rehearsing():
+            self._is_over = True
+            self._end_job()
+
+    def _has_said_all(self) -> bool:
+        """Whether waiting for more steps would tell nothing more: no rank is going to hold."""
+        if self._job.protection == "off":
+            return True
+        return all(
+            w.report is not None and not w.report.settled and w.report.boundary < 0 for w in self._job.rank_workers
+        )

@@ -1,0 +1,65 @@
+"""Compares ranks in a migration, before it is committed, and in the steps that follow it; a difference ends the job."""
+
+from __future__ import annotations
+
+from torchrelay.controller.decide.apart import Alike, Apart, alike, apart
+from torchrelay.controller.execution.driver import Driver
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.migration import events as m
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.events import HealthVerdict
+from torchrelay.protocol.health import kinds as k
+from torchrelay.protocol.messages import ReplicaCheck
+from torchrelay.protocol.phases import Phase
+
+LOOKS_AFTER = 16
+"""Steps after a migration in which ranks are compared with what they were before it."""
+_BEFORE_COMMIT = (Phase.REBUILDING, Phase.VERIFYING)
+
+
+class Divergence:
+    def __init__(self, job: Job, outbox: Outbox, driver: Driver) -> None:
+        self._job, self._outbox, self._driver = job, outbox, driver
+        self._target = -1
+        self._alike: Alike = {}
+        self._told: dict[int, dict[int, ReplicaCheck]] = {}
+        """Boundary -> rank -> what it holds there, since the target of the latest migration."""
+        self._found: Apart | None = None
+
+    def told(self, worker: Worker, check: ReplicaCheck) -> None:
+        """A rank says what it holds. To be called before the job takes note of it."""
+        migration = self._driver.migration
+        if migration is not None and migration.state.phase in _BEFORE_COMMIT:
+            self._begin(migration.state.target)
+        if not self._alike or not self._target <= check.boundary <= self._target + LOOKS_AFTER:
+            return
+        if 0 < self._target <= check.since:
+            self._alike = {}  # paths mean other tensors than before the migration
+            return
+        here = self._told.setdefault(check.boundary, {})
+        here[worker.rank] = check
+        self._found = self._found or apart(self._alike, here)
+
+    def committed(self, target: int) -> None:
+        """A migration is in force: its ranks go on from `target`."""
+        self._begin(target)
+
+    def _begin(self, target: int) -> None:
+        if target == self._target:
+            return
+        self._target, self._told = target, {}
+        job = self._job
+        self._alike = alike(
+            {rank: (*job.checks_left.get(rank, ()), *known) for rank, known in job.checks.items()}, target
+        )
+
+    def settle(self, now_s: float) -> None:
+        """Acts on what was found, as soon as the migration that it was found in allows."""
+        migration = self._driver.migration
+        if self._found is None or (migration is not None and migration.state.phase not in _BEFORE_COMMIT):
+            return
+        found, self._found = self._found, None
+        self._alike = {}
+        reason = found.reason()
+        self._outbox.emit(HealthVerdict(k.STOP, "replicas", "", found.path, found.ranks, "done", k.NOBODY, reason))
+        self._driver.diverged(m.Diverged(found.ranks[0], reason), now_s)

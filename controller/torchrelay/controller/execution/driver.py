@@ -1,0 +1,447 @@
+"""Drives one migration at a time: carries out its instructions, answers its questions, reports its record."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint
+from torchrelay.controller.checkpoints.saving import Saving, writes_no_more
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.decide.quiesce import choose_boundary
+from torchrelay.controller.decide.stand import OutOfReach
+from torchrelay.controller.execution.fill_in import Filler
+from torchrelay.controller.execution.rereading import Rereading
+from torchrelay.controller.execution.rollback import Rollback
+from torchrelay.controller.execution.targets import Answer, planned_target, resume_target, unplanned_target
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.migration import events as m
+from torchrelay.controller.migration.machine import Migration
+from torchrelay.controller.migration.state import State
+from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.restart.fallen import Fallen
+from torchrelay.controller.spares.choice import SpareChoice
+from torchrelay.protocol.events import (
+    Decision,
+    MigrationFinished,
+    MigrationStarted,
+    MoveNotMade,
+    PhaseChanged,
+)
+from torchrelay.protocol.messages import (
+    Fence,
+    FetchJournal,
+    Inherits,
+    KeptCopies,
+    LateWorker,
+    LookClosely,
+)
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER
+from torchrelay.protocol.phases import (
+    CHECKPOINT,
+    CLEARED,
+    COMMITTED,
+    DOWNTIME_ROWS,
+    PLANNED,
+    RESUME,
+    ROLLBACK,
+    UNPLANNED,
+    Phase,
+)
+from torchrelay.protocol.positions import JoinerAction
+
+EXIT_CODE_WITHOUT_CAUSE = 1
+"""Of a job that ends because a rank hangs: no process has an exit code to pass on."""
+MOST_LOOK_CLOSELY = 64
+"""Agents that tell every change in a migration: how far some ranks are says how far all are, within a step."""
+STANDING_PHASES = (
+    Phase.FENCING,
+    Phase.QUIESCING,
+    Phase.TRANSFERRING,
+    Phase.REBUILDING,
+    Phase.VERIFYING,
+    Phase.CHECKPOINTING,
+)
+
+
+class Driver:
+    """`give_up` is called when a migration leaves no way for the job to go on in its processes."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        job: Job,
+        outbox: Outbox,
+        give_up: Callable[[Fallen], None],
+        checkpoint: JobCheckpoint | None = None,
+    ) -> None:
+        self._config, self._job, self._outbox, self._give_up = config, job, outbox, give_up
+        self.checkpoint = checkpoint
+        """What all ranks enter from in a migration of the kind RESUME."""
+        self._resume_dir = config.resume_dir
+        self.saving = Saving(config, job, outbox)
+        self.rollback = Rollback(config.buddy_every, job, outbox)
+        self.spares = SpareChoice(config, job, outbox, self.rollback)
+        self._rereading = Rereading(job, outbox)
+        self._filler = Filler(config, job, self.rollback)
+        self._queue: deque[m.Event] = deque()
+        self._carrying_out = False
+        self._announced = ""
+        self._reading: dict[str, tuple[int, str]] = {}
+        """Worker -> its rank, and the node that was asked for its journals."""
+        self._exit_code = EXIT_CODE_WITHOUT_CAUSE
+        self._apart = False
+        """Whether the migration in progress saves what ranks hold that should hold the same."""
+        self._asked: m.MoveRequested | None = None
+        self.count = config.migrations_begun
+        self.done = 0
+        self.latest_move_s = 0.0
+        """For how long the latest planned move has held training up."""
+        self.last = ""
+        self.migration: Migration | None = None
+        self.committed: Callable[[int], None] = lambda target: None
+        """Told the boundary that ranks of a new generation go on from."""
+        self.over: Callable[[State, m.Finished, bool], None] = lambda state, finished, apart: None
+        """Told how a migration ended, and whether ranks had come apart."""
+
+    @property
+    def phase(self) -> Phase:
+        return self.migration.state.phase if self.migration else Phase.HEALTHY
+
+    @property
+    def kind(self) -> str:
+        return self.migration.state.kind if self.migration else ""
+
+    @property
+    def holds_training(self) -> bool:
+        """Whether ranks stand still, so that what ends one is a consequence of the migration."""
+        if self.migration is None:
+            return False
+        if self.kind == PLANNED:
+            return self.phase in (Phase.TRANSFERRING, Phase.REBUILDING, Phase.VERIFYING, Phase.FENCING)
+        return self.phase in (*STANDING_PHASES, Phase.PREPARING)
+
+    def has_given_up(self, worker: str) -> bool:
+        """Whether the worker's rank is on its way elsewhere: how it ends is of no interest any more."""
+        if self.migration is None:
+            return False
+        s = self.migration.state
+        return worker in s.fencing or (s.kind != PLANNED and worker in s.lost.values())
+
+    def begin(self, event: m.Event, now_s: float) -> str:
+        """Starts a migration with its first event; returns its name."""
+        self.count += 1
+        name = f"m{self.count}"
+        holders = {} if isinstance(event, m.ResumeRequested) else self._job.holders
+        self._announced, self._exit_code, self._apart = "", EXIT_CODE_WITHOUT_CAUSE, False
+        if isinstance(event, m.RankLost) and (exited := self._job.workers[event.worker].exited) is not None:
+            self._exit_code = exited.exit_code
+        self.saving.begin()
+        self._job.join_failures.clear()
+        self._asked = event if isinstance(event, m.MoveRequested) else None
+        for node in islice(self._job.nodes, MOST_LOOK_CLOSELY):
+            self._outbox.to_agent(node, LookClosely(True))
+        self.migration = Migration.new(
+            name, holders, self._job.world_size, self._job.generation, now_s, self._config.deadlines
+        )
+        self.migration.state.finished.update(w.rank for w in self._job.rank_workers if w.finishing)
+        self.feed(event, now_s)
+        return name
+
+    def feed(self, event: m.Event, now_s: float) -> None:
+        """Tells the migration in progress, if any, and carries out what it asks for, to the last consequence."""
+        if isinstance(event, m.Diverged):
+            self._apart, self._exit_code = True, EXIT_SUSPECT_NUMBER
+        self._queue.append(event)
+        if self._carrying_out:
+            return
+        self._carrying_out = True
+        try:
+            while self._queue:
+                event = self._queue.popleft()
+                if self.migration is None:
+                    continue
+                state = self.migration.state
+                instructions = self.migration.handle(event, now_s)
+                self._job.generation = max(self._job.generation, state.generation)
+                self._announce(state)
+                for instruction in instructions:
+                    self._carry_out(state, instruction, now_s)
+                if (gone := writes_no_more(event)) and (answer := self.saving.lost(state, gone)) is not None:
+                    self._saved(state, answer, now_s)
+        finally:
+            self._carrying_out = False
+
+    def job_over(self, reason: str) -> None:
+        """The job ends: a move that somebody asked for and that has not been committed does not take place."""
+        if self.migration is not None and self.phase is not Phase.COMMITTED:
+            self._move_is_off(self.migration.state.migration, f"the job was over before it was done: {reason}")
+
+    def _move_is_off(self, migration: str, reason: str) -> None:
+        if self._asked is not None:
+            self._outbox.emit(MoveNotMade(migration, self._asked.rank, self._asked.reason, reason))
+            self._asked = None
+
+    def diverged(self, event: m.Diverged, now_s: float) -> None:
+        """Ranks that held the same do not: all save what they hold, and the job ends."""
+        if self.migration is None:
+            self.begin(event, now_s)
+        else:
+            self.feed(event, now_s)
+
+    def clear_checkpoints(self, keep: int) -> None:
+        """Just-in-time ones that are not needed any more."""
+        self.saving.clear(keep)
+
+    def resume(self, checkpoint: JobCheckpoint, directory: str, now_s: float) -> None:
+        """All ranks enter from the checkpoint, in the processes that are spares now."""
+        self.checkpoint, self._resume_dir = checkpoint, directory
+        for rank, part in checkpoint.ranks.items():
+            journal = self._job.journal(rank)
+            shadow = part.action == JoinerAction.SHADOW
+            at = checkpoint.target - 1 if shadow else checkpoint.target
+            journal.boundaries[at], journal.set_up = part.journal, part.set_up
+            if shadow:
+                journal.gates[at] = part.gate_journal
+        self.begin(m.ResumeRequested(f"resumes from {directory}"), now_s)
+
+    def saved(self, rank: int, size_bytes: int) -> None:
+        self.saving.tensors_saved(rank, size_bytes)
+
+    def started(self, node: str, message: LateWorker, now_s: float) -> None:
+        """A process beyond those that the job began with; or it could not be started."""
+        self.rollback.started(node, message, now_s)
+        if message.pid == 0:
+            self.spares.respawns.over(message.rank)
+        self.feed(m.SpareWarm(), now_s)
+
+    def late_one_ended(self, worker: Worker, now_s: float) -> None:
+        """One that was started for a rank, before it was given it."""
+        self.rollback.ended(worker)
+        self.spares.respawns.over(worker.started_for)
+        self.feed(m.SpareWarm(), now_s)
+
+    def files_kept(self, worker: str, now_s: float) -> None:
+        if (answer := self.saving.kept(worker)) is not None:
+            assert self.migration is not None
+            self._saved(self.migration.state, answer, now_s)
+
+    def reads(self, worker: str) -> bool:
+        """Whether it waits for the journals of this worker."""
+        return worker in self._reading or self._rereading.waits_for(worker)
+
+    def journal_arrived(self, worker: str, now_s: float) -> None:
+        reading = self._reading.pop(worker, None)
+        if reading is not None:
+            self._journal_read(reading[0], now_s)
+        if self._rereading.arrived(worker):
+            self._reread(now_s)
+
+    def tick(self, now_s: float) -> None:
+        self.spares.respawns.now_s = now_s
+        self.feed(m.TimePassed(), now_s)
+        if self._rereading.is_late(now_s):
+            self._reread(now_s)
+
+    def _reread(self, now_s: float) -> None:
+        """All that will be heard of newer journals has been."""
+        if self.migration is None or self.phase is not Phase.QUIESCING:
+            return
+        s = self.migration.state
+        outdated = self._rereading.outdated(s, now_s)
+        for lost in outdated:
+            self.feed(lost, now_s)
+        if not outdated and self._rereading.is_of(s):
+            self._answer_target(s, now_s)
+
+    def kept_arrived(self, node: str, copies: KeptCopies, now_s: float) -> None:
+        if self.rollback.arrived(node, copies):
+            self._copies_known(now_s)
+
+    def _copies_known(self, now_s: float) -> None:
+        for rank in self.rollback.take_set_ups():
+            self.feed(m.JournalRead(rank), now_s)
+        if self.migration is None or self.kind != UNPLANNED or not self.rollback.is_asked:
+            return
+        if self.phase is Phase.QUIESCING:
+            self.feed(self.rollback.decide(self.migration.state), now_s)
+        elif self.phase is Phase.CHECKPOINTING:
+            decided = self.rollback.decide(self.migration.state)
+            self.feed(m.CheckpointFailed(decided.reason) if isinstance(decided, m.TargetImpossible) else decided, now_s)
+
+    def _saved(self, s: State, answer: m.CheckpointWritten | m.CheckpointFailed | m.FolderChosen, now_s: float) -> None:
+        """Where what the ranks hold cannot be saved, their copies are what is left."""
+        if isinstance(answer, m.CheckpointFailed):
+            self._look_for_copies(s, answer, now_s)
+        else:
+            self.feed(answer, now_s)
+
+    def _look_for_copies(self, s: State, refused: m.CheckpointFailed | m.TargetImpossible, now_s: float) -> None:
+        """Nothing less will do than all ranks' copies. They are of no use to lose a rank at the same step again and again."""
+        if not self.rollback.is_on or s.kind != UNPLANNED or self._apart:
+            self.feed(refused, now_s)
+        elif again := next(filter(None, map(self.spares.respawns.comes_again, sorted(s.lost))), ""):
+            is_told = again in s.no_spare and isinstance(refused, m.CheckpointFailed)
+            self.feed(refused if is_told else type(refused)(f"{refused.reason}; {again}"), now_s)
+        else:
+            self.rollback.ask(refused.reason)
+
+    def _journal_read(self, rank: int, now_s: float) -> None:
+        """All of it that is left, but for what a copy of the rank's state may have."""
+        if self.kind != UNPLANNED or not self.rollback.looks_for_set_up(rank):
+            self.feed(m.JournalRead(rank), now_s)
+
+    def node_lost(self, node: str, now_s: float) -> None:
+        """What its agent owed is asked for elsewhere; whoever it was to fence is as good as gone."""
+        if self.rollback.heard_all(node):
+            self._copies_known(now_s)
+        if self._rereading.node_lost():
+            self._reread(now_s)
+        workers = self._job.workers
+        if self.migration is not None:
+            fenced = [worker for worker in self.migration.state.fencing if workers[worker].node == node]
+            self._queue.extend(map(m.WorkerGone, fenced))
+        for worker, (rank, asked) in list(self._reading.items()):
+            if asked == node:
+                self._read_journal(worker, rank, now_s)
+        self.feed(m.TimePassed(), now_s)
+
+    def _read_journal(self, worker: str, rank: int, now_s: float) -> None:
+        self._reading.pop(worker, None)
+        node = self._job.node_with_journal(worker)
+        if node:
+            self._reading[worker] = rank, node
+            self._outbox.to_agent(node, FetchJournal(worker))
+        else:
+            self._journal_read(rank, now_s)
+
+    def _announce(self, s: State) -> None:
+        if s.phase in (Phase.HEALTHY, Phase.SUSPECTED) or self._announced == s.kind:
+            return
+        self._announced = s.kind
+        self._outbox.emit(MigrationStarted(s.migration, s.kind, s.rank, s.reason, s.generation))
+
+    def _carry_out(self, s: State, instruction: m.Instruction, now_s: float) -> None:  # noqa: C901 - one case for each instruction
+        out = self._outbox
+        match instruction:
+            case m.Order(worker, rank, order):
+                out.to_worker(worker, self._filler.fill_in(self.kind, rank, order, self.checkpoint))
+            case m.FenceWorker(worker, _):
+                if self._job.is_lost_with_node(worker):
+                    self._queue.append(m.WorkerGone(worker))  # communicators of the new generation shut it out
+                else:
+                    again = self.kind == ROLLBACK and self.rollback.starts_over(worker)
+                    out.to_agent_of(worker, Fence(worker, again))
+            case m.ReadJournal(rank, worker):
+                self._read_journal(worker, rank, now_s)
+            case m.ChooseSpare(rank):
+                self.feed(self.spares.choose(self.kind, rank, self.count, now_s), now_s)
+            case m.ChooseBoundary(tries):
+                furthest = max(w.seen_boundary for w in self._job.rank_workers)
+                point = choose_boundary(furthest, self._job.clock.median_step_s, tries, self._config.policy)
+                self.feed(m.BoundaryChosen(point.boundary, point.allowance_s, point.reason), now_s)
+            case m.DecideTarget():
+                self._answer_target(s, now_s)
+            case m.WriteCheckpoint(directory):
+                if (written := self.saving.write(s, directory)) is not None:
+                    self._saved(s, written, now_s)
+            case m.ChooseFolder(_, reason):
+                self._saved(s, self.saving.elsewhere(s, reason), now_s)
+            case m.PhaseEntered(phase, elapsed_s):
+                if self._announced:
+                    out.emit(PhaseChanged(s.migration, phase.value, elapsed_s))
+            case m.RankMoved(rank, worker):
+                self.committed(s.target)
+                self._job.move(rank, worker, s.target)
+                out.to_agent_of(worker, Inherits(worker, tuple(self._job.checks.get(rank, ()))))
+            case m.LoseRank(lost):
+                if self.migration is None:
+                    self.begin(lost, now_s)
+                else:
+                    self._queue.append(lost)
+            case m.Noted(text, warning):
+                out.log("warning", text) if warning else out.emit(Decision(s.migration, text))
+            case m.Ignored(text):
+                out.log_once("info", f"ignored: {text}")
+            case m.Finished():
+                self._finish(s, instruction)
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """What the launcher has told the rank, or would tell it."""
+        return self._filler.environment(rank)
+
+    def _answer_target(self, s: State, now_s: float) -> None:
+        """At once, or when agents have answered."""
+        answer = self._decide_target(s)
+        if isinstance(answer, OutOfReach):
+            if self._rereading.begin(s, answer.reason, now_s):
+                return
+            answer = m.TargetImpossible(self._rereading.explain(s, answer.reason))
+        if isinstance(answer, m.TargetImpossible):
+            self._look_for_copies(s, answer, now_s)
+        else:
+            self.feed(answer, now_s)
+
+    def _decide_target(self, s: State) -> Answer | m.RollBackDecided | OutOfReach:
+        if s.kind == PLANNED:
+            return planned_target(self._job, s, secrets.token_hex)
+        if s.kind == ROLLBACK:
+            return self.rollback.target(s, secrets.token_hex)
+        if self.checkpoint is not None and s.kind == RESUME:
+            return resume_target(self.checkpoint, str(Path(self._resume_dir).absolute()))
+        if s.no_spare and self._config.jit_barred:
+            return m.TargetImpossible(self._config.jit_barred)
+        target = unplanned_target(self._job, s, secrets.token_hex, self.saving.folder, all_save=self._apart)
+        if isinstance(target, m.TargetDecided) and s.no_spare and target.target in self._config.worn_out:
+            return m.TargetImpossible(f"the job has begun again at step {target.target} too often")
+        return target
+
+    def _finish(self, s: State, f: m.Finished) -> None:
+        beside_s = s.seconds.get("prepare_beside", 0.0)
+        ranks = tuple(sorted(s.moved or s.lost or {s.rank: ""}))
+        spares = tuple(s.moved[r] for r in ranks if r in s.moved)
+        downtime_s = {row: s.seconds.get(row, 0.0) for row in DOWNTIME_ROWS}
+        if s.kind == PLANNED:
+            self.latest_move_s = sum(downtime_s.values())
+        self._outbox.emit(
+            MigrationFinished(
+                s.migration,
+                s.kind,
+                f.outcome,
+                s.rank,
+                s.moved.get(s.rank, spares[0] if spares else ""),
+                ranks,
+                spares,
+                s.steps_redone,
+                downtime_s,
+                beside_s,
+                s.transferred_bytes,
+                s.generation,
+                f.reason,
+            )
+        )
+        self.over(s, f, self._apart)
+        self.migration = None
+        if self._asked is not None and (f.outcome != COMMITTED or self._asked.rank not in ranks):
+            # It may have turned into the migration of another rank, which was lost meanwhile.
+            self._move_is_off(s.migration, f.reason if f.outcome != COMMITTED else f"given up for this: {s.reason}")
+        self._outbox.to_all_agents(LookClosely(False))
+        if f.outcome != CLEARED:
+            self.done += 1
+            redone = f", {s.steps_redone} step{'s' * (s.steps_redone > 1)} done again" if s.steps_redone else ""
+            self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"
+        times = self.spares.respawns.losses_at_step(s.rank)
+        if f.outcome == CHECKPOINT and self._apart:
+            self._give_up(Fallen(EXIT_SUSPECT_NUMBER, f.reason, s.rank, s, refused=f.reason))
+        elif f.outcome == CHECKPOINT:
+            command = self._config.resume_command.replace("{directory}", f.directory)
+            several = [f"go on with, on {n}: {text}" for n, text in self.saving.resume_commands(f.directory).items()]
+            how = "" if self._config.adopted else f"; {'; '.join(several) or f'go on with: {command}'}"
+            reason = f"{s.reason}; {f.reason}{how}"
+            self._give_up(Fallen(EXIT_NO_SPARE_LEFT, reason, s.rank, s, f.directory, losses_at_step=times))
+        elif f.fatal:
+            reason = f"{s.reason}; rank {s.rank} cannot be replaced: {f.reason}"
+            self._give_up(Fallen(self._exit_code, reason, s.rank, s, refused=f.reason, losses_at_step=times))

@@ -1,0 +1,244 @@
+"""A roll-back of all ranks to their kept copies: asks the agents for them, and finds the processes that take over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from torchrelay.controller.decide.roll_back import choose_givers, choose_step
+from torchrelay.controller.decide.stand import Cannot
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.migration import events as m
+from torchrelay.controller.migration.state import State
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.errors import JournalError
+from torchrelay.protocol.messages import FetchKept, KeptCopies, KeptCopy, LateWorker, OrderFailed, StartWorker
+from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.positions import JoinerAction
+
+DAMAGED = JournalError.__name__
+STARTS = 4
+"""How many processes one rank may use up in a roll-back before a spare is asked for."""
+
+
+class Rollback:
+    """One at a time, as migrations are. `every`: steps between copies, or COPIES_AS_NEEDED; 0: there are none."""
+
+    def __init__(self, every: int, job: Job, outbox: Outbox) -> None:
+        self._every, self._job, self._outbox = every, job, outbox
+        self._awaited: set[str] = set()
+        self._found: dict[int, dict[int, dict[str, KeptCopy]]] = {}
+        self._why = ""
+        self._without_set_up: set[int] = set()
+        self._nodes: dict[int, str] = {}
+        """By rank, where it enters."""
+        self._in_place: set[int] = set()
+        self._starting: set[int] = set()
+        self._starts: Counter[int] = Counter()
+        self._givers: dict[int, int] = {}
+        """By rank whose node has no copy of it, who gives it."""
+        self._given: dict[str, str] = {}
+        """By token of a channel, the folder that is given through it."""
+        self._damaged: dict[tuple[int, int, str], str] = {}
+        """Copies (rank, boundary, node) that turned out to be of no use, and why."""
+        self._furthest = 0
+        self.copies: dict[int, KeptCopy] = {}
+        """By rank, what it goes on from; of the last roll-back that was decided."""
+
+    @property
+    def is_on(self) -> bool:
+        return self._every != 0
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether nothing less will do."""
+        return bool(self._why)
+
+    def ask(self, why: str) -> None:
+        """Wants to know of all copies; `why` says for what reason nothing less will do."""
+        self._why = why
+        self._search()
+
+    def looks_for_set_up(self, rank: int) -> bool:
+        """Whether the rank's set-up is not known and copies are looked through for it; `take_set_ups` has it then."""
+        if not self.is_on or self._job.journal(rank).set_up:
+            return False
+        if not self._without_set_up or not self._awaited:
+            self._why = ""
+            self._search()
+        self._without_set_up.add(rank)
+        return True
+
+    def take_set_ups(self) -> list[int]:
+        """The ranks for which it was looked; what was found is in their journals."""
+        ranks, self._without_set_up = sorted(self._without_set_up), set()
+        for rank in ranks:
+            if found := self._found.get(rank):
+                newest = next(iter(found[max(found)].values()))
+                self._job.journal(rank).set_up = newest.set_up
+        return ranks
+
+    def _search(self) -> None:
+        self._found = {}
+        self._damaged.clear()
+        self._awaited = {node.node for node in self._job.nodes.values() if not node.lost}
+        for node in self._awaited:
+            self._outbox.to_agent(node, FetchKept())
+
+    def arrived(self, node: str, message: KeptCopies) -> bool:
+        """Whether this was the last word that was waited for."""
+        for copy in message.copies:
+            self._found.setdefault(copy.rank, {}).setdefault(copy.boundary, {})[node] = copy
+        return message.last and self.heard_all(node)
+
+    def heard_all(self, node: str) -> bool:
+        """`node` has said all that it will say, or is lost."""
+        if node not in self._awaited:
+            return False
+        self._awaited.discard(node)
+        return not self._awaited
+
+    def decide(self, s: State) -> m.RollBackDecided | m.TargetImpossible:
+        """From what was found. Forgets of the job what lies behind the step that all go back to."""
+        job = self._job
+        places = {rank: job.holder(rank).node for rank in s.survivors}
+        places |= {rank: job.workers[joiner.worker].node for rank, joiner in s.joiners.items()}
+        alone = [rank for rank in s.lost if rank not in s.joiners]
+        for rank in alone:
+            leaver = job.workers[s.lost[rank]]
+            if because := job.nodes[leaver.node].lost or job.quarantined(leaver):
+                return m.TargetImpossible(f"{self._why}; {s.no_spare}; and rank {rank} cannot start over: {because}")
+            places[rank] = leaver.node
+        standings = {rank: s.standings[rank] for rank in s.survivors}
+        seen = max(job.holder(rank).seen_boundary for rank in range(s.world_size))
+        step = choose_step(self._held(), places, standings, seen)
+        if isinstance(step, Cannot):
+            return m.TargetImpossible(f"{self._why}; and {step.reason}")
+        self._nodes, self._furthest = places, step.boundary + step.redone
+        self.copies = {rank: self._copy(rank, step.boundary, (node,)) for rank, node in places.items()}
+        self._givers, self._given = {}, {}
+        stale = tuple(rank for rank in s.joiners if self.copies[rank].set_up != job.journal(rank).set_up)
+        self._in_place, self._starting = {*s.survivors, *stale, *alone}, set()
+        self._starts.clear()
+        job.go_back(step.boundary)
+        return m.RollBackDecided(step.boundary, step.redone, f"{step.reason}: {self._why}", stale)
+
+    def _held(self) -> dict[int, dict[int, set[str]]]:
+        """Rank -> boundary -> the nodes with a copy that is of use, as far as anybody knows."""
+        return {
+            rank: {b: {n for n in nodes if (rank, b, n) not in self._damaged} for b, nodes in by.items()}
+            for rank, by in self._found.items()
+        }
+
+    def _copy(self, rank: int, boundary: int, nodes: tuple[str, ...]) -> KeptCopy:
+        """That of one of `nodes`, if one has it; else another one, of the same content."""
+        there = self._found[rank][boundary]
+        return next((there[node] for node in nodes if node in there), next(iter(there.values())))
+
+    def target(
+        self, s: State, new_token: Callable[[], str]
+    ) -> m.TargetDecided | m.RollBackDecided | m.TargetImpossible:
+        """Who is given what by whom, now that it is known where each rank enters."""
+        job, boundary = self._job, next(iter(self.copies.values())).boundary
+        places = {rank: job.workers[joiner.worker].node for rank, joiner in s.joiners.items()}
+        held = self._held()
+        givers = choose_givers({rank: held[rank][boundary] for rank in places}, places)
+        if isinstance(givers, Cannot):
+            return self._older(s, places)
+        self._givers, self._given = givers, {}
+        tokens = {}
+        for rank, place in places.items():
+            node = places[givers[rank]] if rank in givers else place
+            self.copies[rank] = self._copy(rank, boundary, (node,))
+            if rank in givers:
+                tokens[rank] = new_token()
+                self._given[tokens[rank]] = self.copies[rank].directory
+        given = "".join(f"; rank {giver} gives that of rank {rank}" for rank, giver in givers.items())
+        return m.TargetDecided(
+            boundary,
+            f"all ranks go on after step {boundary}, from their copies{given}",
+            actions={},
+            entries=dict.fromkeys(range(s.world_size), JoinerAction.ENTER.value),
+            donors=givers,
+            tokens=tokens,
+            peer_hosts={rank: job.host_of(s.joiners[rank].worker) for rank in givers},
+        )
+
+    def _older(self, s: State, places: dict[int, str]) -> m.RollBackDecided | m.TargetImpossible:
+        """The copies that were chosen are not there for all, after all: those of the step before will do."""
+        why = "; ".join((self._why, *self._damaged.values()))
+        step = choose_step(self._held(), places, {})
+        if isinstance(step, Cannot):
+            return m.TargetImpossible(f"{why}; and {step.reason}")
+        before = {rank: copy.set_up for rank, copy in self.copies.items()}
+        self.copies = {rank: self._copy(rank, step.boundary, (node,)) for rank, node in places.items()}
+        stale = tuple(rank for rank in places if self.copies[rank].set_up != before[rank])
+        self._in_place |= set(stale)
+        self._job.go_back(step.boundary)
+        redone = self._furthest - step.boundary
+        reason = f"all ranks go back to their copies of step {step.boundary}; {redone} steps are done again"
+        return m.RollBackDecided(step.boundary, redone, f"{reason}: {why}", stale)
+
+    def folder_of(self, token: str) -> str:
+        """What is given through the channel with that token."""
+        return self._given[token]
+
+    def folder_for(self, rank: int) -> str:
+        """On its own node; empty where the rank is given its copy."""
+        return "" if rank in self._givers else self.copies[rank].directory
+
+    def failed(self, worker: Worker, report: OrderFailed) -> None:
+        """A copy that turns out to be damaged is not counted on again."""
+        if not report.reason.startswith(DAMAGED) or worker.rank not in self.copies:
+            return
+        if report.order == "Serve":
+            affected = [rank for rank, giver in self._givers.items() if giver == worker.rank]
+        else:
+            affected = [] if worker.rank in self._givers else [worker.rank]
+        for rank in affected:
+            boundary = self.copies[rank].boundary
+            text = f"the copy of rank {rank} on {worker.node} is of no use: {report.reason}"
+            self._damaged[rank, boundary, worker.node] = text
+            self._outbox.log("warning", text)
+
+    # Who takes over. Survivors go on where they were, in new processes; spares are for what was lost, if there are any.
+
+    def process_for(self, rank: int) -> m.SpareChosen | m.NoSpare | None:
+        """None: one of the spares is to be taken."""
+        found = next((w for w in self._job.spares if w.started_for == rank), None)
+        if found is not None and found.warm:
+            self._job.workers[found.worker].rank = rank
+            self._starting.discard(rank)
+            return m.SpareChosen(rank, found.worker, f"rank {rank} starts over on {found.node}, as {found.worker}")
+        if found is None and rank not in self._starting:
+            if rank not in self._in_place or self._starts[rank] >= STARTS:
+                return None
+            self._starts[rank] += 1
+            self._starting.add(rank)
+            before, node = self._job.holder(rank), self._nodes[rank]
+            self._outbox.to_agent(node, StartWorker(rank, before.worker if before.node == node else ""))
+        return m.NoSpare(rank, f"rank {rank} waits for the process in which it starts over", soon=True)
+
+    def starts_over(self, worker: str) -> bool:
+        """Whether its rank goes on where it is, in a new process."""
+        known = self._job.workers[worker]
+        rank = known.rank if known.rank != NO_RANK else known.started_for
+        return rank in self._in_place and self._nodes.get(rank) == known.node
+
+    def started(self, node: str, message: LateWorker, now_s: float) -> None:
+        if message.pid == 0:
+            what = "a spare" if message.rank == NO_RANK else f"a process for rank {message.rank}"
+            self._outbox.log("warning", f"{node} could not start {what}: {message.reason}")
+            self._starting.discard(message.rank)
+            return
+        if message.worker in self._job.workers and message.rank not in self._in_place:
+            return  # the controller before this one went back: a spare like any other
+        worker = self._job.workers.get(message.worker) or Worker(
+            message.worker, node, message.pid, NO_RANK, news_s=now_s
+        )
+        worker.started_for, worker.in_place_of = message.rank, message.in_place_of
+        self._job.workers[message.worker] = worker
+
+    def ended(self, worker: Worker) -> None:
+        """A process that was started for a rank is gone before it was given it."""
+        self._starting.discard(worker.started_for)

@@ -1,0 +1,1 @@
+"""Several machines: which one is lost, and whose controller leads the job."""

@@ -1,0 +1,77 @@
+"""What each event does while a just-in-time checkpoint is saved."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torchrelay.controller.migration.events import (
+    CheckpointFailed,
+    CheckpointWritten,
+    FolderChosen,
+    Noted,
+    RankLost,
+    Said,
+)
+from torchrelay.controller.migration.steps import advance, order_saves
+from torchrelay.controller.migration.turn import Turn, abandon, lose, restart
+from torchrelay.protocol.messages import OrderFailed, SaveCheckpoint
+from torchrelay.protocol.phases import CHECKPOINT
+
+
+def lost_while_saving(turn: Turn, event: RankLost) -> None:
+    """What a dead rank leaves is enough, unless it was to write tensors and has not."""
+    s = turn.state
+    if s.holders.get(event.rank) != event.worker or event.rank in s.lost or event.rank in s.departed:
+        return
+    if event.rank in s.savers and event.rank not in s.saved:
+        lose(turn, event)
+        return
+    turn.do(Noted(f"{event.reason}; its part of the checkpoint does not need it any more"))
+    s.saved.add(event.rank)
+    s.departed[event.rank] = event.worker
+    advance(turn)
+
+
+def order_failed_while_saving(turn: Turn, said: Said) -> None:
+    """A rank that could not write holds what it held: it is asked for it in another folder, and is no lost one."""
+    s = turn.state
+    report = cast(OrderFailed, said.report)
+    reason = f"{report.order} failed: {report.reason}"
+    if not report.unharmed:
+        lost_while_saving(turn, RankLost(said.rank, said.worker, reason, turn.now_s))
+    elif report.order != SaveCheckpoint.__name__:
+        turn.do(Noted(f"rank {said.rank} holds what it held, but {reason}"))
+    elif s.holders.get(said.rank) == said.worker:
+        s.unsaved[said.rank] = report.reason
+        advance(turn)
+
+
+def folder_chosen(turn: Turn, event: FolderChosen) -> None:
+    """Everything is written once more, there."""
+    s = turn.state
+    s.directory, s.asked = event.directory, False
+    s.unsaved.clear()
+    s.saved.clear()
+    turn.do(Noted(event.reason))
+    if gone := sorted(s.departed.keys() & set(s.savers)):
+        restart(turn, [], f"ranks {gone} had saved their tensors, and are gone: others have to")
+        return
+    s.saved.update(s.departed)
+    allowed_s = turn.deadlines.of(s.phase)
+    s.deadline_s = None if allowed_s is None else turn.now_s + allowed_s
+    order_saves(turn)
+
+
+def saved(turn: Turn, said: Said) -> None:
+    s = turn.state
+    if s.holders.get(said.rank) == said.worker:
+        s.saved.add(said.rank)
+        advance(turn)
+
+
+def checkpoint_written(turn: Turn, event: CheckpointWritten) -> None:
+    turn.finish(CHECKPOINT, f"{turn.state.no_spare}; a just-in-time checkpoint is in {event.directory}", fatal=True)
+
+
+def checkpoint_failed(turn: Turn, event: CheckpointFailed) -> None:
+    abandon(turn, f"{turn.state.no_spare}, and {event.reason}")

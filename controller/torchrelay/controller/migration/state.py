@@ -1,0 +1,179 @@
+"""Everything that a migration knows, as plain data: written down, it lets another controller go on from there."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrelay.controller.migration.events import RankLost
+from torchrelay.protocol.errors import FatalError
+from torchrelay.protocol.messages import Standing
+from torchrelay.protocol.phases import UNPLANNED, Phase
+
+
+@dataclass
+class JoiningSpare:
+    """A spare that has been given a rank which it does not hold yet."""
+
+    worker: str
+    prepared: bool = False
+    store_host: str = ""
+    store_port: int = 0
+
+
+@dataclass
+class State:
+    """`holders`: who holds each rank in the generation that is in force. `generation`: the newest that was ever used.
+
+    `lost`: ranks that need another worker, with the one that holds or held them (empty on resume). Sets and dicts of
+    ranks belong to the current round and are emptied when another loss starts a new one.
+    """
+
+    migration: str
+    world_size: int
+    generation: int
+    holders: dict[int, str]
+    kind: str = UNPLANNED
+    phase: Phase = Phase.HEALTHY
+    phase_since_s: float = 0.0
+    deadline_s: float | None = None
+    rank: int = -1
+    reason: str = ""
+    lost: dict[int, str] = field(default_factory=dict)
+    fencing: set[str] = field(default_factory=set)
+    journals: set[int] = field(default_factory=set)
+    joiners: dict[int, JoiningSpare] = field(default_factory=dict)
+    no_spare: str = ""
+    awaiting_spare: set[int] = field(default_factory=set)
+    survivors_told: bool = False
+    """Survivors have heard of this generation, so giving up has to be told to them as well."""
+
+    standings: dict[int, Standing] = field(default_factory=dict)
+    quiesce_id: int = 0
+    quiesce_boundary: int = -1
+    quiesce_tries: int = 0
+    quiesce_answers: dict[int, bool] = field(default_factory=dict)
+    quiesce_agreed: bool = False
+
+    target: int = -1
+    left: str = ""
+    actions: dict[int, str] = field(default_factory=dict)
+    entries: dict[int, str] = field(default_factory=dict)
+    donors: dict[int, int] = field(default_factory=dict)
+    late: dict[int, dict[str, int]] = field(default_factory=dict)
+    donor_collectives: dict[int, int] = field(default_factory=dict)
+    helpers: dict[int, list[int]] = field(default_factory=dict)
+    """By lost rank: who gives beside its donor."""
+    tokens: dict[int, str] = field(default_factory=dict)
+    serve_hosts: dict[int, str] = field(default_factory=dict)
+    savers: list[int] = field(default_factory=list)
+    directory: str = ""
+    offline: bool = False
+    asked: bool = False
+    """A question to the controller (where to go, the checkpoint's manifest) is open: it is put once."""
+    unanswered_serves: dict[int, list[int]] = field(default_factory=dict)
+    """By donor, the lost ranks whose Serve it has not answered yet, in the order of asking."""
+    serving: dict[int, list[Any]] = field(default_factory=dict)
+    """By lost rank: host and port of its donor's channel."""
+    helping: dict[int, list[list[Any]]] = field(default_factory=dict)
+    """The same of those that give beside it."""
+    transferred: set[int] = field(default_factory=set)
+    rebuilt: set[int] = field(default_factory=set)
+    verified: set[int] = field(default_factory=set)
+    saved: set[int] = field(default_factory=set)
+    unsaved: dict[int, str] = field(default_factory=dict)
+    """Why a survivor could not write its part of the checkpoint."""
+    departed: dict[int, str] = field(default_factory=dict)
+    """Survivors that died while a checkpoint was saved which does not need them; a further round would."""
+    resumed: set[int] = field(default_factory=set)
+    stepped: set[int] = field(default_factory=set)
+    finished: set[int] = field(default_factory=set)
+    postponed: list[RankLost] = field(default_factory=list)
+    """Losses after the point of no return of a planned migration, which are next."""
+
+    moved: dict[int, str] = field(default_factory=dict)
+    outcome: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    stopped_since_s: float | None = None
+    steps_redone: int = 0
+    transferred_bytes: int = 0
+    rounds: int = 0
+
+    @property
+    def survivors(self) -> list[int]:
+        return sorted(r for r in self.holders if r not in self.lost)
+
+    @property
+    def members(self) -> dict[int, str]:
+        """Rank -> worker of the generation that is being made."""
+        return {r: self.holders[r] for r in self.survivors} | {r: j.worker for r, j in sorted(self.joiners.items())}
+
+    def new_round(self) -> None:
+        """Forgets what was learned about the generation before, except who is lost, fenced, finished or joining."""
+        self.generation += 1
+        self.rounds += 1
+        self.target, self.left, self.offline, self.directory, self.asked = -1, "", False, "", False
+        self.quiesce_boundary, self.quiesce_agreed, self.no_spare = -1, False, ""
+        self.survivors_told = False
+        for collected in (
+            self.awaiting_spare,
+            self.standings,
+            self.quiesce_answers,
+            self.actions,
+            self.entries,
+            self.donors,
+            self.late,
+            self.donor_collectives,
+            self.helpers,
+            self.tokens,
+            self.serve_hosts,
+            self.savers,
+            self.unanswered_serves,
+            self.serving,
+            self.helping,
+            self.transferred,
+            self.rebuilt,
+            self.verified,
+            self.saved,
+            self.unsaved,
+            self.resumed,
+            self.stepped,
+        ):
+            collected.clear()
+
+
+_RANK_KEYS = {f.name for f in dataclasses.fields(State) if str(f.type).startswith("dict[int,")}
+_SETS = {f.name for f in dataclasses.fields(State) if str(f.type).startswith("set[")}
+
+
+def snapshot(state: State) -> str:
+    """The state as JSON text."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, set):
+            return sorted(value)
+        if isinstance(value, bytes):
+            return {"base64": base64.b64encode(value).decode()}
+        raise TypeError(f"{type(value).__name__} is no plain data")
+
+    return json.dumps(dataclasses.asdict(state), default=plain, sort_keys=True)
+
+
+def restore(text: str) -> State:
+    """What `snapshot` wrote. Raises FatalError for anything else."""
+    try:
+        values = json.loads(text, object_hook=lambda d: base64.b64decode(d["base64"]) if set(d) == {"base64"} else d)
+        for name in _RANK_KEYS:
+            values[name] = {int(k): v for k, v in values[name].items()}
+        for name in _SETS:
+            values[name] = set(values[name])
+        values["phase"] = Phase(values["phase"])
+        values["joiners"] = {r: JoiningSpare(**j) for r, j in values["joiners"].items()}
+        values["standings"] = {r: Standing(**s) for r, s in values["standings"].items()}
+        values["postponed"] = [RankLost(**lost) for lost in values["postponed"]]
+        return State(**values)
+    except (ValueError, TypeError, KeyError, AttributeError) as e:
+        raise FatalError(f"not a migration's snapshot of this version: {type(e).__name__}: {e}") from e

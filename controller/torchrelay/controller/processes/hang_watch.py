@@ -1,0 +1,152 @@
+"""Looks for ranks that hang, with decide.hang, and tells the migration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torchrelay.controller.config import Policy
+from torchrelay.controller.decide.hang import Culprit, Vital, find_culprit, threshold_s
+from torchrelay.controller.decide.overdue import overdue
+from torchrelay.controller.execution.driver import Driver
+from torchrelay.controller.health.health_controller import HealthController
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.migration import events as m
+from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.processes.stack_questions import Witness
+from torchrelay.controller.restart.fallen import Fallen
+from torchrelay.protocol.events import Suspected
+from torchrelay.protocol.machine.process_states import CANNOT_GO_ON, STOPPED
+from torchrelay.protocol.messages import Explained
+from torchrelay.protocol.phases import PLANNED, Phase
+
+UNEASY_S = 2.0
+"""More than STILL_S, since a rank may stand still for a moment."""
+
+
+class HangWatch:
+    """`give_up(fallen)` is called when the job can wait no longer for a rank that cannot be replaced."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        job: Job,
+        outbox: Outbox,
+        driver: Driver,
+        health: HealthController,
+        give_up: Callable[[Fallen], None],
+    ) -> None:
+        self._policy, self._job, self._outbox, self._driver, self._health = policy, job, outbox, driver, health
+        self._give_up = give_up
+        self._witness = Witness(policy, job, outbox)
+        self._named: tuple[int, float] | None = None
+        self._suspect: Worker | None = None
+
+    def is_uneasy(self, now_s: float) -> bool:
+        """Whether a rank is stopped or stands still, so that a verdict may be due any moment."""
+        return any(
+            w.stopped_since_s is not None or w.silent_s(now_s) >= UNEASY_S
+            for w in self._job.rank_workers
+            if w.alive and w.progress is not None
+        )
+
+    def explained(self, worker: Worker, report: Explained, now_s: float) -> None:
+        self._witness.answered(worker, report)
+
+    def tick(self, now_s: float) -> None:
+        phase = self._driver.phase
+        if self._suspect is not None and phase is not Phase.SUSPECTED:
+            suspect, self._suspect = self._suspect, None
+            migration = self._driver.migration
+            confirmed = migration is not None and suspect.rank in migration.state.lost
+            if confirmed and self._health.ended(suspect, "hang", 0, now_s):
+                return
+        if phase in (Phase.HEALTHY, Phase.SUSPECTED, Phase.COMMITTED) or (
+            phase is Phase.PREPARING and self._driver.kind == PLANNED
+        ):
+            self._watch_training(phase, now_s)
+        else:
+            self._watch_standing(now_s)
+
+    def _watch_training(self, phase: Phase, now_s: float) -> None:
+        step_s = self._job.clock.median_step_s
+        self._witness.ask(threshold_s(step_s, self._policy), now_s)
+        workers = [w for w in self._job.rank_workers if w.alive and w.progress is not None]
+        culprit = find_culprit([self._vital(w, now_s) for w in workers], step_s, self._policy)
+        if culprit is not None and self._witness.is_awaited(self._job.holder(culprit.rank), now_s):
+            return
+        if because := self._job.unprotected_because():
+            self._wait_for(culprit, because, now_s)
+            return
+        migration = self._driver.migration
+        if culprit is not None and culprit.cut_off:
+            self._job.nodes[self._job.holder(culprit.rank).node].links_down = True
+        if migration is None:
+            if culprit is not None:
+                self._outbox.emit(Suspected(culprit.rank, culprit.reason, culprit.evidence, culprit.stack))
+                worker = self._job.holder(culprit.rank)
+                if worker.stopped_since_s is None:
+                    self._suspect = worker  # a process is stopped by somebody else
+                raised = m.SuspicionRaised(culprit.rank, culprit.reason, _since_s(worker, culprit, now_s))
+                self._driver.begin(raised, now_s)
+        elif phase is Phase.SUSPECTED:
+            if culprit is None or culprit.rank != migration.state.rank:
+                self._job.nodes[self._job.holder(migration.state.rank).node].links_down = False
+                self._driver.feed(m.SuspicionCleared(migration.state.rank), now_s)
+        elif culprit is not None:
+            worker = self._job.holder(culprit.rank)
+            since_s = _since_s(worker, culprit, now_s)
+            self._driver.feed(m.RankLost(culprit.rank, worker.worker, culprit.reason, since_s), now_s)
+
+    def _wait_for(self, culprit: Culprit | None, because: str, now_s: float) -> None:
+        """Name a rank that cannot be replaced, once for each hang, and end the job when the others have waited long enough."""
+        if culprit is None or self._job.protection != "on":
+            return
+        timeouts_s = [w.report.group_timeout_s for w in self._job.rank_workers if w.report is not None]
+        if reason := overdue(culprit, because, self._policy.hang_timeout_s, timeouts_s):
+            self._give_up(Fallen(1, reason, culprit.rank, refused=because))
+            return
+        hang = culprit.rank, self._job.holder(culprit.rank).moved_s
+        if self._named is None or self._named[0] != hang[0] or abs(self._named[1] - hang[1]) > 1.0:
+            self._named = hang
+            reason = f"{culprit.reason}; it is not replaced: {because}"
+            self._outbox.emit(Suspected(culprit.rank, reason, culprit.evidence, culprit.stack))
+
+    def _watch_standing(self, now_s: float) -> None:
+        """Between the phases of a migration nobody computes for long, and a stopped process needs no peers' witness."""
+        migration = self._driver.migration
+        if migration is None:
+            return
+        for rank, worker_id in list(migration.state.members.items()):
+            worker = self._job.workers[worker_id]
+            stopped_s = 0.0 if worker.stopped_since_s is None else now_s - worker.stopped_since_s
+            if worker.alive and stopped_s >= self._policy.stopped_s:
+                state = worker.progress.process_state if worker.progress is not None else STOPPED
+                how = CANNOT_GO_ON.get(state, CANNOT_GO_ON[STOPPED])
+                reason = f"{worker_id} (rank {rank}) {how} for {stopped_s:.1f} s in a migration"
+                self._driver.feed(m.RankLost(rank, worker_id, reason, now_s - stopped_s), now_s)
+                return
+
+    def _vital(self, worker: Worker, now_s: float) -> Vital:
+        p, seen = worker.progress, self._witness.answer(worker)
+        assert p is not None
+        return Vital(
+            worker.rank,
+            p.boundary,
+            p.gates_passed,
+            p.phase,
+            p.waiting,
+            p.process_state,
+            silent_s=worker.silent_s(now_s),
+            idle_s=now_s - worker.busy_s,
+            news_age_s=now_s - worker.news_s,
+            stopped_s=0.0 if worker.stopped_since_s is None else now_s - worker.stopped_since_s,
+            stack=seen.stack if seen is not None else (),
+            motion=seen.motion if seen is not None else "",
+            asleep=seen is not None and seen.asleep,
+            count=p.count,
+            links=seen.links if seen is not None else None,
+        )
+
+
+def _since_s(worker: Worker, culprit: Culprit, now_s: float) -> float:
+    return worker.fault_s if worker.fault_s is not None else now_s - culprit.silent_s

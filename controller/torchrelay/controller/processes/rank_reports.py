@@ -1,0 +1,155 @@
+"""What ranks and spares say of themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torchrelay.controller.coverage.judge import ProtectionJudge
+from torchrelay.controller.decide.joins import JoinFailure
+from torchrelay.controller.execution.divergence import Divergence
+from torchrelay.controller.execution.driver import Driver
+from torchrelay.controller.execution.requests import Requests
+from torchrelay.controller.health.health_controller import HealthController
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.migration import events as m
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol.events import FaultFired, ReportMade
+from torchrelay.protocol.names import NO_RANK, TOLD_TO_END
+
+Handler = Callable[[Worker, Any, float], None]
+FOR_THE_MIGRATION = (
+    msg.Standing,
+    msg.QuiesceAnswer,
+    msg.Prepared,
+    msg.Serving,
+    msg.Transferred,
+    msg.Rebuilt,
+    msg.Verified,
+    msg.Resumed,
+    msg.FirstStep,
+    msg.OrderFailed,
+    msg.CheckpointSaved,
+)
+
+
+class RankReports:
+    def __init__(
+        self,
+        job: Job,
+        outbox: Outbox,
+        driver: Driver,
+        judge: ProtectionJudge,
+        health: HealthController,
+        requests: Requests,
+        divergence: Divergence,
+    ) -> None:
+        self._job, self._outbox, self._driver = job, outbox, driver
+        self._judge, self._health, self._requests = judge, health, requests
+        self._divergence = divergence
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """By the type of the message."""
+        return {
+            msg.Hello: self._hello,
+            msg.Warm: self._warm,
+            msg.Armed: self._armed,
+            msg.Disabled: self._disabled,
+            msg.Report: self._report,
+            msg.ReplicaCheck: self._replica_check,
+            msg.Finishing: self._finishing,
+            msg.FaultInjected: self._fault_injected,
+            msg.MigrationWanted: self._migration_wanted,
+            msg.Held: self._held,
+            **dict.fromkeys(FOR_THE_MIGRATION, self._for_the_migration),
+        }
+
+    def _hello(self, worker: Worker, report: msg.Hello, now_s: float) -> None:
+        worker.pid = report.pid
+
+    def _warm(self, worker: Worker, report: msg.Warm, now_s: float) -> None:
+        worker.warm = True
+        self._driver.feed(m.SpareWarm(), now_s)
+
+    def _armed(self, worker: Worker, report: msg.Armed, now_s: float) -> None:
+        worker.armed = report
+
+    def _disabled(self, worker: Worker, report: msg.Disabled, now_s: float) -> None:
+        worker.disabled = report.reason
+        if worker.rank == NO_RANK:
+            self._outbox.log("warning", f"spare {worker.worker} cannot be used: {report.reason}")
+        elif not self._job.is_holder(worker):
+            # Every process has the same torch and the same script.
+            self._job.join_failures.append(JoinFailure(worker.rank, worker.worker, report.reason, lasting=True))
+            reason = f"{worker.worker} cannot take over rank {worker.rank}: {report.reason}"
+            self._driver.feed(m.RankLost(worker.rank, worker.worker, reason, now_s), now_s)
+
+    def _report(self, worker: Worker, r: msg.Report, now_s: float) -> None:
+        worker.report = r
+        worker.seen_boundary = max(worker.seen_boundary, 0)  # it is made in the loop
+        self._judge.news()
+        self._outbox.emit(
+            ReportMade(
+                worker.rank,
+                r.file,
+                r.line,
+                r.device_state_bytes,
+                r.journal_bytes,
+                r.tensors,
+                r.unprotected,
+                r.notes,
+                tuple(dataclasses.asdict(gap) for gap in r.gaps),
+            )
+        )
+
+    def _replica_check(self, worker: Worker, report: msg.ReplicaCheck, now_s: float) -> None:
+        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
+        self._divergence.told(worker, report)
+        if self._job.is_holder(worker):
+            self._job.add_check(worker.rank, report)
+            self._health.checked(now_s)
+            self._judge.news()
+
+    def _held(self, worker: Worker, report: msg.Held, now_s: float) -> None:
+        worker.held = True
+        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
+        self._judge.news()
+
+    def _finishing(self, worker: Worker, report: msg.Finishing, now_s: float) -> None:
+        worker.finishing = True
+        self._judge.news()
+        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
+        self._driver.feed(m.RankFinished(worker.rank), now_s)
+
+    def _fault_injected(self, worker: Worker, report: msg.FaultInjected, now_s: float) -> None:
+        worker.fault_s = now_s
+        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
+        self._outbox.emit(FaultFired(report.fault, worker.rank, report.boundary + 1))
+
+    def _migration_wanted(self, worker: Worker, report: msg.MigrationWanted, now_s: float) -> None:
+        if report.reason == TOLD_TO_END and self._requests.is_wanted(worker.rank):
+            return  # for another reason: whoever deletes a pod is seen, too
+        if self._job.is_holder(worker):
+            self._requests.want(worker.rank, report.reason, now_s)
+        else:
+            self._requests.refuse(
+                worker.rank, report.reason, f"{worker.worker} does not hold rank {worker.rank} any more"
+            )
+
+    def _for_the_migration(self, worker: Worker, report: Any, now_s: float) -> None:
+        if self._driver.migration is None:
+            if not isinstance(report, (msg.Resumed, msg.FirstStep)):
+                self._outbox.log_once(
+                    "info", f"{type(report).__name__} of {worker.worker} is ignored: no migration is under way"
+                )
+            return
+        if isinstance(report, msg.CheckpointSaved):
+            self._driver.saved(worker.rank, report.size_bytes)
+        if isinstance(report, msg.OrderFailed):
+            self._driver.rollback.failed(worker, report)
+            if not self._job.is_holder(worker):
+                failure = JoinFailure(worker.rank, worker.worker, report.reason, report.lasting)
+                self._job.join_failures.append(failure)
+        self._driver.feed(m.Said(worker.rank, worker.worker, report), now_s)

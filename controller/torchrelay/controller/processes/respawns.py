@@ -1,0 +1,188 @@
+"""New processes for lost ranks, in their place or where another machine has one: asks the agent, and remembers how often."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+
+from torchrelay.controller.decide.elsewhere import Elsewhere, MachineWithPlaces, choose_machine, lacks
+from torchrelay.controller.decide.respawn import HOUR_S, LostPlace, Respawn, comes_again, may_respawn
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.migration import events as m
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.events import ProcessRespawned
+from torchrelay.protocol.health.kinds import DRIVER
+from torchrelay.protocol.messages import StartWorker
+from torchrelay.protocol.names import NO_RANK
+
+LOSSES_KEPT = 16
+"""Of each rank: those at its latest step are among them."""
+
+
+class Respawns:
+    """`limit`: how often within an hour for each rank; 0: never. `option`: what sets it."""
+
+    def __init__(self, limit: int, job: Job, outbox: Outbox, option: str = "--respawn-limit") -> None:
+        self._limit, self._job, self._outbox, self._option = limit, job, outbox, option
+        self.is_possible: Callable[[], bool] = lambda: True
+        """Whether whoever starts them would do so for each rank."""
+        self.asked_for_spares: Callable[[], Collection[str]] = tuple
+        """Ended processes in whose place spares are being made."""
+        self._starting: dict[int, str] = {}
+        """Rank -> the ended process in whose place one was asked for; empty where it has a new place."""
+        self._entering: set[int] = set()
+        """Ranks for which a process was asked for that enters from a checkpoint."""
+        self._started_s: dict[int, list[float]] = defaultdict(list)
+        self._losses: dict[int, dict[int, int]] = defaultdict(dict)
+        """By rank, the boundary that each migration has found it at, by the migration's number."""
+        self._ends: dict[int, dict[int, str]] = defaultdict(dict)
+        """By the same, how it ended."""
+        self.now_s = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        return self._limit > 0 and self.is_possible()
+
+    @property
+    def spent(self) -> str:
+        """Why no process is started for some rank now, if it is lost; empty if one is for all."""
+        spent = [rank for rank in self._started_s if self.is_on and self._recent(rank, self.now_s) >= self._limit]
+        return f"{self._option} {self._limit} is used up for rank {', '.join(map(str, sorted(spent)))}" if spent else ""
+
+    def lost(self, rank: int, migration: int) -> None:
+        """To be told once the rank's journals are there."""
+        self._losses[rank][migration] = max(self._job.journal(rank).boundaries, default=-1)
+        self._ends[rank].setdefault(migration, _end_of(self._job.holder(rank)))
+        for kept in (self._losses[rank], self._ends[rank]):
+            for number in list(kept)[:-LOSSES_KEPT]:
+                del kept[number]
+
+    def losses_at_step(self, rank: int) -> int:
+        """How often it has been lost where it was lost last."""
+        boundaries = list(self._losses.get(rank, {}).values())
+        return boundaries.count(boundaries[-1]) if boundaries else 1
+
+    def comes_again(self, rank: int) -> str:
+        """Why nobody takes over the rank any more, or empty."""
+        at, ends = self.boundary(rank), self._ends[rank]
+        story = [ends[number] for number, boundary in self._losses[rank].items() if boundary == at and number in ends]
+        return comes_again(rank, at, self.losses_at_step(rank), story)
+
+    def process_for(self, rank: int, now_s: float) -> m.SpareChosen | m.NoSpare:
+        """The one that was started, or why there is none (yet)."""
+        if (started := self._started_for(rank)) is not None:
+            return started
+        where = self._where(rank)
+        verdict = may_respawn(self._place(rank, where, now_s))
+        if verdict.may:
+            self._starting[rank] = where.in_place_of
+            self.count(rank, now_s)
+            self._outbox.to_agent(where.node, StartWorker(rank, where.in_place_of))
+            count = self._recent(rank, now_s)
+            self._outbox.emit(ProcessRespawned(rank, where.node, self.boundary(rank), count, self._limit))
+        return m.NoSpare(rank, verdict.reason, soon=verdict.may)
+
+    def process_to_enter(self, rank: int) -> m.SpareChosen | m.NoSpare:
+        """For a rank that enters from a checkpoint and whose machine is missing: once, whatever the limit is."""
+        if (started := self._started_for(rank)) is not None:
+            return started
+        where = choose_machine(rank, self._machines())
+        if rank in self._entering or not where.node:
+            why = "the process that was started for it is gone" if rank in self._entering else where.reason
+            return m.NoSpare(rank, f"no process is started for rank {rank}: {why}")
+        self._entering.add(rank)
+        self._starting[rank] = where.in_place_of
+        self._outbox.to_agent(where.node, StartWorker(rank, where.in_place_of))
+        return m.NoSpare(rank, f"rank {rank} waits for a process that is started {where.reason}", soon=True)
+
+    def _started_for(self, rank: int) -> m.SpareChosen | m.NoSpare | None:
+        """None: there is none, and none is asked for."""
+        job = self._job
+        if (found := next((w for w in job.spares if w.started_for == rank), None)) is not None and found.warm:
+            job.workers[found.worker].rank = rank
+            self._starting.pop(rank, None)
+            reason = f"{found.worker} was started for rank {rank} on {found.node}, and takes over"
+            return m.SpareChosen(rank, found.worker, reason)
+        if found is not None or rank in self._starting:
+            return m.NoSpare(rank, f"rank {rank} waits for the process that is started for it", soon=True)
+        return None
+
+    def may_in_its_place(self, rank: int, now_s: float) -> Respawn:
+        leaver = self._job.holder(rank)
+        unusable = self._job.unusable(leaver)
+        own = Elsewhere("" if unusable else leaver.node, leaver.worker, unusable)
+        return may_respawn(self._place(rank, own, now_s))
+
+    def machines_with_places(self, to_enter: bool = False) -> list[MachineWithPlaces]:
+        """On which processes would be started now for ranks of other machines; `to_enter`: as `process_to_enter` does."""
+        may = to_enter or (self.is_on and not self.spent)
+        return [m for m in self._machines() if not lacks(m)] if may else []
+
+    def count(self, rank: int, now_s: float) -> None:
+        """One is started in its place, or was by others."""
+        self._started_s[rank] = [s for s in self._started_s[rank] if now_s - s < HOUR_S] + [now_s]
+
+    def number(self, rank: int, now_s: float) -> str:
+        """Which one the next is, in words."""
+        return f"{self._recent(rank, now_s) + 1} of {self._limit} within the hour"
+
+    def boundary(self, rank: int) -> int:
+        """Where the rank was lost last; -1 if that is not known."""
+        return next(reversed(self._losses[rank].values()), -1)
+
+    def recall(self, rank: int, boundary: int, started_s: float | None) -> None:
+        """A loss before this controller, or these processes; `started_s`: when a process was started in its place then."""
+        self._losses[rank][-1 - len(self._losses[rank])] = boundary
+        if started_s is not None:
+            self._started_s[rank].append(started_s)
+
+    def recall_starts(self, started: Iterable[str], ago_s: float) -> None:
+        """`started`: as ControllerConfig.respawned has them; `ago_s`: what takes the time of day to this clock."""
+        for rank, at_s in (text.split(" ") for text in started):
+            self._started_s[int(rank)].append(float(at_s) + ago_s)
+
+    def _where(self, rank: int) -> Elsewhere:
+        """In the place that it had, if that is well; `node` is empty if there is no place for it."""
+        leaver = self._job.holder(rank)
+        if not (unusable := self._job.unusable(leaver)):
+            return Elsewhere(leaver.node, leaver.worker, "")
+        found = choose_machine(rank, [m for m in self._machines() if m.node != leaver.node or m.vacated])
+        why = "its machine is lost" if self._job.is_lost_with_node(leaver.worker) else unusable
+        return found if found.node else Elsewhere("", "", f"{why}, and {found.reason}")
+
+    def _machines(self) -> list[MachineWithPlaces]:
+        job, there = self._job, self._job.by_node()
+        vacated: dict[str, list[str]] = defaultdict(list)
+        for worker in job.vacated({*self._starting.values(), *self.asked_for_spares()}):
+            if not job.unusable(worker):
+                vacated[worker.node].append(worker.worker)
+        return [
+            MachineWithPlaces(
+                node.node,
+                job.unusable_machine(node),
+                tuple(vacated[node.node]),
+                any(d.endswith(DRIVER) for w in there.get(node.node, ()) for d in w.devices),
+                sum(w.alive and w.rank != NO_RANK for w in there.get(node.node, ())),
+            )
+            for node in job.nodes.values()
+        ]
+
+    def _place(self, rank: int, where: Elsewhere, now_s: float) -> LostPlace:
+        unusable = "" if where.node else where.reason
+        there = where.reason if where.node else ""
+        return LostPlace(rank, unusable, self._recent(rank, now_s), self._limit, self._option, there)
+
+    def _recent(self, rank: int, now_s: float) -> int:
+        return sum(now_s - started_s < HOUR_S for started_s in self._started_s.get(rank, ()))
+
+    def over(self, rank: int) -> None:
+        """The process that was started for the rank could not be, or is gone."""
+        self._starting.pop(rank, None)
+
+
+def _end_of(worker: Worker) -> str:
+    exited = worker.exited
+    if exited is None or exited.fenced:
+        return f"{worker.worker} was ended"
+    how = f"by signal {exited.signal}" if exited.signal else f"with exit code {exited.exit_code}"
+    return f"{worker.worker} ended {how}"

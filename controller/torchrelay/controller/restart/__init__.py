@@ -1,0 +1,1 @@
+"""A job that cannot go on in the processes that it has, and begins again."""

@@ -1,0 +1,142 @@
+"""Which process takes over a lost rank, or why none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.decide.joins import first_reason, futile
+from torchrelay.controller.decide.lost_together import lost_together
+from torchrelay.controller.decide.spares import ChosenSpare, SpareState, choose_spare
+from torchrelay.controller.decide.spread import depends_on
+from torchrelay.controller.execution.rollback import Rollback
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.migration import events as m
+from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.processes.respawns import Respawns
+from torchrelay.controller.processes.started_again import StartedAgain
+from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.phases import PLANNED, RESUME, ROLLBACK, UNPLANNED
+
+
+@dataclass(frozen=True)
+class RefusedTakeover:
+    """Why no spare takes over a rank, and why no process in its place, if none does. `is_final`: waiting is of no use."""
+
+    spare: str
+    in_place: str
+    is_final: bool
+
+
+class SpareChoice:
+    def __init__(self, config: ControllerConfig, job: Job, outbox: Outbox, rollback: Rollback) -> None:
+        self._config, self._job, self._rollback = config, job, rollback
+        self.respawns = Respawns(config.respawn_limit, job, outbox, config.respawn_option)
+        again = StartedAgain(config.respawn_barred, job, self.respawns)
+        self._again = again if config.adopted else None
+        if config.adopted:
+            self.respawns.is_possible = again.is_everywhere
+        self.hurry: Callable[[], None] = lambda: None
+        """Called when ranks wait for a spare that is still importing."""
+        self._migration = -1
+        self.away: int = NO_RANK
+        """The rank whose planned move is of use to another machine alone."""
+        self.refused: dict[int, RefusedTakeover] = {}
+        """By rank, of the latest migration."""
+
+    def choose(self, kind: str, rank: int, migration: int, now_s: float) -> m.SpareChosen | m.NoSpare:
+        """`kind`: of the migration, the job's `migration`th. Whoever is chosen is no spare from here on."""
+        if migration != self._migration:
+            self._migration = migration
+            self.refused.clear()
+            if self._again is not None:
+                self._again.new_migration()
+        if kind == UNPLANNED:
+            self.respawns.lost(rank, migration)
+        answer = self._choose(kind, rank, now_s)
+        if isinstance(answer, m.NoSpare) and not answer.soon and rank not in self.refused:
+            self.refused[rank] = RefusedTakeover(answer.reason, answer.reason, True)
+        return answer
+
+    def _choose(self, kind: str, rank: int, now_s: float) -> m.SpareChosen | m.NoSpare:
+        job = self._job
+        if kind == ROLLBACK and (found := self._rollback.process_for(rank)) is not None:
+            return found
+        if kind == UNPLANNED and not job.journal(rank).set_up:
+            # A spare would be used up to find that out, and the next one too.
+            return m.NoSpare(
+                rank, f"no spare can take over rank {rank}: its journals are lost with it, and nobody has copies"
+            )
+        if why := futile(rank, job.join_failures, job.rehearsals.judged.get(rank)):
+            return m.NoSpare(rank, f"no spare is spent on rank {rank}: {why}")
+        if kind == UNPLANNED and (why := self.respawns.comes_again(rank)):
+            return m.NoSpare(rank, why)  # new spares are made without end
+        choice = self._choice(kind, rank)
+        if choice.soon:
+            self.hurry()
+        if choice.worker:
+            if self._again is not None:
+                self._again.goes_elsewhere(rank)
+            job.workers[choice.worker].rank = rank
+            return m.SpareChosen(rank, choice.worker, choice.reason)
+        if kind == UNPLANNED and (self._again is not None or (self.respawns.is_on and not choice.soon)):
+            return self._in_its_place(rank, choice, now_s)
+        if kind == RESUME and self._enters_elsewhere() and not choice.soon:
+            return self.respawns.process_to_enter(rank)
+        met = "" if choice.soon else first_reason(rank, job.join_failures)
+        return m.NoSpare(rank, f"{choice.reason}{met}", choice.soon)
+
+    def _choice(self, kind: str, rank: int) -> ChosenSpare:
+        """Of the spares. What is in its own place, or is waited for by another rank, is none when ranks are lost."""
+        job, again = self._job, self._again if kind == UNPLANNED else None
+        if kind == UNPLANNED and self._config.spares_barred:
+            return ChosenSpare("", self._config.spares_barred)
+        to_come = job.spares_to_come(rank) - (again is not None and again.is_to_come(rank))
+        kept = {w.worker for w in job.spares if again is not None and again.is_kept(w, rank)}
+        spares = [s for s in self._spares_for(rank) if s.worker not in kept]
+        if kind == PLANNED and rank == self.away:
+            spares, to_come = [s for s in spares if not s.together], 0
+        return choose_spare(spares, rank, job.home_of(rank, self._config.nproc_per_node), to_come)
+
+    def _enters_elsewhere(self) -> bool:
+        """Whether a machine of the job is missing, so that others have its ranks."""
+        return not self._config.adopted and len(self._job.nodes) < self._config.nnodes
+
+    def _in_its_place(self, rank: int, no_spare: ChosenSpare, now_s: float) -> m.SpareChosen | m.NoSpare:
+        answer = (self._again or self.respawns).process_for(rank, now_s)
+        if isinstance(answer, m.SpareChosen):
+            self.refused[rank] = RefusedTakeover(no_spare.reason, "", True)
+            return answer
+        soon = answer.soon or no_spare.soon
+        in_place = "the process that is started again in its place was not ready in time"
+        self.refused[rank] = RefusedTakeover(no_spare.reason, in_place if answer.soon else answer.reason, not soon)
+        if soon:
+            waits = [part.reason for part in (no_spare, answer) if part.soon]
+            return m.NoSpare(rank, "; ".join(waits), soon=True)
+        met = first_reason(rank, self._job.join_failures)
+        return m.NoSpare(rank, f"{no_spare.reason}, and {answer.reason}{met}")
+
+    def _spares_for(self, rank: int) -> list[SpareState]:
+        """Pods are where their cluster wants them: there it does not count where the other ranks are."""
+        job = self._job
+        spares = [w for w in job.spares_for(rank) if w.started_for == NO_RANK]
+        if self._config.adopted or len(job.nodes) < 2:
+            return [self._as_spare(w) for w in spares]
+        place = lost_together(job.nodes, job.machines).of
+        there = {w.rank: place[w.node] for w in job.rank_workers if not job.is_lost_with_node(w.worker)}
+        crowded = depends_on(rank, job.checks, there)
+        return [self._as_spare(w, place[w.node] == crowded) for w in spares]
+
+    def if_lost_now(self, rank: int) -> str | None:
+        """The one that would take over the rank if it were lost now."""
+        home = self._job.home_of(rank, self._config.nproc_per_node)
+        return choose_spare(self._spares_for(rank), rank, home).worker or None
+
+    def _as_spare(self, w: Worker, together: bool = False) -> SpareState:
+        job = self._job
+        others = [o for o in job.workers.values() if o.node == w.node and o.alive and o.rank != NO_RANK]
+        company = len(others) if job.local_world_size > 1 else 0
+        stopped = w.stopped_since_s is not None or job.is_away(w)
+        doubtful = job.nodes[w.node].links_down
+        return SpareState(w.worker, w.node, w.warm, stopped, job.quarantined(w), company, doubtful, together)

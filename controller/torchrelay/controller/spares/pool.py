@@ -1,0 +1,245 @@
+"""Keeps as many spares as the job began with: has new ones made where a process has ended, and ends those that are of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from torchrelay.controller.decide.refill import (
+    MOST_UNUSED,
+    PING_EVERY_S,
+    Make,
+    MakeNone,
+    Pool,
+    SeenSpare,
+    VacatedPlace,
+    look_after,
+    refill,
+)
+from torchrelay.controller.decide.respawn import HOUR_S
+from torchrelay.controller.execution.driver import Driver
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.events import SpareDropped, SpareMade, SparesChanged
+from torchrelay.protocol.messages import Fence, LateWorker, Ping, Pong, RaisePriority, StartWorker
+from torchrelay.protocol.names import NO_RANK
+
+LONGEST_LOOK_S = 2.0
+"""Between two looks at most so much counts: while this process did not run, answers to it could not be read."""
+
+
+@dataclass
+class _Life:
+    """Of one spare, as `decide.refill.Seen` has it. `ping_in_s`: when it is asked next; `pinged`: the open question, or 0."""
+
+    since_s: float = 0.0
+    raised_s: float | None = 0.0
+    silent_s: float = 0.0
+    ping_in_s: float = PING_EVERY_S
+    pinged: int = 0
+
+    def passes(self, seconds: float) -> None:
+        self.since_s += seconds
+        self.ping_in_s -= seconds
+        if self.raised_s is not None:
+            self.raised_s += seconds
+        if self.pinged:
+            self.silent_s += seconds
+
+
+class SparePool:
+    """`barred`: why none are made, by somebody's choice; empty: they are. `is_ending()`: why no more are of use, or empty."""
+
+    def __init__(self, barred: str, job: Job, outbox: Outbox, driver: Driver, is_ending: Callable[[], str]) -> None:
+        self._barred, self._job, self._outbox, self._driver, self._is_ending = barred, job, outbox, driver, is_ending
+        self._lives: dict[str, _Life] = {}
+        self._asked: dict[str, str] = {}
+        """Place for which one was asked -> its node."""
+        self._unused: list[tuple[float, str]] = []
+        self._doubted: dict[tuple[int, str], str] = {}
+        """Rank and what a rehearsal has shown -> the spare that has said so first."""
+        self._pings = 0
+        self._looked_s: float | None = None
+        self._told: tuple[int, int, int, str] | None = None
+        self._reason = ""
+
+    @property
+    def places_asked(self) -> Collection[str]:
+        """Ended processes in whose place a spare is being made."""
+        return self._asked.keys()
+
+    @property
+    def wanted(self) -> int:
+        return sum(node.spares for node in self._job.nodes.values())
+
+    @property
+    def is_on(self) -> bool:
+        """Whether new ones are made."""
+        return not self._barred
+
+    @property
+    def reason(self) -> str:
+        """Why no more are made now; empty where there are as many as there are to be."""
+        return self._barred if self._barred and len(self._usable()) < self.wanted else self._reason
+
+    @property
+    def making(self) -> int:
+        return len(self._asked) + sum(not w.warm for w in self._usable())
+
+    @property
+    def has_refilled(self) -> bool:
+        """Whether what is not ready is made in place of another one."""
+        return bool(self._asked) or any(not w.warm and w.in_place_of for w in self._usable())
+
+    def settle(self, now_s: float) -> None:
+        """To be called when anything may have changed, and with the clock."""
+        if self._barred:
+            return
+        passed_s = 0.0 if self._looked_s is None else min(now_s - self._looked_s, LONGEST_LOOK_S)
+        self._looked_s = now_s
+        self._note_ends(now_s)
+        if self._driver.migration is None:
+            for worker in self._spares():
+                self._look_after(worker, passed_s, now_s)
+        for place, node in list(self._asked.items()):
+            if self._job.nodes[node].lost:
+                del self._asked[place]
+        verdict = refill(self._pool(now_s), now_s)
+        if isinstance(verdict, Make):
+            self._asked[verdict.worker] = verdict.node
+            self._outbox.to_agent(verdict.node, StartWorker(NO_RANK, verdict.worker, idle=True))
+        self._job.spares_coming = len(self._asked)
+        self._reason = verdict.reason if isinstance(verdict, MakeNone) else ""
+        self._tell()
+
+    def started(self, node: str, message: LateWorker, now_s: float) -> None:
+        """The agent has answered; the process is among the job's workers already, if there is one."""
+        if message.rank != NO_RANK or self._asked.pop(message.in_place_of, None) is None:
+            return
+        self._job.spares_coming = len(self._asked)
+        if message.pid == 0:
+            self._came_to_nothing(message.worker, f"it could not be started: {message.reason}", now_s)
+            return
+        self._lives[message.worker] = _Life(raised_s=None)
+        self._outbox.emit(SpareMade(message.worker, node, message.in_place_of))
+
+    def answered(self, worker: Worker, report: Pong, now_s: float) -> None:
+        life = self._lives.get(worker.worker)
+        if life is not None and life.pinged == report.number:
+            life.pinged, life.silent_s, life.ping_in_s = 0, 0.0, PING_EVERY_S
+
+    def hurry(self) -> None:
+        """Training waits for a spare that is still importing: none gives way to anybody any more."""
+        for worker in self._spares():
+            if not worker.warm:
+                self._raise(worker)
+
+    def doubt(self, worker: str, rank: int, shown: str, now_s: float) -> bool:
+        """A rehearsal of `rank` in this spare has failed. Whether the spare is replaced, and another one is to be heard.
+
+        Two that say the same are right: the rank cannot be replaced, and no further spare is used up.
+        """
+        known = self._job.workers[worker]
+        recent = sum(now_s - at_s < HOUR_S for at_s, _ in self._unused)
+        if (
+            self._barred
+            or known.rehearses
+            or known.rank != NO_RANK
+            or self._job.quarantined(known)
+            or recent >= MOST_UNUSED - 1
+        ):
+            return False
+        if self._doubted.setdefault((rank, shown), worker) != worker:
+            return False
+        self._end(known, f"its rehearsal of rank {rank} has failed: {shown}", now_s)
+        return True
+
+    def _spares(self) -> list[Worker]:
+        """That could be of use, or were to be; none that was ended."""
+        return [
+            w
+            for w in self._job.workers.values()
+            if w.alive and not w.rehearses and w.rank == w.started_for == NO_RANK and not w.told_to_end
+        ]
+
+    def _usable(self) -> list[Worker]:
+        return [w for w in self._spares() if w.is_spare and not self._job.quarantined(w)]
+
+    def _pool(self, now_s: float) -> Pool:
+        there = len(self._usable()) + len(self._asked)
+        if there >= self.wanted:
+            return Pool(self.wanted, there)
+        times, story = tuple(at_s for at_s, _ in self._unused), self._unused[-1][1] if self._unused else ""
+        return Pool(self.wanted, there, self._places(), self._busy(), times, story)
+
+    def _busy(self) -> str:
+        if self._driver.migration is not None:
+            return "a migration is under way"
+        if self._job.protection == "off":
+            return f"a spare could not take over: {self._job.protection_reason}"
+        return self._is_ending()
+
+    def _places(self) -> list[VacatedPlace]:
+        job = self._job
+        return [
+            VacatedPlace(w.worker, w.node, job.unusable(w), self._spares_on(w.node), job.nodes[w.node].spares)
+            for w in job.vacated(self._asked)
+        ]
+
+    def _spares_on(self, node: str) -> int:
+        return sum(w.node == node for w in self._usable()) + sum(n == node for n in self._asked.values())
+
+    def _look_after(self, worker: Worker, passed_s: float, now_s: float) -> None:
+        life = self._lives.setdefault(worker.worker, _Life())
+        if self._job.is_away(worker):
+            life.pinged, life.silent_s = 0, 0.0
+            return
+        life.passes(passed_s)
+        if worker.warm and life.ping_in_s <= 0 and not life.pinged:
+            self._pings += 1
+            life.pinged = self._pings
+            self._outbox.to_worker(worker.worker, Ping(self._pings))
+        stopped_s = 0.0 if worker.stopped_since_s is None else now_s - worker.stopped_since_s
+        seen = SeenSpare(
+            worker.worker, worker.warm, life.since_s, life.raised_s, life.silent_s, stopped_s, worker.disabled
+        )
+        care = look_after(seen)
+        if care.end:
+            self._end(worker, care.end, now_s)
+        elif care.hurry:
+            self._raise(worker)
+
+    def _raise(self, worker: Worker) -> None:
+        life = self._lives.setdefault(worker.worker, _Life())
+        if life.raised_s is None:
+            life.raised_s = 0.0
+            self._outbox.to_agent_of(worker.worker, RaisePriority(worker.worker))
+
+    def _end(self, worker: Worker, why: str, now_s: float) -> None:
+        worker.disabled = worker.disabled or why
+        self._outbox.to_agent_of(worker.worker, Fence(worker.worker))
+        self._came_to_nothing(worker.worker, why, now_s)
+
+    def _note_ends(self, now_s: float) -> None:
+        """Spares that have ended by themselves, or were taken for a rank, are no lives of the pool any more."""
+        for name in list(self._lives):
+            worker = self._job.workers[name]
+            if not worker.alive or worker.rank != NO_RANK:
+                del self._lives[name]
+            by_itself = not worker.alive and worker.rank == NO_RANK and not worker.told_to_end
+            if by_itself and not self._job.is_lost_with_node(name):
+                self._came_to_nothing(name, "it has ended by itself", now_s)
+
+    def _came_to_nothing(self, worker: str, why: str, now_s: float) -> None:
+        self._unused = [u for u in self._unused if now_s - u[0] < HOUR_S]
+        self._unused.append((now_s, f"{worker}: {why}"))
+        self._outbox.emit(SpareDropped(worker, why))
+
+    def _tell(self) -> None:
+        if self._driver.migration is not None:
+            return  # what is spare, and what is not any more, is known when it is over
+        ready = sum(w.warm for w in self._usable())
+        now = self.wanted, ready, self.making, self.reason
+        if now != self._told:
+            self._told = now
+            self._outbox.emit(SparesChanged(*now))

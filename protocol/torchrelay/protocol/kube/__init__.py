@@ -1,0 +1,1 @@
+"""What webhook, controller and agents have to name alike in Kubernetes."""

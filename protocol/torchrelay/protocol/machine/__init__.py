@@ -1,0 +1,1 @@
+"""What all parts need of the machine: folders, addresses, memory, processes. Standard library only."""

@@ -1,0 +1,1 @@
+"""TLS, certificates, and how what ranks hand to other machines is protected."""

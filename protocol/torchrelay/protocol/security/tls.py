@@ -1,0 +1,259 @@
+"""Mutual TLS between the processes of one job, from nothing but the secret that they share.
+
+Every process derives the same certificate authority key from the secret and issues its own short-lived leaf with it, so
+no certificate travels between machines and none outlives its job. Who does not know the secret can make no leaf.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import MAX_MESSAGE_BYTES
+from torchrelay.protocol.transport.garbled import Garbled
+
+SERVER_NAME = "torchrelay"
+"""The one name in every leaf: what counts is who issued it, not under which address the peer is reached."""
+MIN_SECRET_BYTES = 16
+LEAF_LIFETIME = dt.timedelta(days=1)
+SERVER_LIFETIME = dt.timedelta(days=365)
+"""Of a certificate that no authority stands for: as long as a process may run that has made it."""
+CLOCK_SKEW = dt.timedelta(hours=6)
+
+
+@dataclass(frozen=True)
+class Validity:
+    begins: dt.datetime
+    ends: dt.datetime
+
+
+OF_ITS_JOB = Validity(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc), dt.datetime(2120, 1, 1, tzinfo=dt.timezone.utc))
+"""Of an authority that every process of a job derives for itself: no clock may decide its dates, and it ends with the job."""
+
+WINDOW_BYTES = 1 << 20
+"""What a stream may have under way, enough for a journal."""
+_COMMON_OPTIONS = [
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # Otherwise every small message is followed by a ping, to find out how much may be under way.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+]
+SERVER_OPTIONS: list[tuple[str, Any]] = [
+    *_COMMON_OPTIONS,
+    ("grpc.so_reuseport", 0),  # a second controller on the same port must fail instead of sharing it
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Who connects and does nothing, before or after it has shown who it is, keeps what a connection costs.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 60_000),
+    ("grpc.max_concurrent_streams", 128),
+    # What is sent in one piece is kept in a buffer of each connection, and a cluster's controller has thousands of them.
+    ("grpc.tsi.max_frame_size", 4096),
+]
+CHANNEL_OPTIONS: list[tuple[str, Any]] = [
+    *_COMMON_OPTIONS,
+    ("grpc.ssl_target_name_override", SERVER_NAME),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.enable_http_proxy", 0),  # the peers of a job talk directly
+]
+
+# Order of the group of P-256 (FIPS 186-4): private keys are 1 to order - 1.
+_P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+
+
+def _authority_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
+    # 48 bytes instead of 32: the remainder is then uniform but for 2^-128.
+    derived = HKDF(hashes.SHA256(), length=48, salt=None, info=b"torchrelay certificate authority v1").derive(secret)
+    return ec.derive_private_key(int.from_bytes(derived, "big") % (_P256_ORDER - 1) + 1, ec.SECP256R1())
+
+
+def _name(common_name: str) -> x509.Name:
+    # X.509 allows 1 to 64 bytes.
+    allowed = common_name.encode("ascii", "replace")[:64].decode() or "unnamed"
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, allowed)])
+
+
+def _key_usage(authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _authority(key: ec.EllipticCurvePrivateKey, validity: Validity) -> x509.Certificate:
+    # Each process signs its own copy; subject and key are all that has to be equal.
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name("torchrelay job"))
+        .issuer_name(_name("torchrelay job"))
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(validity.begins)
+        .not_valid_after(validity.ends)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(authority=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _issue(name: str, public_key: ec.EllipticCurvePublicKey, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    now = dt.datetime.now(dt.timezone.utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(_name("torchrelay job"))
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + LEAF_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(authority=False), critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One process's certificate, its key and the authority that both sides trust, as PEM."""
+
+    key: bytes
+    certificate: bytes
+    authority: bytes
+    expires: dt.datetime
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What one process needs to talk to the others of its job. `name` is for people who read certificates.
+
+    `others`: authorities that are trusted beside the own one, as PEM: while one takes the place of another.
+    """
+
+    name: str
+    _key: ec.EllipticCurvePrivateKey
+    others: bytes = b""
+    validity: Validity = OF_ITS_JOB
+    """Of the authority."""
+
+    @classmethod
+    def from_secret(cls, secret: bytes, name: str, validity: Validity = OF_ITS_JOB) -> Credentials:
+        """Raises UserError for a secret that could be guessed."""
+        if len(secret) < MIN_SECRET_BYTES:
+            raise UserError(
+                f"the job's secret has {len(secret)} bytes; it needs at least {MIN_SECRET_BYTES}, at random"
+            )
+        return cls(name, _authority_key(secret), validity=validity)
+
+    def issue(self) -> Leaf:
+        """A new leaf with a key of its own."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _issue(self.name, key.public_key(), self._key)
+        pem = serialization.Encoding.PEM
+        return Leaf(
+            _pem(key),
+            certificate.public_bytes(pem),
+            self.authority,
+            certificate.not_valid_after_utc,
+        )
+
+    @property
+    def authority(self) -> bytes:
+        """What the others have to trust, as PEM: the own one first."""
+        return _authority(self._key, self.validity).public_bytes(serialization.Encoding.PEM) + self.others
+
+    def sign(self, builder: x509.CertificateBuilder) -> x509.Certificate:
+        """A certificate for somebody who does not know the secret."""
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.issuer_name(_name("torchrelay job")).add_extension(issuer, critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+    def server(self, require_client: bool = True) -> grpc.ServerCredentials:
+        """For `add_secure_port`: the peer must show a leaf of this job, if so required. The own leaf is renewed as it gets old."""
+        leaf = self.issue()
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal leaf
+            if leaf.expires - dt.datetime.now(dt.timezone.utc) > LEAF_LIFETIME / 2:
+                return None
+            leaf = self.issue()
+            return _server_configuration(leaf)
+
+        return grpc.dynamic_ssl_server_credentials(
+            _server_configuration(leaf),
+            renewed,  # type: ignore[arg-type]  # the stubs leave out that None means "as before"
+            require_client_authentication=require_client,
+        )
+
+    def channel(self, target: str) -> grpc.aio.Channel:
+        """A channel to `HOST:PORT` with a fresh leaf; one that lives for days reconnects as a new channel."""
+        leaf = self.issue()
+        credentials = grpc.ssl_channel_credentials(leaf.authority, leaf.key, leaf.certificate)
+        return grpc.aio.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
+
+
+def of_one_server(name: str) -> tuple[str, str]:
+    """Key and certificate (PEM) of a server that its clients know by this very certificate, and that nobody vouches for."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(_name(name))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + SERVER_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _pem(key).decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def make_server(max_message_bytes: int = MAX_MESSAGE_BYTES, at_once: int | None = None) -> grpc.aio.Server:
+    """A server with the options that the channels expect; `add_secure_port(address, credentials.server())` follows.
+
+    `at_once`: requests beyond that many are refused (RESOURCE_EXHAUSTED).
+    """
+    options = [(name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"]
+    options.append(("grpc.max_receive_message_length", max_message_bytes))
+    return grpc.aio.server(interceptors=[Garbled()], options=options, maximum_concurrent_rpcs=at_once)
+
+
+def _server_configuration(leaf: Leaf) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(leaf.key, leaf.certificate)], leaf.authority)

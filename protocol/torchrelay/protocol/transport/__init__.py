@@ -1,0 +1,1 @@
+"""How messages travel: frames, protocol buffers, delivery in order, and the look at what comes in."""

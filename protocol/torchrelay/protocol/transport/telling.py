@@ -1,0 +1,47 @@
+"""What agents tell of ranks that train, and how often: what the controller may conclude from a silence rests on it.
+
+A change of condition is told as soon as it is seen. Between two tellings a rank that has moved counts as one that moves.
+"""
+
+from __future__ import annotations
+
+from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
+from torchrelay.protocol.messages.agent import WorkerProgress
+from torchrelay.protocol.positions import NOT_TRAINING, RankPhase
+
+TELL_S = 1.0
+"""As fresh as what users see has to be."""
+MOST_TELL_S = 5.0
+"""Where one controller has thousands of agents: less than an agent may be silent before anybody asks why."""
+STILL_S = 1.0
+IDLE_S = 2.0
+"""Ages are told and then grow by the controller's clock: one that is larger than these is told as soon as it ends."""
+LATE_S = 2.0
+"""So much later than agreed a word of an agent comes now and then."""
+TELLINGS_PER_S = 2000.0
+"""That a controller takes in with about half a processor."""
+
+Condition = tuple[str, bool, bool, bool]
+
+
+def condition(p: WorkerProgress) -> Condition:
+    """What a verdict could hang on: where it is outside of training, whether it stands still, is idle, cannot go on."""
+    stands = p.process_state in CANNOT_GO_ON
+    if p.phase in NOT_TRAINING:
+        return p.phase, False, False, stands
+    return "", p.still_s >= STILL_S, p.idle_s >= IDLE_S, stands
+
+
+def pace(agents: int) -> float:
+    """How often each of so many agents of one controller tells, while there is no news."""
+    return min(max(TELL_S, agents / TELLINGS_PER_S), MOST_TELL_S)
+
+
+def can_wait(p: WorkerProgress) -> bool:
+    """Whether nothing is missed if the next telling of it comes later than usual, unless something changes."""
+    return p.process_state not in CANNOT_GO_ON and (p.phase in (RankPhase.SET_UP, RankPhase.FINISHED) or moves(p))
+
+
+def moves(p: WorkerProgress) -> bool:
+    """Whether it trains, and had moved when this was told."""
+    return p.phase not in NOT_TRAINING and p.still_s < STILL_S

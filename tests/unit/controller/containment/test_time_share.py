@@ -102,7 +102,7 @@ def test_what_the_agents_of_a_job_say_does_not_shorten_its_rest() -> None:
     core = BusyCore(0.05)
 
     async def said_meanwhile() -> None:
-        relay = Relay(core, share=TimeShare(share=0.05, burst_s=0.0))  # type: ignore[arg-type]  # as far as it is used
+        relay = Relay(core, share=TimeShare(share=0.0005, burst_s=0.0))  # type: ignore[arg-type]  # as far as it is used
         task = asyncio.create_task(relay.run())
         for _ in range(40):
             await asyncio.sleep(0.01)

@@ -57,6 +57,8 @@ class Recorder:
     def __init__(self, settings: dict[str, Any], folder: str) -> None:
         self._settings, self._folder = settings, folder
         self._process = os.getpid()
+        self._is_stopped = False
+        atexit.register(self._end_if_stopped)  # before all others, so that it is called behind them
         self._file = -1
         self._hooked = False
         self._failed = False
@@ -188,7 +190,7 @@ class Recorder:
 
     def _stop(self) -> None:
         """Ends the script after this step, as `sys.exit(0)` in it would, once no rank needs another one any more."""
-        self._failed = True
+        self._failed = self._is_stopped = True
         self._write({"stopped": True})
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
         folder, end_s = self._settings["folder"], time.monotonic() + OTHERS_S
@@ -202,6 +204,14 @@ class Recorder:
         late.daemon = True
         late.start()
         raise SystemExit(0)
+
+    def _end_if_stopped(self) -> None:
+        """Spares a script that is cut off the interpreter's own end: torch may abort there while a process group has threads."""
+        if self._is_stopped and os.getpid() == self._process:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(AttributeError, OSError, ValueError):  # none, closed, or nobody reads it
+                    stream.flush()
+            os._exit(0)
 
     def _at_exit(self) -> None:
         if os.getpid() != self._process or self._failed or self._file < 0:

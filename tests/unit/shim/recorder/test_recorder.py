@@ -10,6 +10,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 RECORDER = Path(__file__).parents[4] / "shim" / "torchrelay" / "shim" / "recorder"
 
 TRAINING = """
@@ -75,6 +77,31 @@ def test_a_script_ends_after_the_step_that_it_is_told(tmp_path: Path) -> None:
     wanted = {"0": {"parameters": lines[1]["step"]["parameters"]}}
     known, _ = run(tmp_path / "known", TRAINING, stop_at=wanted)
     assert [line.get("step") for line in known] == [line.get("step") for line in lines]
+
+
+ABORTS_AT_THE_END = """
+    import atexit, os
+    import torch
+
+    class Thread:
+        def __del__(self, abort=os.abort):  # as torch's may, when the interpreter takes modules down
+            abort()
+
+    left = Thread()
+    atexit.register(print, "said at exit")
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    for step in range(STEPS):
+        parameter.square().sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_script_that_is_cut_off_is_spared_the_interpreters_end_and_nothing_else(tmp_path: Path) -> None:
+    _, printed = run(tmp_path / "cut", ABORTS_AT_THE_END.replace("STEPS", "9"), stop_after=2)
+    assert printed == "said at exit\n"
+    with pytest.raises(AssertionError):  # its own end is its own affair
+        run(tmp_path / "whole", ABORTS_AT_THE_END.replace("STEPS", "1"), stop_after=2)
 
 
 def test_steps_take_long_while_a_planned_move_is_waited_for(tmp_path: Path) -> None:

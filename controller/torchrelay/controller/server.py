@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -37,8 +39,8 @@ log = logging.getLogger(__name__)
 
 FIRST_EVENTS_KEPT, LATEST_EVENTS_KEPT = 100, 1900
 """For who begins to watch late: how the job began, and what has been since."""
-MOST_SHORT_S = 1e-3
-"""What one word of progress counts as at most: the rest of it passed in waiting for a processor."""
+SHORT_BYTES, MOST_SHORT_S = 4096, 1e-3
+"""A short word of progress from which nothing follows counts as this at most: the rest passed in waiting for a processor."""
 MOST_ORDERS = 10_000
 """That wait for one agent: one that takes none is no agent of ours."""
 _PASSING = "progress"
@@ -47,6 +49,13 @@ _LAST = "job_finished"
 _PROGRESS = "progress"
 _UNCOUNTED = ("agent_hello", _PROGRESS)
 """Members of FromAgent that no number goes with (see `delivery`)."""
+
+
+@dataclass
+class _Cost:
+    """Of one thing that was done for the job: what it counts as at most in the job's share."""
+
+    most_s: float
 
 
 class _Stream:
@@ -322,10 +331,11 @@ class Relay(relay_pb2_grpc.RelayServicer):
 
     def _take(self, node: str, stream: _Stream, packed: relay_pb2.FromAgent) -> None:
         kind = packed.WhichOneof("kind")
-        with self._contained(is_short=kind == _PROGRESS):
+        with self._contained(is_short=kind == _PROGRESS and packed.ByteSize() <= SHORT_BYTES) as cost:
             message = self._understood(node, packed)
             if (kind in _UNCOUNTED or stream.inbox.is_new(message)) and message is not None:
                 if self._core.receive(node, message, time.monotonic()):
+                    cost.most_s = math.inf
                     self._flush()
                 if self._memory is not None and kind != _PROGRESS:
                     self._memory.take(packed.ByteSize(), len(self._core.job.nodes))
@@ -342,21 +352,21 @@ class Relay(relay_pb2_grpc.RelayServicer):
             return None
 
     @contextlib.contextmanager
-    def _contained(self, is_short: bool = False) -> Iterator[None]:
+    def _contained(self, is_short: bool = False) -> Iterator[_Cost]:
         """What goes wrong in the core is told to whoever looks after this job, and to nobody else.
 
         `is_short`: thousands come in a second, and to ask the kernel for this thread's time costs more than some of them.
         """
         clock = time.perf_counter if is_short else time.thread_time
-        began_s = clock()
+        cost, began_s = _Cost(MOST_SHORT_S if is_short else math.inf), clock()
         try:
-            yield
+            yield cost
         except Exception as e:  # whatever it is, the next job must not notice
             if self._failed is None:
                 raise
             self._failed(e)
         finally:
-            self._spent_s += min(clock() - began_s, MOST_SHORT_S) if is_short else clock() - began_s
+            self._spent_s += min(clock() - began_s, cost.most_s)
 
     def _owed_s(self, late_s: float = 0.0) -> float:
         """How long this job has to leave the processor to others."""

@@ -1,7 +1,7 @@
-"""Where a rank is within its step. Only the methods of `StepState` change it, each of them a fact that is past.
+"""Where a rank is within its step. Only the methods of `StepState` change it. Each of them is a fact that is past.
 
-What may follow what is in `TRANSITIONS`. A fact that cannot follow is refused, with those that led there: whatever would be said or
-done from then on would be of another place than the one where the rank is.
+`TRANSITIONS` says in which positions a fact can happen. `StepState` refuses any other fact, and tells what led there: otherwise
+the rank would report a place where it is not, and act as if it were there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TRANSITIONS: dict[StepFact, tuple[frozenset[StepPosition], StepPosition]] = {
 
 
 class StepState:
-    """All attributes are read by everybody, and written here."""
+    """Everybody reads the attributes. Only this class writes them."""
 
     def __init__(self) -> None:
         self.position = StepPosition.SET_UP

@@ -6,7 +6,11 @@ import time
 import pytest
 
 from torchrelay.controller.containment.time_share import LONGEST_REST_S, TimeShare, rest_s
-from torchrelay.controller.server import Relay
+from torchrelay.controller.server import MOST_SHORT_S, Relay, _Stream
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol import relay_pb2
+from torchrelay.protocol.transport.convert import wrap
+from torchrelay.protocol.transport.delivery import Inbox
 
 
 def test_a_job_may_take_its_burst_at_once() -> None:
@@ -112,3 +116,32 @@ def test_what_the_agents_of_a_job_say_does_not_shorten_its_rest() -> None:
 
     asyncio.run(said_meanwhile())
     assert core.ticks == 1
+
+
+class WordyCore(BusyCore):
+    """Takes each message for that long, and says whether anything may follow from it."""
+
+    def __init__(self, took_s: float, *, follows: bool) -> None:
+        super().__init__(took_s)
+        self._follows = follows
+
+    def receive(self, node: str, message: object, now_s: float) -> bool:
+        self.tick(now_s)
+        return self._follows
+
+
+@pytest.mark.parametrize(
+    ("ranks", "follows", "is_full"),
+    [
+        pytest.param(1, False, False, id="a rank has come further"),
+        pytest.param(1, True, True, id="what follows from it counts"),
+        pytest.param(1000, False, True, id="so do many ranks in one message"),
+    ],
+)
+def test_a_word_of_progress_counts_little_only_where_nothing_follows(ranks: int, follows: bool, is_full: bool) -> None:
+    took_s = 0.05
+    relay = Relay(WordyCore(took_s, follows=follows), share=TimeShare())  # type: ignore[arg-type]  # as far as it is used
+    told = msg.Progress(tuple(msg.WorkerProgress(f"n0.w{n}", 1, 1, "body", False, 1, "S") for n in range(ranks)))
+    relay._take("n0", _Stream(Inbox()), wrap(relay_pb2.FromAgent, told))
+    assert (relay._spent_s >= took_s) is is_full
+    assert is_full or relay._spent_s <= MOST_SHORT_S

@@ -43,6 +43,10 @@ class StateMismatchError(FatalError):
     """State that arrived is not the state that was sent, or does not fit this process."""
 
 
+class DeviceLostError(FatalError):
+    """The device of this process cannot be used any more, by this process: another one has to take over."""
+
+
 class UnsupportedError(FatalError):
     """This version of torch or Python lacks something that torchrelay leans on, or the script does what it cannot carry."""
 

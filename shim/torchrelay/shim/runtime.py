@@ -83,6 +83,8 @@ class Runtime:
         self._early: list[ShimOrder] = []
         self._faults = config.faults
         self._off = False
+        self._overruled: dict[str, str] = {}
+        """Environment variables of torch that the user had set otherwise than protection needs them."""
         self._set_up: SetUp | None = None
         self._last_notice: LastNotice | None = None
         os.register_at_fork(after_in_child=self.deactivate)
@@ -303,9 +305,11 @@ class Runtime:
             return original(*args, **kwargs)
         if self._joiner is not None and self.engine is not None and self.engine.records.answers is not None:
             from torchrelay.shim.adapters import process_group
+            from torchrelay.shim.backends import registry
 
-            asked = kwargs.get("backend", args[0] if args else None)
-            process_group.init_fake(self.engine.rank, self.engine.world_size, asked, original)
+            asked, device = kwargs.get("backend", args[0] if args else None), kwargs.get("device_id")
+            rank, world_size = self.engine.rank, self.engine.world_size
+            process_group.init_fake(rank, world_size, asked, device, original, registry.alone)
             return None
         if self.engine is not None:  # destroyed, and made anew
             with self.engine.comms.connecting():
@@ -318,18 +322,22 @@ class Runtime:
             return original(*args, **kwargs)
         if engine.records.answers is not None:
             from torchrelay.shim.adapters import process_group
+            from torchrelay.shim.backends import registry
 
             positional = args[:2] if len(args) > 2 else args
-            group = original(*positional, **{**kwargs, "backend": "fake"})
-            process_group.name_if_member(group, kwargs.get("backend", args[2] if len(args) > 2 else None))
+            asked = process_group.asked_or_default(kwargs.get("backend", args[2] if len(args) > 2 else None))
+            group = original(*positional, **{**kwargs, "backend": process_group.fake_for(asked)})
+            process_group.name_if_member(group, asked, registry.alone)
             return group
         with engine.comms.connecting():
             return original(*args, **kwargs)
 
     def _arm(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The script's own process group, then the agreement of all ranks that they are protected."""
+        from torchrelay.shim.backends import registry
         from torchrelay.shim.comm.communicators import Communicators
 
+        self._overruled = registry.prepare()
         early = Communicators(-1, -1, self.config.address)
         with early.connecting():
             result = original(*args, **kwargs)
@@ -347,12 +355,12 @@ class Runtime:
         from torch.distributed import distributed_c10d as c10d
 
         from torchrelay.shim.adapters import process_group
+        from torchrelay.shim.backends import registry
         from torchrelay.shim.comm.communicators import decline_gate
 
         rank, world_size = dist.get_rank(), dist.get_world_size()
+        registry.check_groups([c10d._get_default_group()])
         backend = process_group.backend_name(c10d._get_default_group())
-        if backend != "gloo":
-            raise UnsupportedError(f"the process group uses {backend}; only gloo can be migrated yet")
         journal = self._make_journal()  # before the others count on this rank
         self.link.send(Armed(rank, world_size, backend, torch.__version__))
         answered, protect = self._answered.wait(_PROTECT_TIMEOUT_S), self._protect

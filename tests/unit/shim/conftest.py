@@ -17,8 +17,8 @@ from support.save_side import GROUP, Side
 from torch.utils.data import _utils
 
 from torchrelay.shim.adapters import process_group
+from torchrelay.shim.backends.forgotten_waits import NAME as WATCH
 from torchrelay.shim.capture import kept_workers
-from torchrelay.shim.comm.forgotten_waits import NAME as WATCH
 
 OPEN = builtins.open
 WATCH_ENDS_S = 10.0

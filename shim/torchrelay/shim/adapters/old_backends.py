@@ -45,11 +45,10 @@ class OldBackends:
         address = self._address(group)
         if address is None:
             return False
-        devices = groups.device_types(group)
-        present = {device: group._get_backend(device) for device in devices}
+        present, names = groups.communicators(group), groups.backend_names(group)
         self._release(address)
-        for device in devices:
-            group._register_backend(device, groups.first_type(), present[device])
+        for device, communicator in present.items():
+            group._register_backend(device, groups.first_type(names[device.type]), communicator)
         return True
 
     def _address(self, group: Any) -> int | None:

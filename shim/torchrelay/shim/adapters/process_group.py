@@ -9,8 +9,7 @@ migrations. Seen on torch 2.13.0 (`BackendType` accepts any number).
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -38,8 +37,6 @@ def check_supported() -> None:
         )
         if not hasattr(owner, name)
     ]
-    if not dist.is_gloo_available():
-        missing.append("ProcessGroupGloo")
     if missing:
         raise UnsupportedError(f"torch {torch.__version__} lacks {', '.join(missing)}")
 
@@ -81,24 +78,43 @@ def declared_backend(group: Any) -> str:
 
 def backend_name(group: Any) -> str:
     """The backend that serves all devices of the group, whatever the script named; else each device with its own."""
-    config = str(c10d._world.pg_backend_config[group])
-    names = {pair.rpartition(":")[2] for pair in config.split(",")}
-    return names.pop() if len(names) == 1 else config
+    names = set(_configured(group).values())
+    return names.pop() if len(names) == 1 else str(c10d._world.pg_backend_config[group])
+
+
+def backend_names(group: Any) -> dict[str, str]:
+    """Return the name of the backend for each type of device that the group has a communicator for."""
+    configured = _configured(group)
+    return {device.type: configured[device.type] for device in device_types(group)}
+
+
+def fake_for(backend: str | None) -> str:
+    """Return what asks torch for a group that communicates with nobody, and has the devices that one of `backend` has."""
+    wanted = c10d.BackendConfig(dist.Backend(backend or dist.Backend.UNDEFINED))
+    return ",".join(f"{device}:fake" for device in wanted.get_device_backend_map())
+
+
+def _configured(group: Any) -> dict[str, str]:
+    pairs = (pair.partition(":") for pair in str(c10d._world.pg_backend_config[group]).split(","))
+    return {device: name for device, _, name in pairs}
 
 
 def device_types(group: Any) -> list[torch.device]:
     return list(group._device_types)
 
 
-def new_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """A connected gloo communicator; returns when all `size` members are there. Raises RuntimeError after the timeout."""
-    return dist.ProcessGroupGloo(store, rank, size, timeout)
+def communicators(group: Any) -> dict[torch.device, Any]:
+    """Return the group's present communicator for each of its devices; several devices may share one."""
+    return {device: group._get_backend(device) for device in device_types(group)}
 
 
 def timeout_of(group: Any) -> timedelta:
     """The timeout that collectives of the group have now."""
-    backend = group._get_backend(device_types(group)[0])
-    options = getattr(backend, "options", None)
+    return timeout_of_communicator(group._get_backend(device_types(group)[0]))
+
+
+def timeout_of_communicator(communicator: Any) -> timedelta:
+    options = getattr(communicator, "options", None)
     timeout = getattr(options, "_timeout", None)
     return timeout if isinstance(timeout, timedelta) else c10d.default_pg_timeout
 
@@ -113,31 +129,34 @@ def unused_number(used: Sequence[int]) -> int:
     return number
 
 
-def first_type() -> Any:
-    """Return the type under which torch registers a group's first communicator."""
-    return dist.ProcessGroup.BackendType.GLOO
+def first_type(name: str) -> Any:
+    """Return the type under which torch registers a group's first communicator of the backend of this name."""
+    return dist.Backend.backend_type_map.get(name, dist.ProcessGroup.BackendType.CUSTOM)
 
 
 def type_of(number: int) -> Any:
     return dist.ProcessGroup.BackendType(number)
 
 
-def install(group: Any, backend: Any, backend_type: Any, store: Any) -> None:
-    """Makes `backend` the communicator of the live group, under the group's name, which torch keeps in the backend."""
+def install(group: Any, made: Mapping[torch.device, tuple[Any, Any]], store: Any) -> None:
+    """Makes communicators those of the live group, under the group's name, which torch keeps in the backend.
+
+    `made`: for each device the communicator, and the backend type to register it under.
+    """
     description = group.group_desc
-    for device in device_types(group):
-        group._register_backend(device, backend_type, backend)
+    for device, (communicator, backend_type) in made.items():
+        group._register_backend(device, backend_type, communicator)
     group._set_group_name(name_of(group))
     group._set_group_desc(description)
     c10d._world.pg_map[group] = (declared_backend(group), store)
 
 
-def reinstall(group: Any, backend_type: Any, record: Any) -> None:
-    """Back to a communicator that was installed before under `backend_type`.
+def reinstall(group: Any, types: Mapping[torch.device, Any], record: Any) -> None:
+    """Back to communicators that were installed before, each under its type.
 
     torch takes the one that it has by that type, and compares its device with that of the one it is given, unlooked (2.13).
     """
-    for device in device_types(group):
+    for device, backend_type in types.items():
         group._register_backend(device, backend_type, group._get_backend(device))
     c10d._world.pg_map[group] = record
 
@@ -146,43 +165,56 @@ def record_of(group: Any) -> Any:
     return c10d._world.pg_map[group]
 
 
-def init_fake(rank: int, world_size: int, backend: str | None, original: Any) -> None:
+def init_fake(
+    rank: int, world_size: int, backend: str | None, device: Any, original: Any, alone: Callable[[str], Any]
+) -> None:
     """A default group that communicates with nobody, for a joiner's set-up; it names itself as the real one would.
 
-    `backend`: what the script asked for.
+    `backend`, `device`: what the script asked for. `alone`: a communicator of one member of the backend of that name, or None.
     """
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    original("fake", store=FakeStore(), rank=rank, world_size=world_size)
-    _name_as(c10d._get_default_group(), dist.Backend(backend or dist.Backend.UNDEFINED))
+    original(fake_for(backend), store=FakeStore(), rank=rank, world_size=world_size)
+    group = c10d._get_default_group()
+    _name_as(group, dist.Backend(backend or dist.Backend.UNDEFINED), alone)
+    if device is not None:
+        group.bound_device_id = torch.device(device)
 
 
-def _name_as(group: Any, backend: Any) -> None:
+def _name_as(group: Any, backend: Any, alone: Callable[[str], Any]) -> None:
     world = c10d._world
     world.pg_map[group] = (backend, world.pg_map[group][1])
     world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
-    if backend_name(group) == "gloo":
-        _take_name_of(group, _gloo_alone())
+    name = _leading(group)
+    namesake = alone(name)
+    if namesake is not None:
+        _take_name_of(group, namesake, first_type(name))
 
 
-def _take_name_of(group: Any, backend: Any) -> None:
-    """The group has that one as default backend, and its devices keep theirs: DDP's logger takes what says "gloo" for gloo's."""
+def _leading(group: Any) -> str:
+    """The backend that torch names the group by."""
+    names = list(_configured(group).values())
+    return dist.Backend.NCCL if dist.Backend.NCCL in names else names[0]
+
+
+def _take_name_of(group: Any, namesake: Any, kind: Any) -> None:
+    """The group has `namesake` as default backend, and its devices keep theirs: DDP's logger believes its name."""
     for device in device_types(group):
         present = group._get_backend(device)
-        group._register_backend(device, first_type(), backend)
+        group._register_backend(device, kind, namesake)
         group._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, present)
-    group._set_default_backend(first_type())
+    group._set_default_backend(kind)
 
 
-@functools.cache
-def _gloo_alone() -> Any:
-    return new_gloo(dist.HashStore(), 0, 1, timedelta(seconds=1))
+def asked_or_default(backend: str | None) -> str:
+    """Return the backend of a further group: the default group's where the script asked for none."""
+    return backend or declared_backend(c10d._get_default_group())
 
 
-def name_if_member(group: Any, backend: str | None) -> None:
-    """The same for a further group, which has the default group's backend where none was asked for."""
+def name_if_member(group: Any, backend: str, alone: Callable[[str], Any]) -> None:
+    """The same as for the default group, for a further one if this rank is a member."""
     if group in c10d._world.pg_map:
-        _name_as(group, dist.Backend(backend or declared_backend(c10d._get_default_group())))
+        _name_as(group, dist.Backend(backend), alone)
 
 
 def named_so_far() -> int:
@@ -201,7 +233,7 @@ def described() -> tuple[tuple[Any, ...], ...]:
     return tuple(sorted(found))
 
 
-def be_member_of(wanted: Sequence[tuple[Any, ...]]) -> None:
+def be_member_of(wanted: Sequence[tuple[Any, ...]], alone: Callable[[str], Any]) -> None:
     """A joiner is a member of the groups that the lost rank was in: it makes those that it has passed over, and lets go of others.
 
     Raises StateMismatchError where it has another group of the same name.
@@ -209,27 +241,27 @@ def be_member_of(wanted: Sequence[tuple[Any, ...]]) -> None:
     own = {description[0]: description for description in described()}
     for name, ranks, backend, text in wanted:
         if name not in own:
-            _make_fake(name, ranks, backend, text)
+            _make_fake(name, ranks, backend, text, alone)
         elif own[name][1] != tuple(ranks):
             raise StateMismatchError(f"process group {name!r} has ranks {ranks}, and here {own[name][1]}")
     for name in own.keys() - {description[0] for description in wanted}:
         c10d.destroy_process_group(named(name)[0])
 
 
-def _make_fake(name: str, ranks: Sequence[int], backend: str, text: str) -> None:
+def _make_fake(name: str, ranks: Sequence[int], backend: str, text: str, alone: Callable[[str], Any]) -> None:
     members, default = list(ranks), c10d._get_default_group()
     group, _ = c10d._new_process_group_helper(
         len(members),
         members.index(default.rank()),
         members,
-        "fake",
+        fake_for(backend),
         c10d._world.pg_map[default][1],
         group_name=name,  # type: ignore[arg-type]  # a str under a name of its own
         timeout=timeout_of(default),
         group_desc=text,
     )
     c10d._world.pg_group_ranks[group] = {rank: place for place, rank in enumerate(members)}
-    _name_as(group, dist.Backend(backend))
+    _name_as(group, dist.Backend(backend), alone)
 
 
 _VAIN_TAG = 0x7E57

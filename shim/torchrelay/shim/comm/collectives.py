@@ -134,6 +134,10 @@ class CollectiveEngine(Protocol):
         """A communication after the optimizer step whose result other ranks do not have."""
         ...
 
+    def confirm(self) -> None:
+        """Return when the results of all collectives are there. Raises RuntimeError where the generation was broken before."""
+        ...
+
     def waiting(self, on: bool) -> None: ...
     def is_waiting(self) -> bool: ...
     def on_training_thread(self) -> bool: ...
@@ -271,9 +275,7 @@ class Collectives:
             return self._guarded(call)
         if mode == "repeat":
             return self._repeat(call, asynchronous=asynchronous)
-        result = self._guarded(call)
-        if asynchronous:
-            result.wait()
+        result = self._guarded(call, confirmed=True)
         engine.record(call.take())
         return result
 
@@ -291,19 +293,30 @@ class Collectives:
             self._engine.sharded_after_step()
         return self._guarded(call)
 
-    def _guarded(self, call: CollectiveCall) -> Any:
-        """Calls the original; a broken generation takes the rank back to its boundary."""
+    def _guarded(self, call: CollectiveCall, *, confirmed: bool = False) -> Any:
+        """Calls the original; a broken generation takes the rank back to its boundary. `confirmed`: as for `_original`."""
         while True:
             try:
-                return self._original(call)
+                return self._original(call, confirmed=confirmed)
             except RuntimeError as error:
                 self._engine.interrupted(error)
 
-    def _original(self, call: CollectiveCall) -> Any:
+    def _original(self, call: CollectiveCall, *, confirmed: bool = False) -> Any:
+        """`confirmed`: its result is there when this returns, and all members have given theirs."""
         self._inside = True
         self._engine.waiting(True)
         try:
-            return call.function()
+            result = call.function()
+            if confirmed:
+                if result is not None and hasattr(result, "wait"):
+                    result.wait()
+                self._engine.confirm()
+            return result
+        except RuntimeError:
+            raise
+        except Exception:
+            self._engine.confirm()  # what it was made of may be garbage
+            raise
         finally:
             self._inside = False
             self._engine.waiting(False)
@@ -319,9 +332,7 @@ class Collectives:
                 self._engine.record(entry)
                 return CompletedCollective() if asynchronous else None
             try:
-                result = self._original(call)
-                if asynchronous and result is not None:
-                    result.wait()
+                result = self._original(call, confirmed=True)
             except RuntimeError as error:
                 call.put_back(before)  # first of all: a joiner may be given these tensors
                 self._engine.interrupted(error)

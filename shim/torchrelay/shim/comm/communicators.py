@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import UnsupportedError
@@ -23,13 +24,17 @@ from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.adapters import process_group as groups
 from torchrelay.shim.adapters import sockets
 from torchrelay.shim.adapters.old_backends import OldBackends
+from torchrelay.shim.backends import registry
+from torchrelay.shim.backends.backend import Backend
+from torchrelay.shim.backends.forgotten_waits import ForgottenWaits
 from torchrelay.shim.comm import gate
-from torchrelay.shim.comm.forgotten_waits import ForgottenWaits
 from torchrelay.shim.comm.gate import Gate
 from torchrelay.shim.comm.gate_links import GateListener
 from torchrelay.shim.comm.peer_links import Links
 
 CONNECT_TIMEOUT = timedelta(seconds=60)
+SETTLE_S = 20.0
+"""For aborts to be over, and for the device to have done what was queued."""
 FIRST_ATTEMPT_S = 1.0
 """To reach a store; each further one may take twice as long, since a large job's store is slow to answer all of its ranks."""
 
@@ -39,7 +44,7 @@ class _Before:
     """What a group had before the last exchange, to which an abandoned one goes back."""
 
     group: Any
-    type: Any
+    types: dict[torch.device, Any]
     record: Any
 
 
@@ -49,8 +54,13 @@ class Generation:
     gate: Gate | None = None
     stores: list[Any] = field(default_factory=list)
     inodes: set[str] = field(default_factory=set)
+    """Of the sockets that are shut down when it is broken."""
     older: weakref.WeakSet[threading.Thread] = field(default_factory=weakref.WeakSet)
     """Threads that ran when it began: what they were in the middle of, a new process knows nothing of."""
+    on_device: list[tuple[Backend, Any]] = field(default_factory=list)
+    """Communicators whose collectives run on a device: those that are being made, and all of a generation that is over."""
+    broken: bool = False
+    """Set before anything of it is broken: a result that is there before that is one that all members gave."""
 
 
 class Communicators:
@@ -59,8 +69,10 @@ class Communicators:
         self.rank, self.world_size, self.address = rank, world_size, address
         self.now = Generation(0)
         self._previous: tuple[Generation, list[_Before]] | None = None
-        self._types: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        """Under which a group has its present communicator, if not the one that torch registers its first one under."""
+        self._types: weakref.WeakKeyDictionary[Any, dict[torch.device, Any]] = weakref.WeakKeyDictionary()
+        """Under which a group has its present communicators, if not those that torch registers its first ones under."""
+        self._libraries: tuple[int, tuple[Backend, ...]] | None = None
+        """After how many groups were made, those of them whose collectives run on a device."""
         self._numbers: list[int] = []
         """Of the backend types under which groups may have a communicator of ours."""
         self._building: set[str] | None = None
@@ -84,7 +96,7 @@ class Communicators:
         finally:
             with self._lock:
                 self._building = None
-                self.now.inodes |= set(sockets.tcp_sockets().values()) - before
+                self.now.inodes |= set(sockets.tcp_sockets().values()) - before - registry.library_sockets()
 
     def own_sockets(self) -> set[sockets.Inode]:
         """Of the present generation: its groups', its gate's and its store's."""
@@ -92,12 +104,8 @@ class Communicators:
             return set(self.now.inodes)
 
     def connect_gate(self, store: Any, secret: bytes) -> None:
-        """The gate of the first generation; `secret`: as in Protect. Raises UnsupportedError for a group that is not gloo."""
-        for group in groups.groups():
-            if groups.backend_name(group) != "gloo":
-                raise UnsupportedError(
-                    f"the process group uses {groups.backend_name(group)}; only gloo can be migrated yet"
-                )
+        """The gate of the first generation; `secret`: as in Protect. Raises UnsupportedError for a group that cannot be moved."""
+        registry.check_groups(groups.groups())
         try:
             with self.connecting():
                 self._connect_gate(_first_gate(store), secret)
@@ -143,13 +151,12 @@ class Communicators:
         `is_over(generation)`: whether a newer one was announced, or this one abandoned. Raises RuntimeError when peers do not
         come or the generation is broken meanwhile.
         """
+        self._settle()
+        self.now.on_device = self._of_device(self.now)
         self.waits.renewed(generation)
         before: list[_Before] = []
         self._previous = (self.now, before)
         self.now = Generation(generation, older=weakref.WeakSet(threading.enumerate()))
-        number = groups.unused_number(self._numbers)
-        self._numbers.append(number)
-        backend_type = groups.type_of(number)
         with self.connecting():
             store = join_store(host, port, lambda: is_over(generation))
             self.now.stores.append(store)
@@ -157,14 +164,78 @@ class Communicators:
                 raise RuntimeError(f"torchrelay: generation {generation} is over before its communicators stand")
             prefix = f"torchrelay/{generation}"
             self._connect_gate(dist.PrefixStore(prefix, store), secret)
+            types: dict[str, Any] = {}
             for group in sorted(groups.groups(), key=groups.name_of):  # in an order that is the same on all ranks
-                ranks = groups.group_ranks(group)
                 own = dist.PrefixStore(f"{prefix}/{groups.name_of(group)}", store)
-                timeout = groups.timeout_of(group)
-                backend = groups.new_gloo(own, ranks.index(self.rank), len(ranks), timeout)
-                before.append(_Before(group, self._types.get(group, groups.first_type()), groups.record_of(group)))
-                self._types[group] = backend_type
-                groups.install(group, backend, backend_type, own)
+                self._exchange(group, own, types)
+
+    def _exchange(self, group: Any, store: Any, types: dict[str, Any]) -> None:
+        """`types`: under which this generation's communicators of each library are registered."""
+        assert self._previous is not None
+        ranks, record = groups.group_ranks(group), groups.record_of(group)
+        had = {d: groups.first_type(name) for d, name in self._names(group).items()}
+        before = _Before(group, self._types.get(group, had), record)
+        made: dict[torch.device, tuple[Any, Any]] = {}
+        new: dict[str, Any] = {}
+        for device, name in sorted(self._names(group).items(), key=lambda entry: str(entry[0])):
+            backend = registry.named(name)
+            if name not in new:
+                present = group._get_backend(device)
+                own = dist.PrefixStore(name, store)
+                new[name] = self._connect(backend, own, ranks, present, _bound(group, device))
+            if name not in types:
+                types[name] = self._unused_type()
+            made[device] = new[name], types[name]
+        self._previous[1].append(before)
+        self._types[group] = {device: kind for device, (_, kind) in made.items()}
+        groups.install(group, made, store)
+
+    def _connect(self, backend: Backend, store: Any, ranks: list[int], present: Any, device: torch.device) -> Any:
+        communicator = backend.new(store, ranks.index(self.rank), len(ranks), present)
+        if backend.on_device:
+            with self._lock:
+                self.now.on_device.append((backend, communicator))
+                is_broken = self.now.broken
+            if is_broken:
+                raise _broken(self.now.number)
+            backend.connect(communicator, device)
+        return communicator
+
+    @staticmethod
+    def _names(group: Any) -> dict[torch.device, str]:
+        names = groups.backend_names(group)
+        return {device: names[device.type] for device in groups.device_types(group)}
+
+    def _unused_type(self) -> Any:
+        number = groups.unused_number(self._numbers)
+        self._numbers.append(number)
+        return groups.type_of(number)
+
+    def _settle(self) -> None:
+        """Nothing is under way any more in what was broken. Raises RuntimeError, DeviceLostError."""
+        for backend in self._on_device():
+            backend.await_freed(SETTLE_S)
+            backend.check_device(current(torch.device("cuda")))
+
+    def _on_device(self) -> tuple[Backend, ...]:
+        """Return the libraries of this rank's groups whose collectives run on a device."""
+        made = groups.named_so_far()
+        if self._libraries is None or self._libraries[0] != made:
+            found = {backend for group in groups.groups() for backend in registry.of_group(group).values()}
+            self._libraries = made, tuple(backend for backend in found if backend.on_device)
+        return self._libraries[1]
+
+    def synchronize(self) -> None:
+        """Return when the results are there of all collectives that the training thread has called.
+
+        Those that run on a device may have been let go before: then they are garbage. Raises RuntimeError in this case.
+        """
+        generation = self.now
+        libraries = self._on_device()
+        for backend in libraries:
+            backend.synchronize()
+        if libraries and generation.broken:
+            raise _broken(generation.number)
 
     @staticmethod
     def timeout_s() -> float:
@@ -181,26 +252,40 @@ class Communicators:
         """An abandoned exchange: the communicators of the generation before are whole and used again."""
         if self._previous is None:
             return
-        sockets.shut_down(set(self.now.inodes))
-        if self.now.gate is not None:
-            self.now.gate.close()
+        abandoned = self.now
+        self._break([abandoned])
+        if abandoned.gate is not None:
+            abandoned.gate.close()
         self.now, before = self._previous
         self._previous = None
         for had in before:
-            self._types[had.group] = had.type
-            groups.reinstall(had.group, had.type, had.record)
+            self._types[had.group] = had.types
+            groups.reinstall(had.group, had.types, had.record)
 
     def break_previous(self) -> None:
         """In an exchange that all have agreed on: who still waits in the communicators before waits in vain."""
         if self._previous is not None:
-            sockets.shut_down(set(self._previous[0].inodes))
+            self._break([self._previous[0]])
             self.waits.free_all()
 
     def committed(self) -> None:
-        if self._previous is not None and self._previous[0].gate is not None:
-            self._previous[0].gate.close()
+        self.now.on_device.clear()  # its groups have them
+        if self._previous is not None:
+            generation = self._previous[0]
+            if generation.gate is not None:
+                generation.gate.close()
+            if not generation.broken:
+                self._retire(generation)
         self._previous = None
         self._forget_old()
+
+    @staticmethod
+    def _retire(generation: Generation) -> None:
+        """Nobody uses its communicators any more, on any rank: what they hold of a device is given back."""
+        generation.broken = True
+        _free(generation.on_device)
+        for backend, _ in generation.on_device:
+            backend.await_freed(SETTLE_S)
 
     def _forget_old(self) -> None:
         """Threads and connections of communicators that nobody uses any more go back to the system."""
@@ -217,28 +302,45 @@ class Communicators:
         with self._lock:
             if self.now.number != generation or self._previous is None:
                 return 0
-            wanted = set(self.now.inodes)
-            if self._building is not None:
-                wanted |= set(sockets.tcp_sockets().values()) - self._building
-            if self._listener is not None:
-                self._listener.wake()
-        return sockets.shut_down(wanted)
+        return self._break([self.now])
 
     def break_all(self) -> int:
         """From any thread: whatever this rank and its peers wait for in any communicator fails now. Returns how many sockets."""
+        previous = self._previous
+        return self._break([self.now] if previous is None else [self.now, previous[0]])
+
+    def _break(self, generations: list[Generation]) -> int:
+        """The gate's sockets first: nobody may pass a gate on what an aborted collective leaves behind."""
+        on_device: list[tuple[Backend, Any]] = []
         with self._lock:
-            wanted = set(self.now.inodes)
-            if self._previous is not None:
-                wanted |= self._previous[0].inodes
-            if self._building is not None:
-                wanted |= set(sockets.tcp_sockets().values()) - self._building
-            if self._listener is not None:
+            wanted: set[str] = set()
+            for generation in generations:
+                generation.broken = True
+                wanted |= generation.inodes
+                on_device += self._of_device(generation)
+            if self._building is not None and self.now in generations:
+                wanted |= set(sockets.tcp_sockets().values()) - self._building - registry.library_sockets()
+            if self._listener is not None and self.now in generations:
                 self._listener.wake()
-        return sockets.shut_down(wanted)
+        count = sockets.shut_down(wanted)
+        _free(on_device)
+        return count
+
+    def _of_device(self, generation: Generation) -> list[tuple[Backend, Any]]:
+        """Its communicators whose collectives run on a device."""
+        found = list(generation.on_device)
+        if generation is self.now:
+            for group in groups.groups():
+                for device, name in self._names(group).items():
+                    backend = registry.BACKENDS.get(name)
+                    if backend is not None and backend.on_device:
+                        found.append((backend, group._get_backend(device)))
+        return found
 
     def gate(self, number: int, *, yes: bool = False, busy: bool = False) -> bool:
         """As Gate.wait: returns when every rank is at its gate `number`. Raises RuntimeError when the generation is broken."""
         assert self.now.gate is not None
+        self.synchronize()
         return self.now.gate.wait(self.now.number, number, yes=yes, busy=busy)
 
     def meet(self, number: int, yes: bool, patience_s: float | None) -> bool | None:
@@ -249,6 +351,26 @@ class Communicators:
     def verify(self, target: int) -> None:
         """Every rank of the new generation goes to the same boundary. Raises StateMismatchError, RuntimeError."""
         self.gate(target)
+
+
+def current(device: torch.device) -> torch.device:
+    """The device of its type that this process uses."""
+    return device if device.type == "cpu" else torch.device(device.type, torch.accelerator.current_device_index())
+
+
+def _bound(group: Any, device: torch.device) -> torch.device:
+    """The device that the group's communicator for this type of device is to use."""
+    bound: torch.device | None = group.bound_device_id
+    return bound if bound is not None and bound.type == device.type else current(device)
+
+
+def _broken(generation: int) -> RuntimeError:
+    return RuntimeError(f"torchrelay: Connection closed: generation {generation} was broken under a collective")
+
+
+def _free(found: list[tuple[Backend, Any]]) -> None:
+    for backend, communicator in found:
+        backend.free([communicator])
 
 
 def _first_gate(store: Any) -> Any:
@@ -286,16 +408,17 @@ def join_store(host: str, port: int, over: Callable[[], bool] = lambda: False) -
 
 
 def is_communication_failure(error: BaseException) -> bool:
-    """Whether gloo says that a peer went away; its errors have no type of their own, and wrappers give them new ones."""
+    """Whether an error says that a peer went away; such errors have no type of their own, and wrappers give them new ones."""
     if error.__cause__ is not None and is_communication_failure(error.__cause__):
         return True
     text = str(error)
     marks = (
-        "gloo",
         "Connection closed",
         "Connection reset",
         "Broken pipe",
         "Socket closed",
         "Software caused connection abort",
     )
-    return isinstance(error, RuntimeError) and (isinstance(error, dist.DistError) or any(m in text for m in marks))
+    return isinstance(error, RuntimeError) and (
+        isinstance(error, dist.DistError) or any(m in text for m in marks) or registry.is_peer_failure(text)
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchrelay.shim.adapters import process_group
+from torchrelay.shim.backends import registry
 from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.join.fast_forward import Goal
 from torchrelay.shim.join.put_state import put_state
@@ -20,7 +21,7 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     """
     journal = goal.journal
     left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
-    process_group.be_member_of(journal.groups)
+    process_group.be_member_of(journal.groups, registry.alone)
     engine.draws.expected.clear()
     engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
     engine.saves.carry(journal.saves)

@@ -83,6 +83,7 @@ class Engine:
         self._draw = self.guard.entry(next, self.draws.next)
         self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
         self.comms: Communicators = Communicators(rank, world_size, address)
+        self.confirm = self.comms.synchronize
         self.layouts = ddp_layouts.Layouts()
         self.wrapped = self.layouts.wrappers
         self.faults: FaultInjector | None = None

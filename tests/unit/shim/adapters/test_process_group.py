@@ -16,6 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters import process_group as groups
 from torchrelay.shim.adapters.old_backends import OldBackends
+from torchrelay.shim.backends.gloo import Gloo
+from torchrelay.shim.backends.registry import alone
 
 
 @pytest.fixture(params=["gloo", None, "cpu:gloo"])
@@ -29,9 +31,13 @@ def group(request: pytest.FixtureRequest) -> Iterator[Any]:
 def exchange(group: Any, number: int) -> tuple[Any, Any]:
     kind = groups.type_of(20 + number)
     store = dist.HashStore()
-    backend = groups.new_gloo(store, 0, 1, groups.timeout_of(group))
-    groups.install(group, backend, kind, store)
+    backend = Gloo().new(store, 0, 1, group._get_backend(torch.device("cpu")))
+    groups.install(group, dict.fromkeys(groups.device_types(group), (backend, kind)), store)
     return kind, backend
+
+
+def types(group: Any, kind: Any) -> dict[torch.device, Any]:
+    return dict.fromkeys(groups.device_types(group), kind)
 
 
 def test_the_communicator_inside_a_live_group_is_exchanged_and_the_group_is_still_itself(group: Any) -> None:
@@ -60,7 +66,7 @@ def test_an_exchange_can_be_taken_back(group: Any) -> None:
     first_type, first = exchange(group, 1)
     record = groups.record_of(group)
     exchange(group, 2)
-    groups.reinstall(group, first_type, record)
+    groups.reinstall(group, types(group, first_type), record)
     assert group._get_backend(torch.device("cpu")) is first
     tensor = torch.ones(1)
     dist.all_reduce(tensor)
@@ -89,7 +95,7 @@ def test_torch_is_given_a_communicator_when_an_exchange_is_taken_back_since_it_r
     recorded = Recorded(group)
     with monkeypatch.context() as m:
         m.setattr(c10d, "_pg_map", {})  # the recorder is to leave no group behind
-        groups.reinstall(recorded, first_type, ("gloo", None))
+        groups.reinstall(recorded, types(group, first_type), ("gloo", None))
     assert recorded.registered == [second] * len(groups.device_types(group))
 
 
@@ -156,7 +162,7 @@ def test_a_fake_group_names_itself_as_the_real_one(asked: str | None, monkeypatc
     real_threads = DistributedDataParallel(torch.nn.Linear(2, 2))._get_ddp_logging_data()["gloo_num_threads"]
     named = [dist.get_backend(dist.new_group([0], backend=other)) for other in (None, "gloo")]
     dist.destroy_process_group()
-    groups.init_fake(2, 4, asked, dist.init_process_group)
+    groups.init_fake(2, 4, asked, None, dist.init_process_group, alone)
     try:
         assert (dist.get_rank(), dist.get_world_size()) == (2, 4)
         assert (dist.get_backend(), c10d.get_backend_config()) == (name, config)
@@ -169,29 +175,29 @@ def test_a_fake_group_names_itself_as_the_real_one(asked: str | None, monkeypatc
         assert groups.group_ranks(group) == [0, 1, 2, 3]
         for other, real in zip((None, "gloo"), named, strict=True):
             further = dist.new_group([0, 2], backend="fake")
-            groups.name_if_member(further, other)
+            groups.name_if_member(further, groups.asked_or_default(other), alone)
             assert dist.get_backend(further) == real
     finally:
         dist.destroy_process_group()
 
 
 def test_a_joiner_is_a_member_of_the_groups_that_the_lost_rank_was_in_under_their_names() -> None:
-    groups.init_fake(2, 4, "gloo", dist.init_process_group)
+    groups.init_fake(2, 4, "gloo", None, dist.init_process_group, alone)
     try:
         early = dist.new_group([1, 2], backend="fake")
-        groups.name_if_member(early, None)
+        groups.name_if_member(early, "gloo", alone)
         groups.name_from(5)
         late = dist.new_group([0, 2], backend="fake", group_desc="late")
-        groups.name_if_member(late, None)
+        groups.name_if_member(late, "gloo", alone)
         assert groups.name_of(late) == "5"
         default = next(d for d in groups.described() if d[0] == groups.name_of(c10d._get_default_group()))
         wanted = (default, ("3", (2, 3), "gloo", "passed over"), ("5", (0, 2), "gloo", "late"))
-        groups.be_member_of(wanted)
+        groups.be_member_of(wanted, alone)
         assert groups.described() == tuple(sorted(wanted))
         assert dist.get_rank(groups.named("3")[0]) == 0
         assert groups.named("3")[0].name() == "gloo"
         with pytest.raises(StateMismatchError, match="process group '5' has ranks"):
-            groups.be_member_of((default, ("5", (1, 2), "gloo", "late")))
+            groups.be_member_of((default, ("5", (1, 2), "gloo", "late")), alone)
     finally:
         dist.destroy_process_group()
 
@@ -202,6 +208,7 @@ def test_devices_with_other_backends_are_named_each() -> None:
         group = c10d._get_default_group()
         c10d._world.pg_backend_config[group] = "cpu:gloo,cuda:nccl"
         assert groups.backend_name(group) == "cpu:gloo,cuda:nccl"
+        assert groups.backend_names(group) == {"cpu": "gloo", "cuda": "nccl"}
     finally:
         dist.destroy_process_group()
 

@@ -61,6 +61,8 @@ class FakeEngine:
     def waiting(self, on: bool) -> None:
         self.waits.append(on)
 
+    def confirm(self) -> None: ...
+
     def is_waiting(self) -> bool:
         return self.waits.count(True) > self.waits.count(False)
 

@@ -65,6 +65,8 @@ class Engine:
     def inject(self, phase: str) -> None:
         self.injected.append(phase)
 
+    def confirm(self) -> None: ...
+
     def is_waiting(self) -> bool:
         return False
 

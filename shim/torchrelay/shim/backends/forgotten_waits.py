@@ -7,7 +7,7 @@ import threading
 import time
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.adapters.gloo_waits import GlooWaits, Sleeper, sleepers
+from torchrelay.shim.backends.gloo_waits import GlooWaits, Sleeper, sleepers
 
 LOOK_S = 0.25
 """Who has not run for so long after the connections were shut down is not woken by gloo any more: its loop turns every 10 ms."""

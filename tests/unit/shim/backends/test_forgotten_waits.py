@@ -18,8 +18,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from torchrelay.shim.adapters import gloo_waits, sockets
-from torchrelay.shim.comm.forgotten_waits import LOOK_S, ForgottenWaits
+from torchrelay.shim.adapters import sockets
+from torchrelay.shim.backends import gloo_waits
+from torchrelay.shim.backends.forgotten_waits import LOOK_S, ForgottenWaits
 
 FLOATS = 48 << 20
 LONG_S = 100.0

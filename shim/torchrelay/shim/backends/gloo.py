@@ -1,0 +1,47 @@
+"""gloo runs collectives on the host, over TCP. Shutting down the sockets of a generation lets go whoever waits in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from torchrelay.shim.adapters.process_group import timeout_of_communicator
+
+
+class Gloo:
+    name = "gloo"
+    on_device = False
+    failure_marks: tuple[str, ...] = ("gloo",)
+    environment: Mapping[str, str] = {}
+    sockets: frozenset[str] = frozenset()
+
+    def prepare(self) -> None:
+        """It needs nothing."""
+
+    def missing(self) -> str:
+        return "" if dist.is_gloo_available() else f"torch {torch.__version__} lacks ProcessGroupGloo"
+
+    def new(self, store: Any, place: int, size: int, like: Any) -> Any:
+        return dist.ProcessGroupGloo(store, place, size, timeout_of_communicator(like))
+
+    def connect(self, communicator: Any, device: torch.device) -> None:
+        """It was connected when it was made."""
+
+    def alone(self) -> Any:
+        return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=1))
+
+    def free(self, communicators: Iterable[Any]) -> None:
+        """Their sockets are the generation's, and shut down with it."""
+
+    def await_freed(self, deadline_s: float) -> None:
+        """It took no time."""
+
+    def check_device(self, device: torch.device) -> None:
+        """Nothing of it runs on a device."""
+
+    def synchronize(self) -> None:
+        """Its results are there when its calls return."""

@@ -1,0 +1,72 @@
+"""Which library a group's communicator on a device is of, and why a job on another one is not protected."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters import process_group as groups
+from torchrelay.shim.backends.backend import Backend
+from torchrelay.shim.backends.gloo import Gloo
+from torchrelay.shim.backends.nccl import Nccl
+
+BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Gloo(), Nccl())}
+
+
+def of_group(group: Any) -> dict[str, Backend]:
+    """Return the libraries that serve the group's devices, by the device's type. Raises UnsupportedError as `named` does."""
+    return {device: named(name) for device, name in groups.backend_names(group).items()}
+
+
+def named(name: str) -> Backend:
+    """Raises UnsupportedError where there is none of that name, or torch lacks what its exchange needs."""
+    backend = BACKENDS.get(name)
+    if backend is None:
+        known = " and ".join(BACKENDS)
+        raise UnsupportedError(f"the process group uses {name}; groups on {known} can be migrated")
+    missing = backend.missing()
+    if missing:
+        raise UnsupportedError(missing)
+    return backend
+
+
+def check_groups(found: Iterable[Any]) -> None:
+    """Raises UnsupportedError where one of the groups cannot be migrated."""
+    for group in found:
+        of_group(group)
+
+
+@functools.cache
+def prepare() -> dict[str, str]:
+    """Called before torch makes its first communicator. Return what it overrules of the environment."""
+    overruled = {}
+    for backend in BACKENDS.values():
+        if backend.missing():
+            continue
+        backend.prepare()
+        for name, value in backend.environment.items():
+            before = os.environ.get(name, value)
+            if before != value:
+                overruled[name] = before
+            os.environ[name] = value
+    return overruled
+
+
+def library_sockets() -> frozenset[str]:
+    """Return the inodes of sockets that libraries look after themselves."""
+    return frozenset().union(*(backend.sockets for backend in BACKENDS.values()))
+
+
+@functools.cache
+def alone(name: str) -> Any:
+    """A communicator of one member, for its name; None for a library that is not known here."""
+    backend = BACKENDS.get(name)
+    return backend.alone() if backend is not None and not backend.missing() else None
+
+
+def is_peer_failure(text: str) -> bool:
+    """Whether one of them says so that a peer went away."""
+    return any(mark in text for backend in BACKENDS.values() for mark in backend.failure_marks)

@@ -424,6 +424,10 @@ class Runtime:
         tracker.listener = engine.way_in or engine
         engine.draws.live = True
         tracker.live = True
+        if engine.comms.have_device():
+            from torchrelay.shim.observe.device_waits import DeviceWaits
+
+            DeviceWaits(engine.journal, engine.comms).start()
 
     def _become_joiner(self, assign: Assign) -> None:
         from torchrelay.shim.join.joiner import Joiner

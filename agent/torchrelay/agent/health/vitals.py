@@ -61,7 +61,7 @@ class Vitals:
             record.boundary,
             record.gates_passed,
             record.phase,
-            record.waiting,
+            _waits(record),
             record.count,
             life.state,
             now_s - life.moved_s,
@@ -87,5 +87,10 @@ class Vitals:
             life.busy_s = now_s
 
 
+def _waits(record: ProgressRecord) -> bool:
+    """For other ranks: in a collective, or for its device, on which a collective does."""
+    return record.waiting or record.device_wait_s > 0.0
+
+
 def _could_hang(record: ProgressRecord) -> bool:
-    return not record.waiting and record.phase not in _OUTSIDE_TRAINING
+    return not _waits(record) and record.phase not in _OUTSIDE_TRAINING

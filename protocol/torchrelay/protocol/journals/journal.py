@@ -17,7 +17,7 @@ import struct
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchrelay.protocol.errors import JournalError
@@ -39,6 +39,9 @@ _PROGRESS_MAGIC = b"TRPROG02"
 _PROGRESS_BYTES = _PROGRESS.size + _PROGRESS_CRC.size
 _PROGRESS_STRIDE_BYTES = 128
 """The two records share no cache line."""
+_DEVICE_WAIT = struct.Struct("<Q")
+_DEVICE_WAIT_AT = 2 * _PROGRESS_STRIDE_BYTES
+"""Behind both records, since it has a writer of its own."""
 
 
 def _slot_crc(number: int, payload: bytes) -> int:
@@ -128,6 +131,13 @@ class JournalWriter:
         start = self._published % 2 * _PROGRESS_STRIDE_BYTES
         self._progress[start : start + _PROGRESS_BYTES] = record + _PROGRESS_CRC.pack(zlib.crc32(record))
 
+    def device_waits(self, since_ns: int) -> None:
+        """Since when (of the monotonic clock) a collective has waited on a device for other ranks; 0 where none does.
+
+        For one thread, which may be another than the one that publishes.
+        """
+        self._progress[_DEVICE_WAIT_AT : _DEVICE_WAIT_AT + _DEVICE_WAIT.size] = _DEVICE_WAIT.pack(since_ns)
+
     def write_boundary(self, boundary: int, payload: bytes, blocks: Sequence[bytes] = ()) -> None:
         """The journal is `payload` with all `blocks` behind it. An empty payload: this boundary is none any more.
 
@@ -166,6 +176,8 @@ class ProgressRecord:
     count: int
     waited_s: float = 0.0
     """Inside of collectives, all together."""
+    device_wait_s: float = field(default=0.0, compare=False)
+    """For how long a collective has waited on a device for other ranks: then whoever waits for the device waits for them."""
 
 
 class ProgressReader:
@@ -183,7 +195,7 @@ class ProgressReader:
             except FileNotFoundError:
                 return None
         # Not a map: if the file were truncated, to read it would end the process with SIGBUS.
-        return _newest_progress(self._path, os.pread(self._file, 2 * _PROGRESS_STRIDE_BYTES, 0))
+        return _newest_progress(self._path, os.pread(self._file, _DEVICE_WAIT_AT + _DEVICE_WAIT.size, 0))
 
     def close(self) -> None:
         if self._file >= 0:
@@ -201,7 +213,11 @@ def _newest_progress(path: Path, data: bytes) -> ProgressRecord | None:
     _, _, generation, boundary, gates, phase, waiting, count, waited_ns = max(whole, key=lambda record: int(record[1]))
     if phase >= len(PHASES):
         raise JournalError(f"{path} is not a progress record of this version")
-    return ProgressRecord(generation, boundary, gates, PHASES[phase].value, bool(waiting), count, waited_ns / 1e9)
+    (since_ns,) = _DEVICE_WAIT.unpack(data[_DEVICE_WAIT_AT:]) if len(data) > _DEVICE_WAIT_AT else (0,)
+    waits_s = max(time.monotonic_ns() - since_ns, 1) / 1e9 if since_ns else 0.0
+    return ProgressRecord(
+        generation, boundary, gates, PHASES[phase].value, bool(waiting), count, waited_ns / 1e9, waits_s
+    )
 
 
 def _is_whole(record: bytes) -> bool:

@@ -68,6 +68,10 @@ class Backend(Protocol):
         """Return when the device has done all that was queued. Raises DeviceLostError where it cannot be used any more."""
         ...
 
+    def waits(self) -> bool:
+        """From any thread: whether one of its collectives has begun on a device and waits there for other ranks."""
+        ...
+
     def synchronize(self) -> None:
         """Return when the results of all collectives are there that the training thread's stream waits for."""
         ...

@@ -43,5 +43,8 @@ class Gloo:
     def check_device(self, device: torch.device) -> None:
         """Nothing of it runs on a device."""
 
+    def waits(self) -> bool:
+        return False
+
     def synchronize(self) -> None:
         """Its results are there when its calls return."""

@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import DeviceLostError
+from torchrelay.shim.adapters.nccl_trace import waiting_collectives
 from torchrelay.shim.adapters.process_group import timeout_of_communicator
 from torchrelay.shim.adapters.sockets import tcp_sockets
 
@@ -140,6 +141,9 @@ class Nccl:
             raise DeviceLostError(f"{device} cannot be used any more: {error}") from error
         if total != 2.0:
             raise DeviceLostError(f"{device} cannot be used any more: it says that 1 + 1 is {total}")
+
+    def waits(self) -> bool:
+        return bool(waiting_collectives())
 
     def synchronize(self) -> None:
         torch.cuda.current_stream().synchronize()

@@ -225,6 +225,14 @@ class Communicators:
             self._libraries = made, tuple(backend for backend in found if backend.on_device)
         return self._libraries[1]
 
+    def waits_on_device(self) -> bool:
+        """From any thread: whether a collective of this rank has begun on its device, and waits there for other ranks."""
+        return any(backend.waits() for backend in self._on_device())
+
+    def have_device(self) -> bool:
+        """Whether collectives of this rank run on a device."""
+        return bool(self._on_device())
+
     def synchronize(self) -> None:
         """Return when the results are there of all collectives that the training thread has called.
 

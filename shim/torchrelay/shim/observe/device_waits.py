@@ -1,0 +1,49 @@
+"""Whether this rank waits for others on its device: the host does not see it, which waits for the device or has run ahead."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from torchrelay.shim.comm.communicators import Communicators
+
+LOOK_S = 0.2
+NAME = "torchrelay-device"
+
+
+class ProgressJournal(Protocol):
+    generation: int
+    boundary: int
+    waiting: int
+    count: int
+
+    def device_waits(self, since_ns: int) -> None: ...
+
+
+class DeviceWaits:
+    """A thread that looks at the device of a rank that does not come further, and puts what it sees into the progress record."""
+
+    def __init__(self, journal: ProgressJournal, comms: Communicators) -> None:
+        self._journal, self._comms = journal, comms
+        self._since_ns = 0
+        self._seen: tuple[int, ...] = ()
+
+    def start(self) -> None:
+        threading.Thread(target=self._watch, name=NAME, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Whoever has moved since the last look waits for nobody, and who waits on the host says so itself."""
+        journal = self._journal
+        seen = journal.generation, journal.boundary, journal.count
+        moved, self._seen = seen != self._seen, seen
+        waits = not moved and not journal.waiting and self._comms.waits_on_device()
+        since_ns = (self._since_ns or time.monotonic_ns()) if waits else 0
+        if since_ns != self._since_ns:
+            self._since_ns = since_ns
+            journal.device_waits(since_ns)

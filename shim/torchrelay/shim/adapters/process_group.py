@@ -63,12 +63,22 @@ def named_or_default(group: Any) -> tuple[str, list[int]]:
     return name_of(found), group_ranks(found)
 
 
+def name_if_known(group: Any) -> str:
+    """As name_of; empty for one that was destroyed."""
+    return str(c10d._world.pg_names.get(group, ""))
+
+
+def find(name: str) -> Any:
+    """The group of that name, or None."""
+    return next((group for group, known in c10d._world.pg_names.items() if known == name), None)
+
+
 def named(name: str) -> tuple[Any, list[int]]:
     """The group of that name, and its global ranks. Raises StateMismatchError where there is none."""
-    for group, known in c10d._world.pg_names.items():
-        if known == name:
-            return group, group_ranks(group)
-    raise StateMismatchError(f"there is no process group {name!r} here")
+    group = find(name)
+    if group is None:
+        raise StateMismatchError(f"there is no process group {name!r} here")
+    return group, group_ranks(group)
 
 
 def declared_backend(group: Any) -> str:

@@ -18,6 +18,7 @@ import uuid
 from typing import Any
 
 import torch
+import torch.distributed
 
 from torchrelay.shim.adapters import plain_iterators
 from torchrelay.shim.capture.replay_point import ReplayPoint
@@ -178,6 +179,7 @@ class Kind(enum.IntEnum):
     """A bound method and the like: looked through, as tuples are."""
     CYCLE = 30
     GENERATOR = 31
+    PROCESS_GROUP = 35
     HANDLE = 40
     """What the script speaks to through it is elsewhere: named in the protection report."""
     PROMISE = 32
@@ -228,6 +230,8 @@ def _torch_kind(cls: type) -> Kind | None:
     ):
         if issubclass(cls, base):
             return kind
+    if torch.distributed.is_available() and issubclass(cls, torch.distributed.ProcessGroup):
+        return Kind.PROCESS_GROUP
     return None
 
 

@@ -229,6 +229,10 @@ class Communicators:
         """From any thread: whether a collective of this rank has begun on its device, and waits there for other ranks."""
         return any(backend.waits() for backend in self._on_device())
 
+    def leaves_garbage(self) -> bool:
+        """Whether collectives have been let go before they were done, and on a device nobody was told so."""
+        return self.now.broken and self.have_device()
+
     def have_device(self) -> bool:
         """Whether collectives of this rank run on a device."""
         return bool(self._on_device())

@@ -257,6 +257,9 @@ class WayIn:
     def caught(self, error: BaseException, activation: Activation) -> bool:
         return False
 
+    def may_be_of_garbage(self) -> bool:
+        return False
+
     def before_draw(self, iterator: Any) -> Any:
         return None
 

@@ -20,8 +20,8 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     Raises StateMismatchError.
     """
     journal = goal.journal
-    left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
     process_group.be_member_of(journal.groups, registry.alone)
+    left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
     engine.draws.expected.clear()
     engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
     engine.saves.carry(journal.saves)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+import os
+import signal
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchrelay.protocol.errors import CheckpointError, TorchrelayError, UnsupportedError
+from torchrelay.protocol.errors import CheckpointError, DeviceLostError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.faults import SAVE
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import (
@@ -178,6 +180,9 @@ class GenerationSwitch:
                 self._save(order)
             elif isinstance(order, KeepFile):
                 self._keep(order)
+        except DeviceLostError as error:
+            _say_on_stderr(f"this rank cannot go on, and has to be replaced: {error}")
+            os.kill(os.getpid(), signal.SIGABRT)
         except (RuntimeError, OSError, TorchrelayError) as error:
             if self._recovery.is_of_the_past(self.generation, error):
                 if self._recovery.is_abandoned(self.generation):

@@ -123,6 +123,7 @@ class Engine:
         self.interruptions = Interruptions(self)
         self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
         self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
+        self.may_be_of_garbage = self.interruptions.may_be_of_garbage
         self.unprotected = Unprotected(self)
         self.fails_closed, self.give_up = self.unprotected.fails_closed, self.unprotected.give_up
         self.left, self.again = LeftLoops(self), DoneAgain()
@@ -229,6 +230,8 @@ class Engine:
             return  # no gradients can come of this loop: it does not train
         if self.updates.early.pending and self.updates.at_head(activation):
             return
+        if self.late_forwards.seen:
+            self.late_forwards.confirm()
         try:
             at_boundary = self._reach(activation, depth)
         except Exception as error:

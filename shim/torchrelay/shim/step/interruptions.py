@@ -45,6 +45,13 @@ class Interruptions:
         reason = "a backward or forward was interrupted after the optimizer step; it cannot be repeated"
         raise UnsupportedError(reason if past_gate else str(error)) from error
 
+    def may_be_of_garbage(self) -> bool:
+        """Whether an exception of the script, of whatever type, may come of what an aborted collective has left on a device.
+
+        Before the gate only: behind it nothing counts that was not confirmed.
+        """
+        return self._engine.comms.leaves_garbage() and not self._engine.step.is_past_gate
+
     def caught(self, error: BaseException, activation: Activation) -> bool:
         """In a loop's except clause: whether the exception was ours, and the loop goes on from its boundary."""
         engine = self._engine
@@ -52,11 +59,11 @@ class Interruptions:
         if commit is None or activation is not commit.activation:
             return False
         if not isinstance(error, Rewind):
-            assert isinstance(error, RuntimeError)
             position = engine.standing_position()
             if engine.step.is_past_gate and position is not StandingPosition.TORN:
                 return False
-            if not (engine.recovery.interrupted() or is_communication_failure(error)):
+            is_ours = engine.recovery.interrupted() or is_communication_failure(error)
+            if not (is_ours if isinstance(error, RuntimeError) else self.may_be_of_garbage()):
                 return False
             # Torn: what an optimizer has begun in its step has failed while it was waited for; all may go back to copies.
             if not engine.recovery.stand(position, error):

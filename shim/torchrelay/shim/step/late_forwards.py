@@ -28,3 +28,13 @@ class LateForwards:
             self.seen = True
             if self._engine.commit is not None:
                 self._engine.reporter.sharded_forward_late(self._engine.commit, _WHAT)
+
+    def confirm(self) -> None:
+        """At the next head: what was gathered on a device may have been let go before it was there, and is part of the state now.
+
+        Raises UnsupportedError in this case, once a migration is over that takes no rank back behind its update.
+        """
+        try:
+            self._engine.confirm()
+        except RuntimeError as error:
+            self._engine.interrupted_for_good(error)

@@ -317,20 +317,8 @@ class Runtime:
         return self._arm(original, args, kwargs)
 
     def new_group(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        engine = self.engine
-        if engine is None:
-            return original(*args, **kwargs)
-        if engine.records.answers is not None:
-            from torchrelay.shim.adapters import process_group
-            from torchrelay.shim.backends import registry
-
-            positional = args[:2] if len(args) > 2 else args
-            asked = process_group.asked_or_default(kwargs.get("backend", args[2] if len(args) > 2 else None))
-            group = original(*positional, **{**kwargs, "backend": process_group.fake_for(asked)})
-            process_group.name_if_member(group, asked, registry.alone)
-            return group
-        with engine.comms.connecting():
-            return original(*args, **kwargs)
+        new_groups = self.engine.new_groups if self.engine is not None else None
+        return (original if new_groups is None else functools.partial(new_groups.make, original))(*args, **kwargs)
 
     def _arm(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The script's own process group, then the agreement of all ranks that they are protected."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -235,6 +235,33 @@ def named_so_far() -> int:
 def name_from(number: int) -> None:
     """The next groups have the names that they have in a process that had numbered so many."""
     c10d._world.group_count = number
+
+
+class GroupNames(NamedTuple):
+    """The groups that this process has at one moment: torch's number for the next one, and the names of all."""
+
+    next_number: int
+    names: frozenset[str]
+
+
+def group_names() -> GroupNames:
+    return GroupNames(named_so_far(), frozenset(map(str, c10d._world.pg_names.values())))
+
+
+def forget_later(than: GroupNames) -> None:
+    """Destroys the groups that were made later, since they will be made again, under the same names.
+
+    Their communicators are broken. Raises StateMismatchError where one of that time was destroyed meanwhile.
+    """
+    present = group_names()
+    if present == than:
+        return
+    lacking = sorted(than.names - present.names)
+    if lacking:
+        raise StateMismatchError(f"process group {lacking[0]!r} was destroyed by a step that is to be done again")
+    for name in present.names - than.names:
+        c10d.destroy_process_group(find(name))
+    name_from(than.next_number)
 
 
 def described() -> tuple[tuple[Any, ...], ...]:

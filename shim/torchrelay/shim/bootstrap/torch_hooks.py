@@ -17,6 +17,7 @@ from torchrelay.shim.capture import after_draw
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.comm import group_methods, pipelining
 from torchrelay.shim.comm.collectives import Collectives
+from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.point_to_point import Messages
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.observe.data_faults import DataFaults
@@ -58,6 +59,7 @@ def install_for(engine: Engine) -> None:
     guard = engine.guard
     collectives = Collectives(engine)
     collectives.install()
+    engine.new_groups = NewGroups(collectives, engine.comms)
     group_methods.install(collectives)
     Messages(engine, collectives).install()
     comm_hooks.install(collectives.left_alone)

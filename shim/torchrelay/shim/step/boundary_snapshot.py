@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torchrelay.shim.adapters.process_group import GroupNames
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.data.replayed_item import Drawn
@@ -26,3 +27,5 @@ class BoundarySnapshot:
     """As payload.place_of has it."""
     saves: Mapping[str, int]
     """How many async saves had been begun in each group."""
+    groups: GroupNames
+    """Of the process groups that there were."""

@@ -13,13 +13,14 @@ import torch
 
 from torchrelay.protocol.positions import PHASES, RankPhase, StandingPosition
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
-from torchrelay.shim.adapters import ddp_layouts
+from torchrelay.shim.adapters import ddp_layouts, process_group
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.comm.collective_records import CollectiveRecords
 from torchrelay.shim.comm.collectives import FinishedCollective
 from torchrelay.shim.comm.communicators import Communicators
+from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.side_thread_collectives import Beside
 from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.gradients.kept_gradients import Gradients
@@ -84,6 +85,7 @@ class Engine:
         self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
         self.comms: Communicators = Communicators(rank, world_size, address)
         self.confirm = self.comms.synchronize
+        self.new_groups: NewGroups | None = None
         self.layouts = ddp_layouts.Layouts()
         self.wrapped = self.layouts.wrappers
         self.faults: FaultInjector | None = None
@@ -391,7 +393,15 @@ class Engine:
         now = rng.capture()
         item = self.draws.noted(activation.item, now)
         self.commit = BoundarySnapshot(
-            number, activation, item, state, now, activation.heads, place, self.saves.begun()
+            number,
+            activation,
+            item,
+            state,
+            now,
+            activation.heads,
+            place,
+            self.saves.begun(),
+            process_group.group_names(),
         )
         self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number)
@@ -427,6 +437,7 @@ class Engine:
         self.phase(RankPhase.BODY)
 
     def _put_back(self, commit: BoundarySnapshot) -> None:
+        process_group.forget_later(commit.groups)
         commit.item.put_back(self.is_state)
         self.again.leave()
         self.updates.take_back_early(commit.boundary)

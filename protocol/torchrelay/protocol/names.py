@@ -13,6 +13,9 @@ Boundary = NewType("Boundary", int)
 
 NO_RANK = Rank(-1)
 
+PROTECTED_BACKENDS = ("gloo", "nccl")
+"""Of torch.distributed: groups on these can be moved to other processes."""
+
 # Environment of a training process. The shim reads these once, when the interpreter starts, and removes them.
 ENV_SOCKET = "TORCHRELAY_SOCKET"
 ENV_WORKER = "TORCHRELAY_WORKER"

@@ -83,8 +83,6 @@ class Runtime:
         self._early: list[ShimOrder] = []
         self._faults = config.faults
         self._off = False
-        self._overruled: dict[str, str] = {}
-        """Environment variables of torch that the user had set otherwise than protection needs them."""
         self._set_up: SetUp | None = None
         self._last_notice: LastNotice | None = None
         os.register_at_fork(after_in_child=self.deactivate)
@@ -325,7 +323,7 @@ class Runtime:
         from torchrelay.shim.backends import registry
         from torchrelay.shim.comm.communicators import Communicators
 
-        self._overruled = registry.prepare()
+        registry.prepare()
         early = Communicators(-1, -1, self.config.address)
         with early.connecting():
             result = original(*args, **kwargs)

@@ -15,6 +15,7 @@ from torchrelay.cli.preflight.facts import (
 from torchrelay.cli.preflight.finding import Finding, bad, warning, well
 from torchrelay.cli.render import count, size
 from torchrelay.cli.render import listed as joined
+from torchrelay.protocol.names import PROTECTED_BACKENDS
 
 OLDEST_PYTHON = (3, 10)
 JOURNALS_BYTES = 1 << 20
@@ -53,12 +54,14 @@ def torch(w: WorkerFacts) -> Finding:
 
 
 def backend(w: WorkerFacts) -> Finding:
-    if "gloo" not in w.backends:
+    known = [name for name in PROTECTED_BACKENDS if name in w.backends]
+    if not known:
         have = joined(w.backends) or "none"
         return bad(
-            f"this torch has no gloo, which protected jobs use (it has: {have})", "install a build of torch with gloo"
+            f"this torch has none of the backends that protected jobs use: {joined(PROTECTED_BACKENDS)} (it has: {have})",
+            "install a build of torch with one of them",
         )
-    return well(f"backends: {joined(w.backends)}; jobs on gloo are protected")
+    return well(f"backends: {joined(w.backends)}; jobs on {joined(known)} are protected")
 
 
 def way_in(w: WorkerFacts) -> Finding:
@@ -232,9 +235,7 @@ def gpus(g: Gpus, w: WorkerFacts) -> Finding:
         return warning(
             f"{count(g.count, 'GPU')}, but this torch is built for the CPU", "install a build of torch for CUDA"
         )
-    return well(
-        f"{count(g.count, 'GPU')}; NCCL is not supported yet: jobs on another backend than gloo run unprotected"
-    )
+    return well(count(g.count, "GPU"))
 
 
 def address(host: str, problem: str) -> Finding:

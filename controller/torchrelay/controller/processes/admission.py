@@ -36,7 +36,6 @@ LONE_MISSING_S = 3.0
 WAITED_S = 2.0
 CLAIMS_AT_ONCE = 64
 """Claims beyond these are taken in by their share: to choose costs a look at all of them."""
-GLOO = "gloo"
 
 
 class Entrance:
@@ -123,7 +122,7 @@ class Entrance:
             if len(self._claims) - self._chosen_of > self._chosen_of // CLAIMS_AT_ONCE:
                 self._choose_holders(now_s)
             if info.protected:
-                worker.armed = Armed(info.rank, job.world_size, GLOO, "")
+                worker.armed = Armed(info.rank, job.world_size, "", "")
         self._outbox.log("info", f"{info.worker} was there before this controller: {_what(info.rank)}")
         if (node, again := TellAgain()) not in self._outbox.orders:  # once for all that one agent tells of
             self._outbox.to_agent(node, again)
@@ -226,7 +225,7 @@ class Entrance:
             job.nodes.setdefault(node, Node(node, -1, "", 0, b"", now_s, None, reason))
             job.add(node, WorkerInfo(worker, rank, 0), rank, now_s)
             lost = job.workers[worker]
-            lost.armed = Armed(rank, job.world_size, GLOO, "")
+            lost.armed = Armed(rank, job.world_size, "", "")
             there = [n for n in job.nodes.values() if not n.lost]
             told = max((n for n in there if worker in n.copies_of), key=lambda n: n.copies_of[worker], default=None)
             guess = choose_keeper(node, [n.node for n in there], job.machines)

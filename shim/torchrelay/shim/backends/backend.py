@@ -32,6 +32,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def note(self) -> str:
+        """What its users have to know while their job is protected, for the protection report; may be empty."""
+        ...
+
+    @property
     def sockets(self) -> frozenset[str]:
         """Inodes of sockets that the library has opened and looks after itself: `free` closes them."""
         ...

@@ -18,6 +18,7 @@ class Gloo:
     failure_marks: tuple[str, ...] = ("gloo",)
     environment: Mapping[str, str] = {}
     sockets: frozenset[str] = frozenset()
+    note = ""
 
     def prepare(self) -> None:
         """It needs nothing."""

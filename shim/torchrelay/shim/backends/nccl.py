@@ -59,6 +59,12 @@ class Nccl:
         "TORCH_NCCL_ENABLE_TIMING": "1",  # whether a collective has begun is known by its first event alone
     }
 
+    note = (
+        "NCCL: torch's own watchdog and monitor end no process while torchrelay is there "
+        f"({', '.join(f'{name}={value}' for name, value in environment.items())}); torchrelay finds the rank that is lost or "
+        "hangs, and --hang-timeout ends a job that it cannot save"
+    )
+
     def __init__(self) -> None:
         self._freed: dict[int, Any] = {}
         """By their addresses, which stay theirs as long as they are kept here."""

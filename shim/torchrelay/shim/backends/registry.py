@@ -55,6 +55,14 @@ def prepare() -> dict[str, str]:
     return overruled
 
 
+def notes(backends: Iterable[Backend]) -> tuple[str, ...]:
+    """Return what users of these libraries have to know, for the protection report."""
+    told = [backend.note for backend in backends if backend.note]
+    if told and (overruled := prepare()):
+        told.append(f"not in force: {', '.join(f'{name}={value}' for name, value in overruled.items())}")
+    return tuple(told)
+
+
 def library_sockets() -> frozenset[str]:
     """Return the inodes of sockets that libraries look after themselves."""
     return frozenset().union(*(backend.sockets for backend in BACKENDS.values()))

@@ -229,6 +229,10 @@ class Communicators:
         """From any thread: whether a collective of this rank has begun on its device, and waits there for other ranks."""
         return any(backend.waits() for backend in self._on_device())
 
+    def notes(self) -> tuple[str, ...]:
+        """Return what the protection report says of this rank's communication."""
+        return registry.notes(self._on_device())
+
     def leaves_garbage(self) -> bool:
         """Whether collectives have been let go before they were done, and on a device nobody was told so."""
         return self.now.broken and self.have_device()
@@ -339,15 +343,14 @@ class Communicators:
         return count
 
     def _of_device(self, generation: Generation) -> list[tuple[Backend, Any]]:
-        """Its communicators whose collectives run on a device."""
-        found = list(generation.on_device)
-        if generation is self.now:
-            for group in groups.groups():
-                for device, name in self._names(group).items():
-                    backend = registry.BACKENDS.get(name)
-                    if backend is not None and backend.on_device:
-                        found.append((backend, group._get_backend(device)))
-        return found
+        """Its communicators whose collectives run on a device; each once, though several devices may share it."""
+        found = {id(communicator): (backend, communicator) for backend, communicator in generation.on_device}
+        for group in groups.groups() if generation is self.now else ():
+            for device, name in self._names(group).items():
+                backend, communicator = registry.BACKENDS.get(name), group._get_backend(device)
+                if backend is not None and backend.on_device:
+                    found[id(communicator)] = backend, communicator
+        return [*found.values()]
 
     def gate(self, number: int, *, yes: bool = False, busy: bool = False) -> bool:
         """As Gate.wait: returns when every rank is at its gate `number`. Raises RuntimeError when the generation is broken."""

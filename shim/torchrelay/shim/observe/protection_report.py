@@ -180,6 +180,7 @@ class Reporter:
             f"{path}: {length} objects, taken for data that does not change"
             for _, length, path in commit.state.bulk[:_MOST_NAMED]
         )
+        notes += engine.comms.notes()
         if engine.updates.early.copied_bytes:
             size_mib = engine.updates.early.copied_bytes / (1 << 20)
             notes += (

@@ -46,7 +46,12 @@ def worker(**changes: Any) -> WorkerFacts:
         (decide.torch(worker(cuda="12.8")), FindingMark.WELL, "CUDA 12.8"),
         (decide.torch(worker(torch_problem="ImportError: libcudart")), FindingMark.BAD, "libcudart"),
         (decide.backend(WORKER), FindingMark.WELL, "gloo"),
-        (decide.backend(worker(backends=("nccl",))), FindingMark.BAD, "no gloo"),
+        (decide.backend(worker(backends=("nccl", "ucc"))), FindingMark.WELL, "jobs on nccl are protected"),
+        (
+            decide.backend(worker(backends=("mpi",))),
+            FindingMark.BAD,
+            "none of the backends that protected jobs use: gloo",
+        ),
         (decide.way_in(WORKER), FindingMark.WELL, "let into"),
         (decide.way_in(worker(shadowed="/opt/sitecustomize.py")), FindingMark.WELL, "/opt/sitecustomize.py"),
         (decide.way_in(worker(let_in=False, loaded="/opt/other.py")), FindingMark.BAD, "/opt/other.py"),

@@ -1,0 +1,140 @@
+"""Communicators whose collectives run on a device, without one: gloo plays a library that has to be aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from torchrelay.shim.adapters import sockets
+from torchrelay.shim.backends import registry
+from torchrelay.shim.backends.gloo import Gloo
+from torchrelay.shim.comm import communicators
+from torchrelay.shim.comm.communicators import Communicators, is_communication_failure, serve_store
+
+SECRET = bytes(range(32))
+
+
+class Recorded(Gloo):
+    """A library on a device that writes down what it is told to do."""
+
+    on_device = True
+
+    def __init__(self, story: list[str]) -> None:
+        self.story = story
+
+    def free(self, communicators: Iterable[Any]) -> None:
+        self.story += ["free" for _ in communicators]
+
+    def await_freed(self, deadline_s: float) -> None:
+        self.story.append("await freed")
+
+    def check_device(self, device: torch.device) -> None:
+        self.story.append("check device")
+
+    def synchronize(self) -> None:
+        self.story.append("synchronize")
+
+    def waits(self) -> bool:
+        return "waits" in self.story
+
+
+@pytest.fixture
+def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    told: list[str] = []
+    monkeypatch.setitem(registry.BACKENDS, "gloo", Recorded(told))
+    monkeypatch.setattr(communicators, "current", lambda device: device)
+    shut_down = sockets.shut_down
+
+    def shut(wanted: set[str]) -> int:
+        told.append("shut down")
+        return shut_down(wanted)
+
+    monkeypatch.setattr(sockets, "shut_down", shut)
+    return told
+
+
+@pytest.fixture
+def comms(story: list[str]) -> Iterator[Communicators]:
+    """A job of one rank, in its first generation, whose group counts for one of two."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    from torch.distributed import distributed_c10d as c10d
+
+    c10d._world.pg_group_ranks[c10d._get_default_group()] = {0: 0, 1: 1}
+    made = Communicators(0, 1, "127.0.0.1")
+    made.connect_gate(dist.HashStore(), SECRET)
+    yield made
+    dist.destroy_process_group()
+
+
+def test_a_gate_is_passed_only_when_the_device_has_done_what_was_queued(comms: Communicators, story: list[str]) -> None:
+    comms.gate(1)
+    assert story == ["synchronize"]
+
+
+def test_what_a_device_says_after_its_communicators_were_broken_is_no_result(
+    comms: Communicators, story: list[str]
+) -> None:
+    comms.synchronize()
+    assert not comms.leaves_garbage()
+    comms.break_all()
+    assert comms.leaves_garbage()
+    with pytest.raises(RuntimeError, match="generation 0 was broken under a collective") as broken:
+        comms.synchronize()
+    assert is_communication_failure(broken.value)
+    with pytest.raises(RuntimeError, match="was broken"):
+        comms.gate(1)
+
+
+def test_sockets_are_shut_down_before_anything_is_aborted_since_nobody_may_pass_the_gate_on_garbage(
+    comms: Communicators, story: list[str]
+) -> None:
+    comms.break_all()
+    assert story == ["shut down", "free"]
+
+
+def test_communicators_that_a_planned_move_leaves_are_given_back_when_it_is_committed_and_not_before(
+    comms: Communicators, story: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(communicators.groups, "group_ranks", lambda group: [0])
+    _store, port = serve_store()
+    comms.rebuild(1, "127.0.0.1", port, SECRET)
+    assert story == ["await freed", "check device"]
+    comms.committed()
+    assert story == ["await freed", "check device", "free", "await freed"]
+    comms.synchronize()
+
+
+def test_an_abandoned_move_frees_the_new_communicators_and_keeps_those_before(
+    comms: Communicators, story: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(communicators.groups, "group_ranks", lambda group: [0])
+    _store, port = serve_store()
+    comms.rebuild(1, "127.0.0.1", port, SECRET)
+    story.clear()
+    comms.go_back()
+    assert "free" in story
+    assert comms.now.number == 0
+    comms.synchronize()
+
+
+def test_a_rank_waits_on_its_device_if_its_library_says_so(comms: Communicators, story: list[str]) -> None:
+    assert not comms.waits_on_device()
+    story.append("waits")
+    assert comms.waits_on_device()
+
+
+def test_jobs_without_a_device_do_not_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        made = Communicators(0, 1, "127.0.0.1")
+        assert not made.have_device()
+        assert not made.waits_on_device()
+        assert made.notes() == ()
+        made.break_all()
+        made.synchronize()
+    finally:
+        dist.destroy_process_group()

@@ -119,6 +119,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "master_port": options.master_port,
         "listen_host": LOOPBACK if options.nnodes == 1 else EVERY_ADDRESS,
         "listen_port": options.controller_port,
+        "port_is_held": True,
         "node": options.node,
         "check_steps": options.check_steps,
         "resume_dir": str(options.resume) if options.resume else "",

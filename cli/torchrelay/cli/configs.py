@@ -87,6 +87,7 @@ def agent_config(
         "notices": list(map(str, options.node_notices)),
         "dcgm": options.dcgm,
         "resume": options.resume is not None,
+        "parks": options.parks_scripts,
         "tee": _streams(options.tee),
         "redirects": _streams(options.redirects),
         "log_dir": str(options.log_dir.absolute()) if options.log_dir else "",

@@ -163,6 +163,8 @@ def cannot_take_over(options: RunOptions, summary: RunSummary) -> str:
         return "it is a check"
     if options.resume is not None and not summary.has_entered:
         return "not all ranks have entered from the checkpoint"
+    if options.parks_scripts and not summary.has_begun:
+        return "the scripts have not begun"
     return ""
 
 

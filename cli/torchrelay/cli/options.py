@@ -153,6 +153,12 @@ class RunOptions:
         return None if _leads_first(self.node_rank, self.controllers) else self.controllers[0]
 
     @property
+    def parks_scripts(self) -> bool:
+        """Whether ranks wait in front of their scripts until it is clear which machines are there."""
+        anew = self.restarts_done > 0 and self.resume is None
+        return anew and self.nnodes > 1 and not self.joins
+
+    @property
     def needs_fake_machine(self) -> bool:
         """Whether faults are given to devices, which must not be the real ones."""
         return self.replay is not None or any(fault.is_of_a_device for fault in self.faults)

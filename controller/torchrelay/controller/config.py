@@ -165,6 +165,12 @@ class ControllerConfig:
         return self.nnodes * self.nproc_per_node
 
     @property
+    def parks_scripts(self) -> bool:
+        """Whether processes wait in front of their scripts until this controller lets them begin; AgentConfig has the same."""
+        anew = self.restarts_done > 0 and not self.resume_dir
+        return anew and self.nnodes > 1 and not (self.adopted or self.takes_over)
+
+    @property
     def losses_barred(self) -> str:
         """Why lost ranks are not replaced, by the user's choice."""
         return "its policy is planned-only: lost ranks are not replaced" if self.planned_only else ""

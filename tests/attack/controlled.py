@@ -44,7 +44,7 @@ class Cluster(KubeCluster):
         self.moved, self.slowest_s, self.peak_bytes = 0, 0.0, 0
 
     async def _run_spares(self) -> None:
-        async for what, manifest in self.api.watch(PODS, "0"):
+        async for what, manifest in self.api.watch(PODS, ""):
             meta = manifest["metadata"]
             play = self.plays.get(JobKey(meta["namespace"], meta["labels"][kube.JOB]))
             if play is None:

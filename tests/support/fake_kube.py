@@ -97,10 +97,14 @@ class FakeApi:
     async def watch(
         self, kind: ObjectKind, version: str, namespace: str = ALL, labels: Any = None
     ) -> AsyncIterator[tuple[str, Object]]:
+        """`version`: of a list, as a real API has it; empty: from now on."""
         self._check()
         queue: asyncio.Queue[tuple[str, Object]] = asyncio.Queue()
+        seen = int(version) if version else self._changed
+        if self._changes and seen < self._changes[0][0] - 1:
+            raise RetryableError("too old resource version")
         for number, name, what, found in self._changes:
-            if name == kind.name and number > int(version):
+            if name == kind.name and number > seen:
                 queue.put_nowait((what, copy.deepcopy(found)))
         self._watchers.append((kind.name, queue))
         while True:

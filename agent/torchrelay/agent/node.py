@@ -400,16 +400,16 @@ class NodeAgent:
 
     def _begun(self, worker: WorkerId, order: Begin) -> Begin:
         """A script that waited begins: its own rank's, or that of a machine that is missing."""
-        rank = int(order.env["RANK"])
+        rank, env = int(order.env["RANK"]), order.env | node_env(self._config, self._environ)
         if self._ranks[worker] == rank:
-            return order
+            return dataclasses.replace(order, env=env)
         self._is_needed(worker)
         self._ranks[worker], self._standings[worker].in_force = rank, 0
         self._ranks_held.add(rank)
         local_rank = rank % self._config.nproc_per_node
         self._output.assign(worker, local_rank)
         own = self._monitor.environment(worker, local_rank)
-        return dataclasses.replace(order, env=order.env | node_env(self._config, self._environ) | own)
+        return dataclasses.replace(order, env=env | own)
 
     def _assigned(self, worker: WorkerId, order: Assign) -> Assign:
         home, local_rank = divmod(order.rank, self._config.nproc_per_node)

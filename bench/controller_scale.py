@@ -190,7 +190,7 @@ class Cluster(KubeCluster):
         super().__init__(**settings)
 
     async def _run_spares(self) -> None:
-        async for what, manifest in self.api.watch(PODS, "0"):
+        async for what, manifest in self.api.watch(PODS, ""):
             labels = manifest["metadata"]["labels"]
             if what == "ADDED" and labels.get(kube.ROLE) == kube.SPARE:
                 key = JobKey(manifest["metadata"]["namespace"], labels[kube.JOB])

@@ -28,6 +28,7 @@ from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.positions import StandingPosition
 from torchrelay.protocol.security.pod_tls import PodIdentity, PodLeaf, SigningRequest, anonymous_channel, sign
 from torchrelay.protocol.security.tls import Credentials
 from torchrelay.protocol.transport.convert import wrap
@@ -135,6 +136,9 @@ class Hostile(PodAgent):
 
     def _ordered(self, order: Any) -> None:
         inner = order.order if isinstance(order, msg.ToWorker) else order
+        if self._pods.stands is not None and isinstance(inner, msg.Interrupt) and not self.joins:
+            self.say(self._pods.standing(inner.generation))
+            return
         if type(inner).__name__ == self._pods.at:
             self._pods.reached += 1
             for packed in self._pods.absurd(getattr(inner, "generation", 0)):
@@ -160,6 +164,8 @@ class Attacked:
             burst,
         )
         self.reached = 0
+        self.stands: StandingPosition | None = None
+        """Where its ranks say that they stand: they could, and the decision is made on it."""
         self.play = Play(JobKey(NAMESPACE, name), 2)
         self.agents: list[PodAgent] = []
         self.pods: list[Pod] = []
@@ -239,6 +245,13 @@ class Attacked:
     def absurd(self, generation: int) -> list[relay_pb2.FromAgent]:
         return [self.one(generation) for _ in range(self.burst)]
 
+    def standing(self, generation: int) -> msg.Standing:
+        """What a rank could say that stands there, with or without the gate of the step behind it."""
+        assert self.stands is not None
+        step, passed = self.play.step, self.draw.chance.randrange(2)
+        self.tally.sent(f"stands {self.stands.value}")
+        return msg.Standing(generation, step, step + passed, self.stands.value, "", "10.0.0.1", 7000)
+
     def one(self, generation: int) -> relay_pb2.FromAgent:
         """One more message; what is going to be left out, and why, is what the one place says that looks at all messages."""
         name, packed = self.draw.packed(relay_pb2.FromAgent, self.known(generation))
@@ -296,6 +309,7 @@ class ClusterAttack:
             for state in states:
                 found.append((f"{kind}/{state}", functools.partial(self._state, name, state, kind, extent)))
         for attack in (
+            self._positions,
             self._enrolment,
             self._identities,
             self._flood,
@@ -396,6 +410,22 @@ class ClusterAttack:
             await job.until(lambda: job.latest["failure"] or job.latest["phase"] == "healthy", 1.0)
             if job.latest["failure"]:
                 self._faults.add(f"{job_name}: {job.latest['failure']}")
+
+    async def _positions(self, name: str, extent: Extent) -> None:
+        """After a loss the other rank stands at each place where one can stand; the decision has to be made on that."""
+        await asyncio.gather(*(self._position(name, position) for position in StandingPosition))
+
+    async def _position(self, name: str, position: StandingPosition) -> None:
+        job_name = f"{name}-at-{position.value}"
+        async with Attacked(self._controlled, job_name, self._draw(job_name), self._tally) as job:
+            job.stands = position
+            if not await job.until(lambda: job.latest["status"].get("protection") == "protected", STATE_S):
+                self._tally.fail(f"{job_name} was never protected: {job.latest['status']}")
+                return
+            before = job.latest["decided_on"].get(position.value, 0)
+            job.agents[0].die()
+            if not await job.until(lambda: job.latest["decided_on"].get(position.value, 0) > before, STATE_S):
+                self._tally.fail(f"{job_name}: nothing was decided on a rank that stands there: {job.latest}")
 
     async def _flood(self, name: str, extent: Extent) -> None:
         """Messages of every kind without an end, as fast as the connection takes them."""

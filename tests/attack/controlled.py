@@ -14,16 +14,20 @@ import os
 import sys
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from typing import Any
 
 from support.footprint import footprint
 from support.kube_cluster import KubeCluster, Play, training_pod
 
+from torchrelay.controller.decide.stand import Cannot, Target
+from torchrelay.controller.execution import targets
 from torchrelay.controller.kube.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
 from torchrelay.controller.kube.pods import JobKey, read_pod
 from torchrelay.controller.kube.readiness import serve_readiness
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.messages import Standing
 from torchrelay.protocol.names import NO_RANK
 
 SAMPLE_S = 0.05
@@ -40,7 +44,7 @@ class Cluster(KubeCluster):
         self.moved, self.slowest_s, self.peak_bytes = 0, 0.0, 0
 
     async def _run_spares(self) -> None:
-        async for what, manifest in self.api.watch(PODS, "0"):
+        async for what, manifest in self.api.watch(PODS, ""):
             meta = manifest["metadata"]
             play = self.plays.get(JobKey(meta["namespace"], meta["labels"][kube.JOB]))
             if play is None:
@@ -101,11 +105,23 @@ class Faults(logging.Handler):
         self.seen[record.getMessage()[:300] + where] += 1
 
 
+class Decisions:
+    """On ranks that stand where the controller has decided how a migration goes on."""
+
+    def __init__(self) -> None:
+        self.on: Counter[str] = Counter()
+        self._decide = targets.decide_target
+
+    def decide(self, standings: Mapping[int, Standing]) -> Target | Cannot:
+        self.on.update({s.position for s in standings.values()})
+        return self._decide(standings)
+
+
 class Orders:
     """What the attacker may ask for: what a user of the cluster could do, and how the controller is."""
 
-    def __init__(self, cluster: Cluster, faults: Faults) -> None:
-        self._cluster, self._faults = cluster, faults
+    def __init__(self, cluster: Cluster, faults: Faults, decisions: Decisions) -> None:
+        self._cluster, self._faults, self._decisions = cluster, faults, decisions
 
     async def answer(self, asked: dict[str, Any]) -> Any:
         return await getattr(self, asked.pop("do"))(**asked)
@@ -132,6 +148,7 @@ class Orders:
             ],
             "status": {k: v for k, v in cluster.status(Play(key, 0)).items() if k != "ranks"},
             "failure": run.failure if run is not None else "",
+            "decided_on": dict(self._decisions.on),
             "phase": run.core.driver.phase.value if run is not None else "",
         }
 
@@ -181,7 +198,9 @@ async def main() -> None:
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         honest = cluster.job("honest")
         await cluster.trains(honest)
-        orders = Orders(cluster, faults)
+        decisions = Decisions()
+        targets.decide_target = decisions.decide
+        orders = Orders(cluster, faults, decisions)
         async with await serve_readiness(cluster.settings, cluster.pulse):
             tasks = [asyncio.create_task(cluster.keep_moving(honest)), asyncio.create_task(cluster.sample())]
             _say(

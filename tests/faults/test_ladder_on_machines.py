@@ -101,6 +101,35 @@ def test_a_machine_that_comes_back_later_than_it_was_waited_for_has_one_of_the_r
     assert differences(reference, fleet.out, 2) == [], said
 
 
+@pytest.mark.timeout(400)
+def test_a_machine_that_is_lost_for_good_with_all_ranks_has_the_script_begin_with_all_of_them_on_the_other_one(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    reference, holds = undisturbed(SCRIPT, ranks=2), tmp_path / "holds"
+    holds.mkdir()
+    with Cli(tmp_path) as cli:
+        environment = {"HOLD_STEPS": "20,30", "HOLD_FOLDER": str(holds)}
+        options = ("--respawn-limit=0", "--lease=20s", "--machine-wait=31s")
+        fleet = Fleet(cli, *options, spares=(0, 1), script=SCRIPT, **environment)
+        eventually("step 20", lambda: fleet.boundary(0) == 19)
+        (holder,) = (pid for pid in descendants(fleet.commands[0].pid) if worker_of(pid) == "n0.w0")
+        os.kill(holder, signal.SIGKILL)
+        (holds / "20").touch()
+        eventually("rank 0 is on the other machine", lambda: fleet.moved(0) == [0])
+        lose(fleet.commands[1])
+        (holds / "30").touch()
+        eventually("it is started anew", lambda: fleet.events(0, "job_restarted"))
+        waits = "the job is started anew, and waits for machine 1, for "
+        eventually("status says so", lambda: waits in " ".join(cli.run("status").stdout.split()))
+        said = fleet.end(fleet.commands[0])
+    assert fleet.commands[0].returncode == 0, said
+    (restart,) = fleet.events(0, "job_restarted")
+    assert restart["rung"] == "script", said
+    assert f"{waits}up to 31 s (--machine-wait); then the job goes on without" in said
+    assert "machine 1 did not come back within 31 s (--machine-wait): the job goes on without" in said
+    assert differences(reference, fleet.out, 2) == [], said
+
+
 def test_a_machine_that_is_lost_with_all_ranks_was_not_promised_and_all_begin_again_once_it_is_back(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ def test_without_any_spare_the_rank_of_the_machine_that_led_goes_on_in_a_process
     with Cli(tmp_path) as cli:
         fleet = Fleet(cli, spares=(0, 0), script=SCRIPT, HOLD_STEPS="20", HOLD_FOLDER=str(holds))
         eventually("step 20", lambda: fleet.boundary(1) == 19)
+        fleet.take_port(1)
         lose(fleet.commands[0])
         (holds / "20").touch()
         said = fleet.end(fleet.commands[1])
@@ -55,6 +56,7 @@ def test_a_machine_that_comes_back_brings_spares_without_a_restart(
         (holds / "20").touch()
         eventually("its rank lives on", lambda: fleet.moved(there) == [gone])
         eventually("step 40", lambda: fleet.boundary(there) == 39)
+        fleet.take_port(gone)
         back = fleet.start(gone, "-again")
         eventually("a spare", lambda: fleet.events(there, "progress")[-1]["spares"] == 1)
         victim = next(w for w in descendants(fleet.commands[there].pid) if worker_of(w) == f"n{there}.s0")

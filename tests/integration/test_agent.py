@@ -12,6 +12,7 @@ from integration.agent_harness import Controller, agent, ends_of, serving
 from torchrelay.agent.health.process import GONE, process_state
 from torchrelay.protocol.messages import (
     Assign,
+    Begin,
     CheckDevice,
     Commit,
     DeviceChecked,
@@ -240,6 +241,30 @@ def test_a_joiner_gets_the_faults_of_its_rank_that_have_not_struck(tmp_path: Pat
             controller.order(ToWorker("n0.s0", Assign(1, 0, 1)))
             env = {"TORCHRELAY_INJECT": to_come, "ROLE_NAME": "default"}
             assert await controller.echo("n0.s0", Assign(1, 0, 1, env)) is not None
+
+    run(scenario())
+
+
+def test_a_script_that_waited_begins_with_its_own_rank_or_that_of_a_missing_machine(tmp_path: Path) -> None:
+    def told(rank: int) -> dict[str, str]:
+        return {"RANK": str(rank), "MASTER_ADDR": "10.0.0.9", "ROLE_NAME": "default"}
+
+    async def scenario() -> None:
+        controller = Controller()
+        async with serving(controller) as port, agent(tmp_path, port, spares=1, parks=True, role="trainer") as node:
+            await ready(controller, "n0.w0", "n0.s0")
+            for worker, rank in (("n0.w0", 0), ("n0.s0", 1)):
+                node.tell(worker, "from torchrelay.protocol.messages import Disabled")
+                node.tell(worker, "link.order = lambda o: link.send(Disabled(repr(sorted(o.env.items()))))")
+                node.tell(worker, "link.send(Disabled('listens'))")
+                await controller.first(FromWorker, worker=worker, report=Disabled("listens"))
+                controller.order(ToWorker(worker, Begin(worker, "", False, told(rank))))
+                begun = Disabled(repr(sorted((told(rank) | {"ROLE_NAME": "trainer"}).items())))
+                assert await controller.first(FromWorker, worker=worker, report=begun) is not None
+            node.tell("n0.s0", "os.kill(os.getpid(), 9)")
+            await controller.first(WorkerExited, worker="n0.s0")
+            controller.order(FetchJournal("n0.s0"))  # what is left of a rank is kept, of a spare nothing
+            assert await controller.first(JournalContent, worker="n0.s0") is not None
 
     run(scenario())
 

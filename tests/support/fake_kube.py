@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torchrelay.controller.kube.api import ALL, CONFLICT, NOT_FOUND, Object, Obj
 from torchrelay.protocol.errors import RetryableError
 
 FORBIDDEN = 403
+CHANGES_KEPT = 256
 
 
 class FakeApi:
@@ -33,6 +35,9 @@ class FakeApi:
         self.calls: list[tuple[str, str, str]] = []
         """What was asked: the verb, the kind, the name."""
         self._numbers = itertools.count(1)
+        self._changed = 0
+        self._changes: deque[tuple[int, str, str, Object]] = deque(maxlen=CHANGES_KEPT)
+        """For who watches from a list on that was made before them."""
         self._watchers: list[tuple[str, asyncio.Queue[tuple[str, Object]]]] = []
 
     def put(self, kind: ObjectKind, manifest: Object) -> Object:
@@ -45,14 +50,14 @@ class FakeApi:
         meta.setdefault("creationTimestamp", f"2026-01-01T00:00:{number:02}Z")
         meta["resourceVersion"] = str(number)
         key = self._key(kind, meta["name"], meta.get("namespace"))
-        self._tell(kind, "MODIFIED" if key in self.objects else "ADDED", made)
+        self._tell(kind.name, "MODIFIED" if key in self.objects else "ADDED", made)
         self.objects[key] = made
         return copy.deepcopy(made)
 
     def remove(self, kind: ObjectKind, name: str, namespace: str | None = "team") -> None:
         """As if somebody else had deleted it."""
         if (gone := self.objects.pop(self._key(kind, name, namespace), None)) is not None:
-            self._tell(kind, "DELETED", gone)
+            self._tell(kind.name, "DELETED", gone)
 
     def collect(self) -> None:
         """As the garbage collector does: whatever has owners, none of which is there any more, goes too."""
@@ -62,14 +67,13 @@ class FakeApi:
             if not gone:
                 return
             for key in gone:
-                found = self.objects.pop(key)
-                for name, queue in self._watchers:
-                    if name == key[0]:
-                        queue.put_nowait(("DELETED", copy.deepcopy(found)))
+                self._tell(key[0], "DELETED", self.objects.pop(key))
 
-    def _tell(self, kind: ObjectKind, what: str, found: Object) -> None:
+    def _tell(self, kind: str, what: str, found: Object) -> None:
+        self._changed += 1
+        self._changes.append((self._changed, kind, what, found))
         for name, queue in self._watchers:
-            if name == kind.name:
+            if name == kind:
                 queue.put_nowait((what, copy.deepcopy(found)))
 
     def named(self, kind: ObjectKind, name: str, namespace: str = "team") -> Object:
@@ -80,7 +84,7 @@ class FakeApi:
 
     async def list(self, kind: ObjectKind, namespace: str = ALL, labels: Any = None) -> tuple[list[Object], str]:
         self._check()
-        return copy.deepcopy(self.all(kind)), "1"
+        return copy.deepcopy(self.all(kind)), str(self._changed)
 
     async def scan(
         self, kind: ObjectKind, take: Callable[[Object], None], namespace: str = ALL, labels: Any = None
@@ -93,8 +97,15 @@ class FakeApi:
     async def watch(
         self, kind: ObjectKind, version: str, namespace: str = ALL, labels: Any = None
     ) -> AsyncIterator[tuple[str, Object]]:
+        """`version`: of a list, as a real API has it; empty: from now on."""
         self._check()
         queue: asyncio.Queue[tuple[str, Object]] = asyncio.Queue()
+        seen = int(version) if version else self._changed
+        if self._changes and seen < self._changes[0][0] - 1:
+            raise RetryableError("too old resource version")
+        for number, name, what, found in self._changes:
+            if name == kind.name and number > seen:
+                queue.put_nowait((what, copy.deepcopy(found)))
         self._watchers.append((kind.name, queue))
         while True:
             yield await queue.get()
@@ -134,7 +145,7 @@ class FakeApi:
         if found is None:
             raise Refused(NOT_FOUND, f"{name} is not there")
         _merge(found, patch)
-        self._tell(kind, "MODIFIED", found)
+        self._tell(kind.name, "MODIFIED", found)
         return self._answered(copy.deepcopy(found))
 
     async def delete(

@@ -308,7 +308,7 @@ class KubeCluster:
         assert outcome() == "committed", self.api.named(MIGRATIONS, name, play.key.namespace)["status"]
 
     async def _run_spares(self) -> None:
-        async for what, manifest in self.api.watch(PODS, "0"):
+        async for what, manifest in self.api.watch(PODS, ""):
             labels = manifest["metadata"]["labels"]
             play = self.plays.get(JobKey(manifest["metadata"]["namespace"], labels[kube.JOB]))
             if what == "ADDED" and labels.get(kube.ROLE) == kube.SPARE and play is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,7 @@ class Fleet:
         self._ports = [free_port() for _ in spares] if network is None else [29476] * len(spares)
         """Where each machine's controller would listen: other tests on this host have machines, too."""
         self._master = free_port() if network is None else 29500
+        self._squatters: list[socket.socket] = []
         self.commands = [self.start(number) for number in range(len(spares))]
 
     def start(self, number: int, events: str = "") -> subprocess.Popen[str]:
@@ -64,6 +66,11 @@ class Fleet:
         options += [f"--controller={host}:{self._ports[0]}"] * (number > 0)
         return self._cli.start("run", *options, *self._options, *self._script, **self._environment)
 
+    def take_port(self, number: int) -> None:
+        """Another program listens where the machine's controller would, if it can have the port."""
+        with suppress(OSError):
+            self._squatters.append(socket.create_server(("", self._ports[number])))
+
     def events(self, number: int, name: str, of: str = "") -> list[dict[str, Any]]:
         return [e for e in read_events(self._events(number, of)) if e["name"] == name]
 
@@ -79,6 +86,8 @@ class Fleet:
     def end(self, *commands: subprocess.Popen[str]) -> str:
         """Waits for the commands; what all were told and have said, for the message of a failed assertion."""
         said = ["".join(c.communicate(timeout=TIMEOUT_S))[-6000:] for c in commands]
+        for squatter in self._squatters:
+            squatter.close()
         for path in sorted(self._cli.folder.glob("events-*")):
             said.append(path.name)
             said += [str(e)[:300] for e in read_events(path) if e["name"] not in ("progress", "report", "phase")]

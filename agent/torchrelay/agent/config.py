@@ -55,6 +55,8 @@ class AgentConfig:
     python: str = ""
     inject: tuple[str, ...] = ()
     resume: bool = False
+    parks: bool = False
+    """Ranks wait in front of their scripts until the controller lets them begin, see ControllerConfig.parks_scripts."""
     check_steps: int = 0
     check_batches: int = 0
     tee: str = "0"

@@ -131,6 +131,8 @@ def _environment(
         restarts=config.scripts_begun,
     )
     env |= node_env(config, environ)
+    if config.parks:
+        env[names.ENV_SPARE] = "1"
     return env | FaultBook(config.inject).environment(rank)
 
 

@@ -46,6 +46,7 @@ from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
     Assign,
+    Begin,
     CheckDevice,
     Explain,
     Explained,
@@ -383,6 +384,8 @@ class NodeAgent:
         if isinstance(order, Assign):
             self._is_needed(worker)
             order = self._assigned(worker, order)
+        elif isinstance(order, Begin) and not order.spare:
+            order = self._begun(worker, order)
         elif isinstance(order, Protect) and order.on and self._config.replay and self._machine is not None:
             machine, self._machine = self._machine, None  # once
             self._keep(play(machine, Path(self._config.replay)))
@@ -394,6 +397,19 @@ class NodeAgent:
 
     def _ask_shim(self, worker: WorkerId, order: Explain) -> None:
         self._shims.send(worker, order)
+
+    def _begun(self, worker: WorkerId, order: Begin) -> Begin:
+        """A script that waited begins: its own rank's, or that of a machine that is missing."""
+        rank, env = int(order.env["RANK"]), order.env | node_env(self._config, self._environ)
+        if self._ranks[worker] == rank:
+            return dataclasses.replace(order, env=env)
+        self._is_needed(worker)
+        self._ranks[worker], self._standings[worker].in_force = rank, 0
+        self._ranks_held.add(rank)
+        local_rank = rank % self._config.nproc_per_node
+        self._output.assign(worker, local_rank)
+        own = self._monitor.environment(worker, local_rank)
+        return dataclasses.replace(order, env=env | own)
 
     def _assigned(self, worker: WorkerId, order: Assign) -> Assign:
         home, local_rank = divmod(order.rank, self._config.nproc_per_node)

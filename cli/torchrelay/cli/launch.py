@@ -21,6 +21,7 @@ from torchrelay.cli.follow import JobFollower
 from torchrelay.cli.journals import own_journals
 from torchrelay.cli.leader import Leader, cannot_take_over, stands
 from torchrelay.cli.leading.find import Asked, find
+from torchrelay.cli.leading.held_port import check_given_port, hold_or_another
 from torchrelay.cli.leading.known_machines import mark, read_machines, remove_machines
 from torchrelay.cli.leading.seat import Seat
 from torchrelay.cli.leading.watch import LeaderWatch
@@ -55,6 +56,8 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     if options.nnodes > 1:
         options = replace(options, jit_marks=tuple(mark(each, run_id) for each in options.jit_dirs))
     run_folder = folder.make_run_folder(folder.state_folder(os.environ), name)
+    held = hold_or_another(options.controller_port)
+    options = replace(options, controller_port=held.port)
     teller = Teller(sys.stderr, os.environ, options.quiet)
     try:
         if not options.quiet:
@@ -73,6 +76,7 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
             return _conclude(options, runs, follower.summary, code, teller)
     finally:
         teller.close()
+        held.sock.close()
         folder.remove_run(run_folder)
 
 
@@ -163,6 +167,8 @@ class LocalJob:
             if found is not None:
                 self._options = of_found(options, found.reply)
                 return parse_address("controller", found.address)
+        if not known.epoch:
+            check_given_port(options)
         self._leader = Leader(self._options, self._run_id, self._folder, self._secret_file, self._say)
         return await self._leader.start(known)
 

@@ -96,7 +96,9 @@ class Leader:
             self._say(f"{how}: training goes on, and another controller is started", "yellow")
             try:
                 epoch = next_epoch(known.epoch, self._options.node_rank, self._options.nnodes) if known.epoch else 0
-                if await self._start(self._config | successor(self._options, summary, self._port(), known, epoch)):
+                if await self._start(
+                    self._config | successor(self._options, summary, self._options.controller_port, known, epoch)
+                ):
                     return True
                 because = "the next one cannot start"
             except FatalError as e:
@@ -104,9 +106,6 @@ class Leader:
         text = f"{how}, and no other takes its place ({because}): training goes on, but a rank that is lost now cannot be replaced"
         self._say(text, "red")
         return False
-
-    def _port(self) -> int:
-        return int(json.loads(self._address_file.read_bytes())["port"])
 
     async def _start(self, config: dict[str, Any]) -> tuple[str, int] | None:
         path = self._folder / "controller.json"
@@ -164,6 +163,8 @@ def cannot_take_over(options: RunOptions, summary: RunSummary) -> str:
         return "it is a check"
     if options.resume is not None and not summary.has_entered:
         return "not all ranks have entered from the checkpoint"
+    if options.parks_scripts and not summary.has_begun:
+        return "the scripts have not begun"
     return ""
 
 

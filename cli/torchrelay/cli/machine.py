@@ -84,14 +84,20 @@ def ephemeral_ports(setting: Path = _EPHEMERAL) -> range:
     return range(first, last + 1)
 
 
+def any_address_socket() -> socket.socket:
+    """For a port on every address: of both families where the kernel has both."""
+    if not socket.has_dualstack_ipv6():
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    return sock
+
+
 def _listen(port: int) -> socket.socket:
     """Listens as torch's TCPStore does: on every address, both families where the kernel has both."""
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = any_address_socket()
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(("", port))
         sock.listen(1)
     except OSError:

@@ -127,7 +127,7 @@ class RunOptions:
     controllers: tuple[tuple[str, int], ...]
     """Where the job's controller may listen. With none or several the machine with node rank 0 starts the first one."""
     controller_port: int
-    """Of one that this command starts, at first or later. 0: any free port."""
+    """Of one that this command starts, at first or later. 0: any free port. The command holds it: leading.held_port."""
     quiet: bool
     secret: bytes | None
     """None: this job is alone on its machine, and a secret is made for it."""
@@ -151,6 +151,12 @@ class RunOptions:
     def controller(self) -> tuple[str, int] | None:
         """Where the job's controller listens at first, if this command does not start it."""
         return None if _leads_first(self.node_rank, self.controllers) else self.controllers[0]
+
+    @property
+    def parks_scripts(self) -> bool:
+        """Whether ranks wait in front of their scripts until it is clear which machines are there."""
+        anew = self.restarts_done > 0 and self.resume is None
+        return anew and self.nnodes > 1 and not self.joins
 
     @property
     def needs_fake_machine(self) -> bool:
@@ -253,7 +259,7 @@ def check(
         replay=given.replay.absolute() if given.replay else None,
         max_restarts=MAX_RESTARTS_DEFAULT if given.max_restarts is None else given.max_restarts,
         controllers=_controllers(given, nnodes),
-        controller_port=_controller_port(given, nnodes, machine),
+        controller_port=_controller_port(given, nnodes),
         quiet=given.quiet,
         secret=_secret(nnodes, environment),
         given=given,
@@ -418,15 +424,11 @@ def _master_port(given: GivenOptions, nnodes: int, machine: MachineFacts) -> int
     return port
 
 
-def _controller_port(given: GivenOptions, nnodes: int, machine: MachineFacts) -> int:
+def _controller_port(given: GivenOptions, nnodes: int) -> int:
     if given.controller_port is None and nnodes == 1:
         return 0
     port = DEFAULT_CONTROLLER_PORT if given.controller_port is None else given.controller_port
     _check_port("--controller-port", port)
-    if not _leads_first(given.node_rank, _controllers(given, nnodes)):
-        return port if machine.port_is_free(port) else machine.free_port()
-    if not machine.port_is_free(port):
-        raise UserError(f"--controller-port {port} is in use on this machine: give another")
     return port
 
 

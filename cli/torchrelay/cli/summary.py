@@ -94,6 +94,8 @@ class RunSummary:
     """By rank, the latest one that was not broken off."""
     coverage: Coverage | None = None
     """The protection report of the job, once it is known."""
+    has_begun: bool = False
+    """All of these processes were there."""
     held: bool = False
     """A check has come to its end: every rank stands still, or there is nothing more to learn."""
     checkpoint: str = ""
@@ -214,7 +216,8 @@ def fold(s: RunSummary, event: events.Occurrence, time_s: float) -> RunSummary: 
         case events.JobStarted():
             size = event.world_size
             began_s = s.started_s if s.restarts else time_s
-            return replace(s, run_id=event.run_id, world_size=size, ranks=size, spares=event.spares, started_s=began_s)
+            began = replace(s, run_id=event.run_id, world_size=size, ranks=size, spares=event.spares)
+            return replace(began, has_begun=True, started_s=began_s)
         case events.Protection():
             level = Level(event.level)
             relied = s.was_protected or level.promises
@@ -296,6 +299,7 @@ def _begun_anew(s: RunSummary, event: events.JobRestarted) -> RunSummary:
     values = {f.name: getattr(event, f.name) for f in dataclasses.fields(event)}
     return replace(
         s,
+        has_begun=False,
         protection=Level.PENDING,
         protection_reason="",
         boundary=max(event.boundary, -1),

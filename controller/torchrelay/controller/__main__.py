@@ -43,7 +43,7 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
         if word := stranger(f"--resume {config.resume_dir}", checkpoint.origin, origin):
             core.outbox.log("warning", word)
     relay = Relay(core)
-    server = make_server()
+    server = make_server(port_is_held=config.port_is_held)
     relay_pb2_grpc.add_RelayServicer_to_server(relay, server)
     host = f"[{config.listen_host}]" if ":" in config.listen_host else config.listen_host
     credentials = Credentials.from_secret(secret, "controller").server()

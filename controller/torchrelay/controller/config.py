@@ -81,6 +81,8 @@ class ControllerConfig:
     master_port: int
     listen_host: str = "127.0.0.1"
     listen_port: int = 0
+    port_is_held: bool = False
+    """Whoever starts the controller keeps the port for it, see `make_server`."""
     epoch: int = 0
     """Several machines: which controller in their row this is. 0: it is nobody's question who leads (see `quorum`)."""
     follows: int = 0
@@ -161,6 +163,12 @@ class ControllerConfig:
     @property
     def world_size(self) -> int:
         return self.nnodes * self.nproc_per_node
+
+    @property
+    def parks_scripts(self) -> bool:
+        """Whether processes wait in front of their scripts until this controller lets them begin; AgentConfig has the same."""
+        anew = self.restarts_done > 0 and not self.resume_dir
+        return anew and self.nnodes > 1 and not (self.adopted or self.takes_over)
 
     @property
     def losses_barred(self) -> str:

@@ -34,6 +34,7 @@ from torchrelay.controller.processes.leftovers import Leftovers
 from torchrelay.controller.processes.programs import Programs
 from torchrelay.controller.processes.rank_reports import Handler, RankReports
 from torchrelay.controller.progress import ProgressTeller
+from torchrelay.controller.restart.begin_anew import BeginningAnew
 from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.controller.restart.job_restart import Gathering, RestartPlan
 from torchrelay.controller.restart.machine_wait import Mustering
@@ -146,6 +147,9 @@ class Core:
             self.end_job,
             fenced_after_s(config.lease_s),
         )
+        self._beginning = BeginningAnew(
+            config, self.job, self.outbox, self.driver.spares.respawns, self._mustering, self.end_job
+        )
         self._refused: set[str] = set()
         """Nodes that came to a job that trains, and were not told the same."""
         self.driver.saving.resume_commands = self._programs.resume_commands
@@ -244,7 +248,7 @@ class Core:
     def _consider_start(self, now_s: float) -> None:
         complete = len(self.job.holders) == self.job.world_size or self.driver.checkpoint is not None
         there = self._config.takes_over or len(self.job.nodes) >= self._config.nnodes  # some may be gone since it began
-        there = there or self._mustering.goes_without
+        there = (there or self._mustering.goes_without) and self._beginning.is_over
         if not self._started and complete and there:
             self._started = True
             if self._config.takes_over:
@@ -364,6 +368,7 @@ class Core:
             return
         if not self._started:
             self._mustering.tick(now_s)
+            self._beginning.tick()
             self._consider_start(now_s)
         self.driver.tick(now_s)
         self._exits.tick(now_s)
@@ -460,7 +465,8 @@ class Core:
             return aside_status(self._config.run_id, self.job, self.aside.reason)
         lines = self.health.lines()
         status = job_status(self._config.run_id, self.job, self.driver, self.pool, self._judge.now(), now_s, lines)
-        return dataclasses.replace(status, ranks_spread=self._spreading.moves, spread_reason=self._spreading.reason)
+        machines = self._spreading.reason if self._started else self._mustering.waits
+        return dataclasses.replace(status, ranks_spread=self._spreading.moves, spread_reason=machines)
 
     def summary(self, now_s: float) -> JobSummary:
         """As `status`, of bounded size."""

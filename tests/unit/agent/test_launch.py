@@ -65,6 +65,13 @@ def test_a_rank_gets_what_torchrun_sets() -> None:
     }
 
 
+def test_a_rank_whose_script_is_to_wait_has_its_rank_all_the_same() -> None:
+    waits, begins = (environments({}, parks=parks)["n1.w1"] for parks in (True, False))
+    assert waits.pop(names.ENV_SPARE) == "1"
+    differ = {name for name in begins if waits.get(name) != begins[name]}
+    assert differ == {names.ENV_TOKEN}  # a new one each time
+
+
 def test_what_the_user_has_set_stays_as_with_torchrun() -> None:
     env = environments({"OMP_NUM_THREADS": "8", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"})["n1.w0"]
     assert (env["OMP_NUM_THREADS"], env["TORCH_NCCL_ASYNC_ERROR_HANDLING"]) == ("8", "0")

@@ -87,3 +87,15 @@ def test_nobody_takes_over_where_ranks_are_still_to_enter_from_a_checkpoint(tmp_
     assert cannot_take_over(resumed, summary_of()) == "not all ranks have entered from the checkpoint"
     assert cannot_take_over(resumed, summary_of(MigrationSummary("m1", RESUME, outcome=COMMITTED))) == ""
     assert cannot_take_over(dataclasses.replace(options(), check_steps=3), summary_of()) == "it is a check"
+
+
+def test_nobody_takes_over_while_scripts_wait_for_a_machine() -> None:
+    anew = dataclasses.replace(options(nnodes="2", master_addr="node0"), restarts_done=1)
+    restarted = fold(summary_of(), events.JobRestarted(1, "script", "", -1, 3, "lost", ()), 1.0)
+    assert cannot_take_over(anew, restarted) == "the scripts have not begun"
+    begun = fold(restarted, events.JobStarted("ab", 4, 0, ("n0", "n1")), 2.0)
+    assert cannot_take_over(anew, begun) == ""
+    again = fold(begun, events.JobRestarted(2, "script", "", -1, 3, "lost", ()), 3.0)
+    assert cannot_take_over(anew, again) == "the scripts have not begun"
+    joins = dataclasses.replace(anew, joins=True)
+    assert cannot_take_over(joins, again) == ""

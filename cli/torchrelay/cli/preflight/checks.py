@@ -35,6 +35,8 @@ class Subject:
     runs_python: bool = True
     addresses: tuple[str, ...] = ()
     """Of other machines of the job."""
+    controller_port: int = 0
+    """Where other machines look for this one's controller; 0: they look elsewhere."""
     problem: str = ""
     """What is wrong with its command line, all in words; `command` is what it would run."""
     command: str = ""
@@ -73,6 +75,11 @@ def _hides(probe: Probe, judge: Callable[[WorkerFacts], Finding]) -> bool:
 def _command(probe: Probe, job: Subject) -> Iterable[Finding]:
     if job.command or job.problem:
         yield decide.command_line(job.problem, job.command)
+
+
+def _controller_port(probe: Probe, job: Subject) -> Iterable[Finding]:
+    if job.controller_port:
+        yield decide.controller_port(job.controller_port, probe.port_holder(job.controller_port))
 
 
 def _checkpoints(probe: Probe, job: Subject) -> Iterable[Finding]:
@@ -114,6 +121,7 @@ CHECKS = (
         lambda p, job: [decide.state_folder(p.folder(job.state_dir), p.state_folder_problem(job.state_dir))],
     ),
     Check("jit-dir", Group.JOB, "doctor-folders", _checkpoints, in_run=True),
+    Check("controller-port", Group.JOB, "several-machines", _controller_port),
     Check(
         "addresses",
         Group.JOB,

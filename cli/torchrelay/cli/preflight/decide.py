@@ -247,6 +247,15 @@ def address(host: str, problem: str) -> Finding:
     return well(f"{host} is known here")
 
 
+def controller_port(port: int, holder: str) -> Finding:
+    if holder:
+        return bad(
+            f"port {port}, where the other machines look for this one, is in use: {holder}",
+            "end that, or give all machines another --controller-port",
+        )
+    return well(f"port {port} is free for the controller")
+
+
 def command_line(problem: str, text: str) -> Finding:
     """What `options.check` found. Its messages say what to do themselves."""
     return bad(problem, "") if problem else well(text)

@@ -23,6 +23,7 @@ import psutil
 
 from torchrelay.cli.folder import state_folder_problem
 from torchrelay.cli.journals import MEMORY
+from torchrelay.cli.leading.held_port import holder
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.preflight.facts import (
     UNLIMITED,
@@ -125,6 +126,10 @@ class Probe:
         except OSError as e:
             return str(e)
         return ""
+
+    def port_holder(self, port: int) -> str:
+        """Who has the port, in words; empty if nobody has."""
+        return "" if LocalMachine().port_is_free(port) else holder(port)
 
     def reader(self) -> Reader:
         """Tries it on a process like a rank's: neither is the other's child."""

@@ -22,6 +22,7 @@ def subject(options: RunOptions, environ: Mapping[str, str]) -> Subject:
         options.nnodes,
         not options.no_python,
         tuple(sorted(others)),
+        options.controller_port if options.controller is None else 0,
         command=shlex.join((options.script, *options.script_args)) if options.script else "",
     )
 

@@ -17,7 +17,7 @@ class MusterAnswer(Enum):
 @dataclass(frozen=True)
 class Muster:
     """`missing`: node ranks. `waited_s`, of `limit_s` (0: without end). `lacking`: ranks for which no process is there; `places`:
-    for how many of them the machines that are there have a place. `enters`: ranks enter from a checkpoint, each by itself.
+    for how many of them the machines that are there have a place.
     """
 
     missing: Sequence[int]
@@ -25,13 +25,15 @@ class Muster:
     limit_s: float
     lacking: int
     places: int
-    enters: bool
 
 
 @dataclass(frozen=True)
 class MusterVerdict:
+    """`now`: as `reason`, with what is left of the wait."""
+
     answer: MusterAnswer
     reason: str = ""
+    now: str = ""
 
 
 def judge_muster(m: Muster) -> MusterVerdict:
@@ -42,9 +44,13 @@ def judge_muster(m: Muster) -> MusterVerdict:
     who = f"machine{plural} {', '.join(map(str, sorted(m.missing)))}"
     without = _why_not_without(m)
     if not m.limit_s or m.waited_s < m.limit_s:
-        limit = f"for up to {m.limit_s:.0f} s (--machine-wait)" if m.limit_s else "without end (--machine-wait 0)"
-        then = f"; the job cannot go on without: {without}" if without else ""
-        return MusterVerdict(MusterAnswer.WAIT, f"the job is started anew, and waits for {who}, {limit}{then}")
+        endless = "without end (--machine-wait 0)"
+        limit = f"for up to {m.limit_s:.0f} s (--machine-wait)" if m.limit_s else endless
+        left = f"for {m.limit_s - m.waited_s:.0f} s more (--machine-wait)" if m.limit_s else endless
+        then = f"the job cannot go on without, and ends: {without}" if without else "then the job goes on without"
+        then = f"; {then}" if m.limit_s or without else ""
+        waits = f"the job is started anew, and waits for {who}, "
+        return MusterVerdict(MusterAnswer.WAIT, f"{waits}{limit}{then}", f"{waits}{left}{then}")
     waited = f"{who} did not come back within {m.limit_s:.0f} s (--machine-wait)"
     if without:
         return MusterVerdict(MusterAnswer.END, f"{waited}, and the job cannot go on without: {without}")
@@ -53,8 +59,6 @@ def judge_muster(m: Muster) -> MusterVerdict:
 
 
 def _why_not_without(m: Muster) -> str:
-    if not m.enters:
-        return "the script runs from its beginning, as with torchrun, which takes the ranks of each machine"
     if m.places < m.lacking:
         return f"the machines that are there have places for {m.places} of {m.lacking} further ranks"
     return ""

@@ -95,6 +95,9 @@ class Ledger:
         return run
 
     async def _pod_of(self, identity: PodIdentity) -> Pod:
+        """One that the mirror has not seen yet is read, and stays out of it: it may be deleted before the mirror sees it."""
+        if self.pods.is_gone(identity.uid):
+            raise RefusedError(f"the pod is deleted: {identity.namespace}/{identity.pod}")
         pod = self.pods.get(identity.uid) or await self._find(identity)
         if (
             pod is None
@@ -103,7 +106,7 @@ class Ledger:
             or pod.name != identity.pod
         ):
             raise RefusedError(f"there is no such pod of a job: {identity.namespace}/{identity.pod}")
-        return self.pods.setdefault(pod.uid, pod)
+        return pod
 
     async def may_launch(self, identity: PodIdentity) -> LaunchReply:
         """Raises as `run_for`; RetryableError too where an earlier controller knew more than this one does yet."""

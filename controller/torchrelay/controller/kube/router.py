@@ -28,6 +28,9 @@ MOST_STREAMS_OF_A_POD = 4
 """One is of use; those before it may not be known to be gone yet."""
 
 
+MOST_REFUSED_KNOWN = 10_000
+
+
 class Router(relay_pb2_grpc.RelayServicer):
     """`run_for(identity, hello)` finds the job of a pod; it raises RefusedError, or RetryableError where it cannot tell yet.
     `may_launch(identity)` answers a launcher in a pod, and raises the same.
@@ -42,6 +45,7 @@ class Router(relay_pb2_grpc.RelayServicer):
     ) -> None:
         self._run_for, self._may_launch = run_for, may_launch
         self._open: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
 
     async def Attach(  # the service's name for it
         self, request_iterator: AsyncIterator[relay_pb2.FromAgent], context: grpc.aio.ServicerContext[Any, Any]
@@ -53,6 +57,14 @@ class Router(relay_pb2_grpc.RelayServicer):
                 )
             async for order in self._attached(request_iterator, context):
                 yield order
+
+    def _tell_refused(self, key: str, peer: str, reason: Exception) -> None:
+        """Once for the first, second, fourth, ... of one pod: an agent on a node that is cut off goes on asking."""
+        if len(self._refused) >= MOST_REFUSED_KNOWN:
+            self._refused.clear()
+        self._refused[key] += 1
+        if (count := self._refused[key]) & (count - 1) == 0:
+            log.warning("refused a stream of %s (so far %d of this pod): %s", peer, count, reason)
 
     @contextlib.contextmanager
     def _one_more(self, context: grpc.aio.ServicerContext[Any, Any]) -> Iterator[bool]:
@@ -78,7 +90,7 @@ class Router(relay_pb2_grpc.RelayServicer):
         except asyncio.TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no AgentHello within {HELLO_S:.0f} s")
         except (RefusedError, FrameError) as e:
-            log.warning("refused a stream of %s: %s", context.peer(), e)
+            self._tell_refused(_key(context), context.peer(), e)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(e))
         assert first is not None
         async for order in run.relay.Attach(_only_once(first, request_iterator), context):

@@ -43,8 +43,12 @@ class HangWatch:
 
     def is_uneasy(self, now_s: float) -> bool:
         """Whether a rank is stopped or stands still, so that a verdict may be due any moment."""
+        return self._is_anybody_silent(UNEASY_S, now_s)
+
+    def _is_anybody_silent(self, at_least_s: float, now_s: float) -> bool:
+        """Without one there is nobody to ask and nobody to blame, which need not be found out at every tick."""
         return any(
-            w.stopped_since_s is not None or w.silent_s(now_s) >= UNEASY_S
+            w.stopped_since_s is not None or w.silent_s(now_s) >= at_least_s
             for w in self._job.rank_workers
             if w.alive and w.progress is not None
         )
@@ -69,7 +73,10 @@ class HangWatch:
 
     def _watch_training(self, phase: Phase, now_s: float) -> None:
         step_s = self._job.clock.median_step_s
-        self._witness.ask(threshold_s(step_s, self._policy), now_s)
+        limit_s = threshold_s(step_s, self._policy)
+        if self._driver.migration is None and not self._is_anybody_silent(self._witness.lead_s(limit_s), now_s):
+            return
+        self._witness.ask(limit_s, now_s)
         workers = [w for w in self._job.rank_workers if w.alive and w.progress is not None]
         culprit = find_culprit([self._vital(w, now_s) for w in workers], step_s, self._policy)
         if culprit is not None and self._witness.is_awaited(self._job.holder(culprit.rank), now_s):

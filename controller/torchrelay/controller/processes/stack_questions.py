@@ -32,7 +32,7 @@ class Witness:
     def ask(self, limit_s: float, now_s: float) -> None:
         """To be called while all is well otherwise. `limit_s`: after this much silence a verdict may fall."""
         workers = [w for w in self._job.rank_workers if w.alive and w.progress is not None]
-        lead_s = max(limit_s - self._policy.explain_lead_s, 0.0)
+        lead_s = self.lead_s(limit_s)
         silent = [w for w in workers if self._is_silent(w, lead_s, now_s)]
         # One that nobody waits for has time.
         if not any(self._waits(w) for w in silent) and not any(w.stopped_since_s is not None for w in silent):
@@ -42,6 +42,10 @@ class Witness:
         all_wait = len(silent) + len(finished) == len(workers) and all(self._waits(w) for w in silent)
         for worker in [*silent, *finished] if all_wait else silent:
             self._ask(worker, now_s, all_wait)
+
+    def lead_s(self, limit_s: float) -> float:
+        """After how much silence a rank is asked."""
+        return max(limit_s - self._policy.explain_lead_s, 0.0)
 
     def answered(self, worker: Worker, report: Explained) -> None:
         inquiry = self._inquiries.get(worker.worker)

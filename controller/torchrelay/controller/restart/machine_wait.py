@@ -35,6 +35,9 @@ class Mustering:
         self._since_s: float | None = None
         self.goes_without = False
         """The job begins with the machines that are there."""
+        self.may_begin = False
+        self.waits = ""
+        """For whom, and for how long still; empty if it does not wait."""
 
     def tick(self, now_s: float) -> None:
         """To be called until the job begins."""
@@ -43,6 +46,8 @@ class Mustering:
             return
         self._since_s = now_s if self._since_s is None else self._since_s
         verdict = judge_muster(self._muster(now_s - self._since_s))
+        self.waits = verdict.now if verdict.answer is MusterAnswer.WAIT else ""
+        self.may_begin = verdict.answer in (MusterAnswer.BEGIN, MusterAnswer.BEGIN_WITHOUT)
         if verdict.answer is MusterAnswer.WAIT:
             self._outbox.log_once("warning", verdict.reason)
         elif verdict.answer is MusterAnswer.BEGIN_WITHOUT:
@@ -62,4 +67,4 @@ class Mustering:
         living = sum(w.alive and job.nodes[w.node].away_since_s is None for w in job.workers.values())
         lacking = max(job.world_size - living, 0)
         found = places(self._respawns.machines_with_places(to_enter=True), lacking)
-        return Muster(missing, waited_s, self._limit_s, lacking, found, bool(config.resume_dir))
+        return Muster(missing, waited_s, self._limit_s, lacking, found)

@@ -107,7 +107,8 @@ class JobStatus:
     ranks_spread: int = 0
     """How many ranks were moved so that the loss of one machine does not end the job."""
     spread_reason: str = ""
-    """Which one is to move next, or why none does; empty where none would be of use."""
+    """Which one is to move next, or why none does; empty where none would be of use. Before the job begins: which machine it waits
+    for."""
 
 
 @dataclass(frozen=True)

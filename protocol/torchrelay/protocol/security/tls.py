@@ -51,7 +51,6 @@ _COMMON_OPTIONS = [
 ]
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     *_COMMON_OPTIONS,
-    ("grpc.so_reuseport", 0),  # a second controller on the same port must fail instead of sharing it
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -245,13 +244,18 @@ def of_one_server(name: str) -> tuple[str, str]:
     return _pem(key).decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
-def make_server(max_message_bytes: int = MAX_MESSAGE_BYTES, at_once: int | None = None) -> grpc.aio.Server:
+def make_server(
+    max_message_bytes: int = MAX_MESSAGE_BYTES, at_once: int | None = None, port_is_held: bool = False
+) -> grpc.aio.Server:
     """A server with the options that the channels expect; `add_secure_port(address, credentials.server())` follows.
 
-    `at_once`: requests beyond that many are refused (RESOURCE_EXHAUSTED).
+    `at_once`: requests beyond that many are refused (RESOURCE_EXHAUSTED). `port_is_held`: a socket of this user that does not
+    listen keeps the port for this server, with SO_REUSEPORT.
     """
     options = [(name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"]
     options.append(("grpc.max_receive_message_length", max_message_bytes))
+    # A second controller on the same port must fail instead of sharing it.
+    options.append(("grpc.so_reuseport", int(port_is_held)))
     return grpc.aio.server(interceptors=[Garbled()], options=options, maximum_concurrent_rpcs=at_once)
 
 

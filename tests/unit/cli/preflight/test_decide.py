@@ -116,6 +116,8 @@ def worker(**changes: Any) -> WorkerFacts:
         (decide.gpus(Gpus(2, ("libnvidia-ml.so.1",)), WORKER), FindingMark.WARNING, "libnvidia-ml.so.1"),
         (decide.address("node0", ""), FindingMark.WELL, "node0"),
         (decide.address("node0", "unknown"), FindingMark.BAD, "node0 cannot be reached from here: unknown"),
+        (decide.controller_port(29476, ""), FindingMark.WELL, "port 29476 is free"),
+        (decide.controller_port(29476, "process 7 listens"), FindingMark.BAD, "29476, where the other machines look"),
         (decide.command_line("", "train.py"), FindingMark.WELL, "train.py"),
     ],
 )

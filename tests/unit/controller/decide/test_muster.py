@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from torchrelay.controller.decide.muster import Muster, MusterAnswer, judge_muster
 
-MISSING = Muster((1,), waited_s=10.0, limit_s=600.0, lacking=2, places=2, enters=True)
+MISSING = Muster((1,), waited_s=10.0, limit_s=600.0, lacking=2, places=2)
 
 
 def test_when_all_are_there_it_begins() -> None:
@@ -18,7 +16,9 @@ def test_when_all_are_there_it_begins() -> None:
 def test_a_machine_that_is_missing_is_waited_for_up_to_the_limit() -> None:
     verdict = judge_muster(MISSING)
     assert verdict.answer is MusterAnswer.WAIT
-    assert verdict.reason == "the job is started anew, and waits for machine 1, for up to 600 s (--machine-wait)"
+    waits, then = "the job is started anew, and waits for machine 1, for ", "; then the job goes on without"
+    assert verdict.reason == f"{waits}up to 600 s (--machine-wait){then}"
+    assert verdict.now == f"{waits}590 s more (--machine-wait){then}"
     endless = judge_muster(replace(MISSING, limit_s=0.0, waited_s=1e6))
     assert (endless.answer, "without end (--machine-wait 0)" in endless.reason) == (MusterAnswer.WAIT, True)
 
@@ -29,17 +29,12 @@ def test_then_it_goes_on_without_it_where_the_others_have_places() -> None:
     assert "with processes for 2 of its ranks on the machines that are there" in verdict.reason
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"places": 1}, "the machines that are there have places for 1 of 2 further ranks"),
-        ({"enters": False}, "the script runs from its beginning"),
-    ],
-)
-def test_where_it_cannot_it_says_why_at_once_and_ends_at_the_limit(change: dict[str, int], why: str) -> None:
-    waits = judge_muster(replace(MISSING, **change))  # type: ignore[arg-type]  # of its fields
-    assert (waits.answer, why in waits.reason) == (MusterAnswer.WAIT, True)
-    ends = judge_muster(replace(MISSING, waited_s=600.0, **change))  # type: ignore[arg-type]
+def test_where_it_cannot_it_says_why_at_once_and_ends_at_the_limit() -> None:
+    why = "the machines that are there have places for 1 of 2 further ranks"
+    waits = judge_muster(replace(MISSING, places=1))
+    assert waits.answer is MusterAnswer.WAIT
+    assert waits.now.endswith(f"for 590 s more (--machine-wait); the job cannot go on without, and ends: {why}")
+    ends = judge_muster(replace(MISSING, places=1, waited_s=600.0))
     assert ends.answer is MusterAnswer.END
     assert ends.reason.startswith("machine 1 did not come back within 600 s (--machine-wait)")
     assert why in ends.reason

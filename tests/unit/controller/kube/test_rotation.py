@@ -28,7 +28,7 @@ from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.security.tls import Credentials, Validity, make_server
 
 HOME = "torchrelay-system"
-OLD, NEW = bytes(32), bytes(31) + b"\x01"
+OLD, NEW, NEWEST = bytes(32), bytes(31) + b"\x01", bytes(31) + b"\x02"
 REVIEW = review_of("train-1", "uid")
 
 
@@ -188,22 +188,26 @@ def test_a_secret_that_cannot_be_meant_is_named() -> None:
     in_cluster(test)
 
 
-def test_a_job_trains_on_through_all_steps_and_its_ranks_can_move() -> None:
+def exchange(old: Credentials, new: Credentials) -> tuple[Credentials, ...]:
+    """What the controller has at each step."""
+    return dataclasses.replace(old, others=new.authority), dataclasses.replace(new, others=old.authority), new
+
+
+@pytest.mark.timeout(300)
+def test_a_job_trains_on_through_two_exchanges_and_its_ranks_can_move_and_be_lost() -> None:
     async def run() -> None:
-        new, old = Credentials.from_secret(NEW, "controller"), Credentials.from_secret(SECRET, "controller")
-        steps = (
-            dataclasses.replace(old, others=new.authority),
-            dataclasses.replace(new, others=old.authority),
-            new,
-        )
+        first, second, third = (Credentials.from_secret(s, "controller") for s in (SECRET, NEW, NEWEST))
         async with KubeCluster.open() as cluster:
             job = cluster.job("llama")
             await cluster.trains(job)
+            steps = (*exchange(first, second), *exchange(second, third))
             for step in steps:
                 await cluster.restart(step)
                 await cluster.moves(job)  # with what agents had before
                 cluster.renew()
-            assert cluster.outcomes(job) == ["committed"] * len(steps)
+            job.agent_of(1).die()  # and with what they have now
+            await cluster.until(lambda: len(cluster.outcomes(job)) > len(steps))
+            assert cluster.outcomes(job) == ["committed"] * (len(steps) + 1)
 
     asyncio.run(run())
 

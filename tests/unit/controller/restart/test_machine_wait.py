@@ -76,6 +76,73 @@ def test_where_gpus_bound_the_places_the_job_ends_with_the_reason(tmp_path: Path
     assert "have places for 0 of 1 further ranks" in job.stop.reason
 
 
+def from_the_script(folder: Path, **config: Any) -> FakeJob:
+    """As `begun_again`, and nothing was saved."""
+    given = {"restarts_done": 1, "scripts_begun": 1, "machine_wait_s": WAIT_S, **config}
+    job = FakeJob(folder, world_size=4, nnodes=2, config=given, missing=("n1",))
+    for worker in ("n1.w0", "n1.w1"):
+        job.ranks.pop(worker, None)
+    return job
+
+
+def begins(job: FakeJob) -> dict[str, tuple[str, str, str]]:
+    """What each process is told that it is."""
+    told = [o.order for o in job.orders if isinstance(o, msg.ToWorker) and isinstance(o.order, msg.Begin)]
+    return {o.worker: (o.env["RANK"], o.env["MASTER_ADDR"], o.env["TORCHELASTIC_RESTART_COUNT"]) for o in told}
+
+
+def test_scripts_begin_once_all_machines_are_there(tmp_path: Path) -> None:
+    job = from_the_script(tmp_path)
+    job.tick(WAIT_S / 2)
+    assert (begins(job), job.told(events.JobStarted)) == ({}, [])
+    assert "waits for machine 1, for 50 s more" in job.core.status(job.now_s).spread_reason
+    job.ranks |= {"n1.w0": 2, "n1.w1": 3}
+    job.infos = [msg.WorkerInfo(f"n1.w{i}", 2 + i, 300 + i) for i in range(2)]
+    job.attach("n1")
+    job.tick(1.0)
+    assert list(begins(job)) == ["n0.w0", "n0.w1", "n1.w0", "n1.w1"]
+    assert len(job.told(events.JobStarted)) == 1
+    assert "waits for" not in job.core.status(job.now_s).spread_reason
+
+
+def test_after_the_wait_the_script_begins_on_the_machine_that_is_there_with_all_ranks(tmp_path: Path) -> None:
+    job = from_the_script(tmp_path)
+    job.tick(WAIT_S + 1.0)
+    job.settle()
+    job.tick(1.0)
+    told = begins(job)
+    assert {worker: rank for worker, (rank, _, _) in told.items()} == {
+        "n0.w0": "0",
+        "n0.w1": "1",
+        "n0.s0": "2",
+        "n0.r0": "3",
+    }
+    assert {(master, count) for _, master, count in told.values()} == {("127.0.0.1", "1")}
+    assert len(job.told(events.JobStarted)) == 1
+
+
+def test_without_the_first_machine_ranks_meet_on_the_one_that_has_rank_0(tmp_path: Path) -> None:
+    config = {"restarts_done": 1, "machine_wait_s": WAIT_S}
+    job = FakeJob(tmp_path, world_size=2, spares=0, nnodes=2, config=config, missing=("n0",))
+    del job.ranks["n0.w0"]
+    job.tick(WAIT_S + 1.0)
+    job.settle()
+    job.tick(1.0)
+    host = job.core.job.nodes["n1"].host
+    assert {worker: master for worker, (_, master, _) in begins(job).items()} == {"n1.w0": host, "n1.r0": host}
+
+
+def test_a_process_that_cannot_be_started_ends_the_wait_with_its_reason(tmp_path: Path) -> None:
+    job = from_the_script(tmp_path)
+    job.unstartable = {3}
+    job.tick(WAIT_S + 1.0)
+    job.settle()
+    job.tick(1.0)
+    assert job.stop is not None
+    assert job.stop.exit_code == 75
+    assert job.stop.reason.startswith("the script cannot be started again: no process is started for rank 3")
+
+
 def test_nobody_goes_on_without_a_machine_that_may_still_train(tmp_path: Path, saved: JobCheckpoint) -> None:
     job = begun_again(tmp_path, saved, machine_wait_s=1.0, lease_s=60.0)
     job.tick(69.0)

@@ -74,6 +74,11 @@ def named(name: str) -> tuple[Any, list[int]]:
     raise StateMismatchError(f"there is no process group {name!r} here")
 
 
+def size_of(name: str) -> int:
+    """How many members the group of that name has; 0 where there is none."""
+    return next((len(group_ranks(group)) for group, known in c10d._world.pg_names.items() if known == name), 0)
+
+
 def declared_backend(group: Any) -> str:
     """What the script named, as `get_backend` says it: `undefined` where it left that to torch."""
     return str(c10d._world.pg_map[group][0])

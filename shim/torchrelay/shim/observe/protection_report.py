@@ -40,6 +40,8 @@ class Reporter:
         self._astray: Gap | None = None
         self._late_forward: Gap | None = None
         self._own_result: Gap | None = None
+        self._large_result: Gap | None = None
+        self._replaced: Gap | None = None
         self._wrapped_at: dict[int, SourcePlace] = {}
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
@@ -114,6 +116,26 @@ class Reporter:
             )
             self._own_result = Gap("own-result", PART_OF_STEP, text)
             self.report(commit)
+
+    def large_result_late(self, commit: BoundarySnapshot, name: str) -> None:
+        """A collective after the optimizer step whose results a new process cannot be given for sure."""
+        if self._large_result is None:
+            text = (
+                f"{name} after the optimizer step, whose results are too large to be kept: a rank that is lost between it and the "
+                "next step is not replaced, if others have finished it"
+            )
+            self._large_result = Gap("large-result", PART_OF_STEP, text)
+            self.report(commit)
+
+    def replaced_too_large(self, size_bytes: int) -> None:
+        """A model that was made anew between two training loops: the old one is not kept beside it."""
+        if self._replaced is None:
+            text = (
+                f"{size_bytes >> 20} MiB of tensors are made anew between two training loops, too much to be kept beside the new "
+                "ones: a rank that is lost between the loops is not replaced, if others have come to the second one"
+            )
+            self._replaced = Gap("replaced-tensors", PART_OF_STEP, text)
+            self._key = None
 
     def step_behind_loop(self, frame: FrameType) -> None:
         """An optimizer step that belongs to a loop that is over: what is left of an accumulation."""
@@ -248,6 +270,8 @@ class Reporter:
             self._astray,
             self._late_forward,
             self._own_result,
+            self._large_result,
+            self._replaced,
             self._beside,
             self._behind,
             self._save,

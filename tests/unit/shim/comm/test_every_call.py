@@ -15,7 +15,8 @@ from unit.shim.comm.test_collectives import FakeEngine, answer_like
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.comm import collectives, group_methods, point_to_point
-from torchrelay.shim.comm.collectives import Collectives, FinishedCollective
+from torchrelay.shim.comm.collectives import Collectives
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.set_up import stores
 from torchrelay.shim.set_up.recording import SetUp
 

@@ -400,7 +400,7 @@ class Joiner:
                     self._gate = payload.load(order.gate_journal, payload.GateJournal)
                     if self._gate.lost:
                         raise StateMismatchError(
-                            f"{', '.join(self._gate.lost)}: made by the lost rank's step, read after it, too large to be journalled"
+                            f"{', '.join(self._gate.lost)}: made by the lost rank's step, read after it, and not in its journal"
                         )
         return self._plan
 

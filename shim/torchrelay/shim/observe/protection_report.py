@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from torchrelay.protocol.cost_limit import WINDOW_STEPS
 from torchrelay.protocol.messages import Gap, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
 from torchrelay.shim.adapters import comm_hooks, ddp, wrappers
-from torchrelay.shim.capture import device, kept_workers, small
+from torchrelay.shim.capture import device, kept_workers
 from torchrelay.shim.journal import writer
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
 from torchrelay.shim.script import sites
@@ -36,7 +37,7 @@ class Reporter:
         self._engine = engine
         self._said: tuple[Any, ...] | None = None
         self._key: tuple[Any, ...] | None = None
-        self._fresh: tuple[str, ...] = ()
+        self._fresh: Mapping[str, str] = {}
         self._astray: Gap | None = None
         self._late_forward: Gap | None = None
         self._own_result: Gap | None = None
@@ -79,8 +80,8 @@ class Reporter:
             self._key = key
             self.report(commit, always=told)
 
-    def at_gate(self, commit: BoundarySnapshot, fresh: tuple[str, ...]) -> None:
-        """`fresh`: large tensors that the step has made, and reads after its optimizer step."""
+    def at_gate(self, commit: BoundarySnapshot, fresh: Mapping[str, str]) -> None:
+        """`fresh`: tensors that the step has made and reads after its optimizer step, and why they are not in its journal."""
         if fresh != self._fresh:
             self._fresh = fresh
             self.report(commit)
@@ -293,10 +294,10 @@ class Reporter:
             Gap(
                 "large-fresh-tensor",
                 PART_OF_STEP,
-                f"{name}: read after the optimizer step and larger than {small.FRESH_BYTES >> 20} MiB; "
+                f"{name}: read after the optimizer step and {why}; "
                 "a rank that is lost between its gate and the next step cannot be restored",
             )
-            for name in self._fresh
+            for name, why in self._fresh.items()
         ]
         return found
 

@@ -320,7 +320,8 @@ class Runtime:
             from torchrelay.shim.adapters import process_group
 
             positional = args[:2] if len(args) > 2 else args
-            group = original(*positional, **{**kwargs, "backend": "fake"})
+            with process_group.fakes():
+                group = original(*positional, **{**kwargs, "backend": "fake"})
             process_group.name_if_member(group, kwargs.get("backend", args[2] if len(args) > 2 else None))
             return group
         with engine.comms.connecting():

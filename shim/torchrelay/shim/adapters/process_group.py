@@ -10,7 +10,8 @@ migrations. Seen on torch 2.13.0 (`BackendType` accepts any number).
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 
 _FIRST_TYPE = 10
 _LAST_TYPE = 250
+_FAKE = "FAKE"
 
 
 def check_supported() -> None:
@@ -151,14 +153,36 @@ def record_of(group: Any) -> Any:
     return c10d._world.pg_map[group]
 
 
+_fake: list[Any] = []
+
+
+@contextmanager
+def fakes() -> Iterator[Any]:
+    """Groups that communicate with nobody can be made within. Yields the class of their stores.
+
+    A plugin that torch knows costs every group of `cpu:gloo` its name: so it knows this one within alone.
+    """
+    plugins, by_device = dist.Backend._plugins, dist.Backend.default_device_backend_map
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if _FAKE in plugins and not _fake:
+        _fake.append(plugins[_FAKE])
+    plugins[_FAKE] = _fake[0]
+    try:
+        yield FakeStore
+    finally:
+        del plugins[_FAKE]
+        for device in [device for device, name in by_device.items() if name == "fake"]:
+            del by_device[device]
+
+
 def init_fake(rank: int, world_size: int, backend: str | None, original: Any) -> None:
     """A default group that communicates with nobody, for a joiner's set-up; it names itself as the real one would.
 
     `backend`: what the script asked for.
     """
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    original("fake", store=FakeStore(), rank=rank, world_size=world_size)
+    with fakes() as store:
+        original("fake", store=store(), rank=rank, world_size=world_size)
     _name_as(c10d._get_default_group(), dist.Backend(backend or dist.Backend.UNDEFINED))
 
 
@@ -223,16 +247,17 @@ def be_member_of(wanted: Sequence[tuple[Any, ...]]) -> None:
 
 def _make_fake(name: str, ranks: Sequence[int], backend: str, text: str) -> None:
     members, default = list(ranks), c10d._get_default_group()
-    group, _ = c10d._new_process_group_helper(
-        len(members),
-        members.index(default.rank()),
-        members,
-        "fake",
-        c10d._world.pg_map[default][1],
-        group_name=name,  # type: ignore[arg-type]  # a str under a name of its own
-        timeout=timeout_of(default),
-        group_desc=text,
-    )
+    with fakes():
+        group, _ = c10d._new_process_group_helper(
+            len(members),
+            members.index(default.rank()),
+            members,
+            "fake",
+            c10d._world.pg_map[default][1],
+            group_name=name,  # type: ignore[arg-type]  # a str under a name of its own
+            timeout=timeout_of(default),
+            group_desc=text,
+        )
     c10d._world.pg_group_ranks[group] = {rank: place for place, rank in enumerate(members)}
     _name_as(group, dist.Backend(backend))
 

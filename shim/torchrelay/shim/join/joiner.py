@@ -216,7 +216,7 @@ class Joiner:
         fsdp2.reset()
         pipelining.reset(order.target)
         engine.comms.rebuild(
-            order.generation, order.store_host, order.store_port, order.gate_secret, engine.recovery.is_over
+            order.generation, order.store_host, order.store_port, order.gate_secret, engine.recovery.is_over, joins=True
         )
         layouts = ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target)
         engine.layouts.adopt(order.target, layouts)

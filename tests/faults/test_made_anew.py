@@ -28,3 +28,23 @@ def test_a_rank_is_replaced_in_any_fold(
 ) -> None:
     run = relay(tmp_path, SCRIPT, *what, ranks=RANKS, spares=len(faults), inject=faults)
     assert_unharmed(run, undisturbed(SCRIPT, *what, ranks=RANKS), RANKS, faults, len(faults))
+
+
+@pytest.mark.parametrize(
+    ("what", "lost"),
+    [
+        pytest.param((), 0, id="another form"),
+        pytest.param(("even",), 1, id="same form"),
+        pytest.param(("large",), 0, id="large, drawn alike"),
+        pytest.param(("large", "apart"), 1, id="large, from rank 0"),
+        pytest.param(("large", "apart", "meet"), 1, id="large, before the next loop"),
+    ],
+)
+def test_a_rank_is_replaced_that_is_lost_once_the_next_model_is_made(
+    what: tuple[str, ...], lost: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    struck = tmp_path / "struck"
+    strike = {"STRIKE": f"made1:{lost}", "STRUCK": str(struck)}
+    run = relay(tmp_path, SCRIPT, *what, ranks=RANKS, environment=strike)
+    assert struck.exists()
+    assert_unharmed(run, undisturbed(SCRIPT, *what, ranks=RANKS), RANKS, [], 1)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.tensor_classes import plain
 
 _DTENSOR = "torch.distributed.tensor"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
@@ -30,9 +31,9 @@ def is_spread(tensor: Any) -> bool:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not."""
+    """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not, without a class of the script's."""
     if not is_spread(tensor):
-        return tensor
+        return plain(tensor)
     part: torch.Tensor = waited_for(tensor._local_tensor)  # type: ignore[attr-defined]  # a DTensor's
     return part
 

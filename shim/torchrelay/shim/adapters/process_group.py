@@ -9,7 +9,8 @@ migrations. Seen on torch 2.13.0 (`BackendType` accepts any number).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 
 _FIRST_TYPE = 10
 _LAST_TYPE = 250
+_FAKE = "FAKE"
 
 
 def check_supported() -> None:
@@ -79,6 +81,11 @@ def named(name: str) -> tuple[Any, list[int]]:
     if group is None:
         raise StateMismatchError(f"there is no process group {name!r} here")
     return group, group_ranks(group)
+
+
+def size_of(name: str) -> int:
+    """How many members the group of that name has; 0 where there is none."""
+    return next((len(group_ranks(group)) for group, known in c10d._world.pg_names.items() if known == name), 0)
 
 
 def declared_backend(group: Any) -> str:
@@ -175,6 +182,29 @@ def record_of(group: Any) -> Any:
     return c10d._world.pg_map[group]
 
 
+_fake: list[Any] = []
+
+
+@contextmanager
+def fakes() -> Iterator[Any]:
+    """Groups that communicate with nobody can be made within. Yields the class of their stores.
+
+    A plugin that torch knows costs every group of `cpu:gloo` its name: so it knows this one within alone.
+    """
+    plugins, by_device = dist.Backend._plugins, dist.Backend.default_device_backend_map
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if _FAKE in plugins and not _fake:
+        _fake.append(plugins[_FAKE])
+    plugins[_FAKE] = _fake[0]
+    try:
+        yield FakeStore
+    finally:
+        del plugins[_FAKE]
+        for device in [device for device, name in by_device.items() if name == "fake"]:
+            del by_device[device]
+
+
 def init_fake(
     rank: int, world_size: int, backend: str | None, device: Any, original: Any, alone: Callable[[str], Any]
 ) -> None:
@@ -182,9 +212,8 @@ def init_fake(
 
     `backend`, `device`: what the script asked for. `alone`: a communicator of one member of the backend of that name, or None.
     """
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    original(fake_for(backend), store=FakeStore(), rank=rank, world_size=world_size)
+    with fakes() as store:
+        original(fake_for(backend), store=store(), rank=rank, world_size=world_size)
     group = c10d._get_default_group()
     _name_as(group, dist.Backend(backend or dist.Backend.UNDEFINED), alone)
     if device is not None:
@@ -287,16 +316,17 @@ def be_member_of(wanted: Sequence[tuple[Any, ...]], alone: Callable[[str], Any])
 
 def _make_fake(name: str, ranks: Sequence[int], backend: str, text: str, alone: Callable[[str], Any]) -> None:
     members, default = list(ranks), c10d._get_default_group()
-    group, _ = c10d._new_process_group_helper(
-        len(members),
-        members.index(default.rank()),
-        members,
-        fake_for(backend),
-        c10d._world.pg_map[default][1],
-        group_name=name,  # type: ignore[arg-type]  # a str under a name of its own
-        timeout=timeout_of(default),
-        group_desc=text,
-    )
+    with fakes():
+        group, _ = c10d._new_process_group_helper(
+            len(members),
+            members.index(default.rank()),
+            members,
+            fake_for(backend),
+            c10d._world.pg_map[default][1],
+            group_name=name,  # type: ignore[arg-type]  # a str under a name of its own
+            timeout=timeout_of(default),
+            group_desc=text,
+        )
     c10d._world.pg_group_ranks[group] = {rank: place for place, rank in enumerate(members)}
     _name_as(group, dist.Backend(backend), alone)
 

@@ -17,6 +17,9 @@ from torchrelay.shim.capture.kinds import Kind
 GRADIENT = "gradient."
 """What paths of gradients begin with, in front of their parameter's."""
 
+BEFORE = "before."
+"""The same of tensors that the boundary before had, where the donor has others now."""
+
 
 def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
     """Only those that have tensors count: ranks may differ in how many metrics and the like they have made."""

@@ -12,6 +12,7 @@ import torch
 
 from torchrelay.shim.adapters.dtensor import Spread, around, local, spread_of, waited_for
 from torchrelay.shim.adapters.memory import read
+from torchrelay.shim.adapters.tensor_classes import is_leaf
 from torchrelay.shim.capture.rng import byte_tensor, tensor_bytes
 
 SMALL_BYTES = 64 << 10
@@ -45,6 +46,16 @@ def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
     )
 
 
+def why_not_taken(tensor: torch.Tensor) -> str:
+    """In words, of one that is not by value in a gate's journal."""
+    part = tensor if type(tensor) in (torch.Tensor, torch.nn.Parameter) else waited_for(local(tensor))
+    if type(part) not in (torch.Tensor, torch.nn.Parameter):
+        return f"of class {type(part).__qualname__}, which has no memory of its own"
+    if part.layout is not torch.strided or part.is_quantized:
+        return "quantized" if part.is_quantized else f"of layout {part.layout}"
+    return f"larger than {FRESH_BYTES >> 20} MiB"
+
+
 def take_if_small(tensor: torch.Tensor, limit_bytes: int) -> TensorValue | None:
     if type(tensor) is torch.Tensor and tensor.is_cpu:
         dtype = tensor.dtype
@@ -67,11 +78,11 @@ def take(tensor: torch.Tensor) -> TensorValue:
 
 
 def _take_any(tensor: torch.Tensor) -> TensorValue:
-    leaf_grad = tensor.requires_grad and tensor.is_leaf
+    leaf_grad = is_leaf(tensor)
     part, spread = tensor, None
     if type(tensor) is not torch.Tensor:
         part, spread = waited_for(local(tensor)), spread_of(tensor)
-    name, device = _dtype_name(tensor.dtype), _device_name(tensor.device)
+    name, device = _dtype_name(part.dtype), _device_name(part.device)
     data = b"" if part.is_meta else tensor_bytes(part)
     return TensorValue(name, tuple(part.shape), device, leaf_grad, data, spread)
 
@@ -125,18 +136,20 @@ def build(value: TensorValue) -> torch.Tensor:
 def fits(value: TensorValue, tensor: Any) -> bool:
     return (
         isinstance(tensor, torch.Tensor)
-        and tuple(local(tensor).shape) == value.shape
-        and str(tensor.dtype) == f"torch.{value.dtype}"
+        and tuple((part := local(tensor)).shape) == value.shape
+        and str(part.dtype) == f"torch.{value.dtype}"
         and spread_of(tensor) == value.spread
-        and local(tensor).is_meta == (value.device == _META)
+        and part.is_meta == (value.device == _META)
     )
 
 
 def put(value: TensorValue, tensor: torch.Tensor) -> None:
     """Writes the recorded content into an existing tensor: it may have aliases. One that was resized gets its form back."""
     if not fits(value, tensor):
-        tensor.data = build(value._replace(requires_grad=False))
+        with torch._C.DisableTorchFunctionSubclass():
+            tensor.data = build(value._replace(requires_grad=False))
         return
+    part = local(tensor)
     # Only inference mode writes to what it has made.
-    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-        local(tensor).detach().copy_(build(value._replace(spread=None)).detach())
+    with torch.inference_mode(part.is_inference()), torch.no_grad():
+        part.detach().copy_(build(value._replace(spread=None)).detach())

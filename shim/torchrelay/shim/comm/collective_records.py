@@ -3,16 +3,22 @@ that was interrupted after the gate needs to catch up with its peers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
+import torch
+
 from torchrelay.protocol.errors import JournalError, StateMismatchError, UnsupportedError
-from torchrelay.shim.comm.collectives import SAME_ON_ALL_RANKS, FinishedCollective
+from torchrelay.shim.comm.collectives import OF_WRAPPERS_MAKING, SAME_ON_ALL_RANKS
+from torchrelay.shim.comm.finished import FinishedCollective, LargeResults
 from torchrelay.shim.journal import payload
 
 _MAX_ENTRIES = 10_000
 _MAX_AFTER_BYTES = 64 << 20
-"""Results since the gate beyond this are not kept."""
+"""Results since the gate beyond this are not kept, or not as copies."""
+RESULT = "collective."
+"""The path of a large result, on its way to another process, begins with this."""
 
 ByGroup = dict[str, list[FinishedCollective]]
 
@@ -36,6 +42,24 @@ def without(by_group: ByGroup, done: Sequence[FinishedCollective]) -> ByGroup:
     for entry in done:
         del left.get(entry.group, [])[:1]
     return left
+
+
+def large_results(entries: Iterable[FinishedCollective]) -> Iterator[tuple[str, LargeResults]]:
+    """Each with the path of its tensors but for their own numbers. `entries`: all since the gate, of one group or of many."""
+    places: Counter[str] = Counter()
+    for entry in entries:
+        if isinstance(entry.results, LargeResults):
+            yield f"{RESULT}{entry.group}.{places[entry.group]}.", entry.results
+        places[entry.group] += 1
+
+
+def give(by_group: ByGroup, received: Mapping[str, torch.Tensor]) -> None:
+    """What has come from a donor to what other ranks have finished since the gate."""
+    for path, results in large_results(entry for entries in by_group.values() for entry in entries):
+        tensors = [received.get(f"{path}{number}") for number in range(len(results.digests))]
+        found = [tensor for tensor in tensors if tensor is not None]
+        if len(found) == len(tensors):
+            results.tensors, results.is_copy = found, True
 
 
 class CollectiveRecords:
@@ -70,24 +94,38 @@ class CollectiveRecords:
 
     def add(self, entry: FinishedCollective, *, after_gate: bool) -> None:
         if after_gate:
-            entry = self._add_after(entry)
+            self._add_after(entry)
         if len(self.log) < _MAX_ENTRIES:
-            self.log.append(entry)
+            by_value = not isinstance(entry.results, LargeResults)  # tensors are held on to until the next gate alone
+            self.log.append(entry if by_value else FinishedCollective(entry.name, entry.group, None))
 
-    def behind_gate(self) -> None:
-        """What seemed to be a further step is none: what was called there follows the latest gate."""
+    def behind_gate(self) -> Sequence[FinishedCollective]:
+        """What seemed to be a further step is none: what was called there follows the latest gate, and is returned."""
         for entry in self.body():
             self._add_after(entry)
+        return self.after[len(self.after) - len(self.body()) :]
 
-    def _add_after(self, entry: FinishedCollective) -> FinishedCollective:
-        self._after_bytes = self._after_bytes + entry.size_bytes() if self.after else entry.size_bytes()
-        if self._after_bytes > _MAX_AFTER_BYTES:
+    def to_give(self) -> dict[str, torch.Tensor]:
+        """Large results since the gate whose tensors still hold them, by path."""
+        return {
+            f"{path}{number}": tensor
+            for path, results in large_results(self.after)
+            if results.tensors is not None and (results.is_copy or results.are_in(results.tensors))
+            for number, tensor in enumerate(results.tensors)
+        }
+
+    def _add_after(self, entry: FinishedCollective) -> None:
+        kept_bytes = entry.size_bytes() + (self._after_bytes if self.after else 0)
+        if kept_bytes <= _MAX_AFTER_BYTES:
+            self._after_bytes = kept_bytes
+            if isinstance(entry.results, LargeResults):
+                entry.results.keep()
+        elif not isinstance(entry.results, LargeResults):
             entry = FinishedCollective(entry.name, entry.group, None)
         self.after.append(entry)
         if entry.name not in SAME_ON_ALL_RANKS:
             with suppress(JournalError):  # no room for it: what was kept before is true still, and this one is refused
                 self._keep_own(payload.dump(self.own_results()))
-        return entry
 
     def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
         """`without_result`: the call gives this rank nothing.
@@ -148,3 +186,18 @@ def _matching(entry: FinishedCollective, name: str, group: str) -> FinishedColle
             f"the script calls {name} on group {group!r} where {entry.name} on {entry.group!r} was recorded"
         )
     return entry
+
+
+def lasts(entry: FinishedCollective, members: int) -> bool:
+    """Whether every process that needs the results of this call after the gate can have them. `members`: of its group.
+
+    Of results that are one rank's own it is said before.
+    """
+    results = entry.results
+    if entry.name not in SAME_ON_ALL_RANKS:
+        return True
+    if not isinstance(results, LargeResults):
+        return results is not None
+    if results.is_new and members > 2:
+        return False  # to those that stay and were interrupted in it, nobody gives tensors
+    return results.is_copy or entry.name == OF_WRAPPERS_MAKING  # a model that was just made is not written to

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,12 +20,11 @@ from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import small
+from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective, LargeResults, results_of
 from torchrelay.shim.script.guard import Guard, is_called_by
 
 SUMS_UP = frozenset({"all_reduce", "reduce"})
 """Collectives whose result in place depends on what was there."""
-MAX_RECORDED_BYTES = 4 << 20
-"""Results larger than this are not kept: in set-up they are parameters, which state replaces."""
 
 _TENSOR_OUT: dict[str, tuple[str, int]] = {
     "all_reduce": ("tensor", 0),
@@ -49,6 +48,7 @@ _TENSOR_OUT: dict[str, tuple[str, int]] = {
     "_broadcast_coalesced": ("tensors", 1),
 }
 """The last two are what the constructor of a data parallel wrapper calls."""
+OF_WRAPPERS_MAKING = "_broadcast_coalesced"
 _OBJECTS_OUT: dict[str, tuple[str, int]] = {
     "all_gather_object": ("object_list", 0),
     "broadcast_object_list": ("object_list", 0),
@@ -86,20 +86,6 @@ SAME_ON_ALL_RANKS = frozenset(
 """Their results can be taken from any rank's record."""
 _GATHERED = frozenset({"gather", "gather_object"})
 """Whoever is not their root has no result at all: once another rank has finished the call, nothing is left to do in it."""
-
-
-@dataclass(frozen=True)
-class FinishedCollective:
-    """One finished collective. `results` is None where they were too large to keep."""
-
-    name: str
-    group: str
-    results: Any
-
-    def size_bytes(self) -> int:
-        if isinstance(self.results, bytes):
-            return len(self.results)
-        return sum(len(v.data) for v in self.results or ())
 
 
 class CollectiveEngine(Protocol):
@@ -338,7 +324,7 @@ class Collectives:
                 call.put_back(before)  # first of all: a joiner may be given these tensors
                 self._engine.interrupted(error)
                 continue
-            self._engine.record(call.take())
+            self._engine.record(call.take(for_others=call.name in SAME_ON_ALL_RANKS, before=before))
             return result
 
 
@@ -366,14 +352,13 @@ class CollectiveCall:
             for tensor, value in zip(self.tensors(), before):
                 tensor.data.copy_(value)  # torch counts no write of a collective
 
-    def take(self) -> FinishedCollective:
+    def take(self, *, for_others: bool = False, before: Sequence[torch.Tensor] = ()) -> FinishedCollective:
+        """`for_others`, `before`: as in `results_of`."""
         if self.objects:
             data = pickle.dumps(list(self.out)) if self.out is not None else b""
             return FinishedCollective(self.name, self.group, data if len(data) <= MAX_RECORDED_BYTES else None)
-        tensors = self.tensors()
-        if sum(t.numel() * t.element_size() for t in tensors) > MAX_RECORDED_BYTES:
-            return FinishedCollective(self.name, self.group, None)
-        return FinishedCollective(self.name, self.group, [small.take(t) for t in tensors])
+        results = results_of(self.tensors(), for_others=for_others, before=before)
+        return FinishedCollective(self.name, self.group, results)
 
     def put(self, entry: FinishedCollective) -> list[torch.Tensor]:
         """Returns the tensors that hold the recorded result now."""
@@ -385,6 +370,9 @@ class CollectiveCall:
                 self.out[:] = values
             return []
         tensors = self.tensors()
+        if isinstance(entry.results, LargeResults):
+            entry.results.put(self.name, tensors)
+            return tensors
         if len(tensors) != len(entry.results) or not all(map(small.fits, entry.results, tensors)):
             raise StateMismatchError(f"{self.name}: the recorded result has another shape than this call's")
         for tensor, value in zip(tensors, entry.results):

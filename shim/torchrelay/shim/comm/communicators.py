@@ -27,7 +27,7 @@ from torchrelay.shim.adapters.old_backends import OldBackends
 from torchrelay.shim.backends import registry
 from torchrelay.shim.backends.backend import Backend
 from torchrelay.shim.backends.forgotten_waits import ForgottenWaits
-from torchrelay.shim.comm import gate
+from torchrelay.shim.comm import gate, group_agreement
 from torchrelay.shim.comm.gate import Gate
 from torchrelay.shim.comm.gate_links import GateListener
 from torchrelay.shim.comm.peer_links import Links
@@ -144,12 +144,14 @@ class Communicators:
         port: int,
         secret: bytes,
         is_over: Callable[[int], bool] = lambda generation: False,
+        *,
+        joins: bool = False,
     ) -> None:
         """Connects every group anew, with the same ranks in the same order, through the store at `host:port`.
 
         `secret`: as in Rebuild.
         `is_over(generation)`: whether a newer one was announced, or this one abandoned. Raises RuntimeError when peers do not
-        come or the generation is broken meanwhile.
+        come or the generation is broken meanwhile, StateMismatchError when this process `joins` and is in other groups than they.
         """
         self._settle()
         self.now.on_device = self._of_device(self.now)
@@ -163,7 +165,11 @@ class Communicators:
             if is_over(generation):  # from here on whoever hears of it shuts this store's socket
                 raise RuntimeError(f"torchrelay: generation {generation} is over before its communicators stand")
             prefix = f"torchrelay/{generation}"
-            self._connect_gate(dist.PrefixStore(prefix, store), secret)
+            of_all = dist.PrefixStore(prefix, store)
+            self._connect_gate(of_all, secret)
+            group_agreement.say(of_all, self.rank, groups.described())
+            if joins:
+                group_agreement.check(of_all, self.rank, self.world_size)
             types: dict[str, Any] = {}
             for group in sorted(groups.groups(), key=groups.name_of):  # in an order that is the same on all ranks
                 own = dist.PrefixStore(f"{prefix}/{groups.name_of(group)}", store)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim.adapters import functional
 from torchrelay.shim.capture import small
-from torchrelay.shim.comm.collectives import MAX_RECORDED_BYTES, FinishedCollective
+from torchrelay.shim.comm.collectives import SAME_ON_ALL_RANKS
+from torchrelay.shim.comm.finished import FinishedCollective, LargeResults, results_of
 from torchrelay.shim.script.guard import is_called_by
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ class FunctionalCollectives:
             except RuntimeError as error:
                 engine.interrupted(error)
                 continue
-            size = result.numel() * result.element_size()
-            entry = FinishedCollective(name, group, [small.take(result)] if size <= MAX_RECORDED_BYTES else None)
+            for_others = mode == "repeat" and name in SAME_ON_ALL_RANKS
+            entry = FinishedCollective(name, group, results_of([result], for_others=for_others))
             break
         engine.record(entry)
         return result
@@ -96,4 +97,6 @@ class FunctionalCollectives:
     @staticmethod
     def _built(entry: FinishedCollective, call: Callable[[], Any]) -> Any:
         """A result too large to keep comes from the group without peers: in set-up state replaces it."""
+        if isinstance(entry.results, LargeResults):
+            return entry.results.build(entry.name)[0]
         return call() if entry.results is None else small.build(entry.results[0])

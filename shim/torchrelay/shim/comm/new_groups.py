@@ -36,7 +36,8 @@ class NewGroups:
             raise StateMismatchError("the other ranks have made a process group that this one was interrupted in")
         asked = kwargs.get("backend", args[_BACKEND_PLACE] if len(args) > _BACKEND_PLACE else None)
         backend = process_group.asked_or_default(asked)
-        group = original(*args[:_BACKEND_PLACE], **{**kwargs, "backend": process_group.fake_for(backend)})
+        with process_group.fakes():
+            group = original(*args[:_BACKEND_PLACE], **{**kwargs, "backend": process_group.fake_for(backend)})
         process_group.name_if_member(group, backend, registry.alone)
         return group
 

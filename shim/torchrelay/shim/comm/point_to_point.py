@@ -19,12 +19,11 @@ from torch.distributed import distributed_c10d as c10d
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.capture import small
 from torchrelay.shim.comm.collectives import (
-    MAX_RECORDED_BYTES,
     Collectives,
     CompletedCollective,
-    FinishedCollective,
     group_name,
 )
+from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective
 from torchrelay.shim.script.guard import Guard, is_called_by
 
 _SENDS = ("send", "isend", "send_object_list")

@@ -68,7 +68,8 @@ class LeftLoops:
         self._withdraw(commit)
         self.place = commit.place
         engine.commit = replace(commit, boundary=commit.boundary - 1)
-        engine.records.behind_gate()
+        for entry in engine.records.behind_gate():
+            engine.check_kept(entry)
         engine.step.left_loop()
         engine.phase(RankPhase.AFTER)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.adapters.parameter_gradients import gradients_of, put_gradient
 from torchrelay.shim.capture import device, optimizer_order
 from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.comm.collective_records import RESULT
 from torchrelay.shim.gradients.gradient_record import GradientRecord, put, zeros
 from torchrelay.shim.saves import save_records
 
@@ -31,10 +33,17 @@ class Destination:
     `needed`: paths of large values that the lost rank had beside its model and optimizers.
 
     `saves`: tensors of checkpoints that it was saving: a donor that is through with one has them no more.
+
+    `behind`: the step's update is done, the next head is not reached: what a donor has bound anew between two training loops is
+    received as it was before.
     """
 
-    def __init__(self, state: HostState, needed: Collection[str], saves: Mapping[str, torch.Tensor]) -> None:
-        self._state, self._saves = state, saves
+    def __init__(
+        self, state: HostState, needed: Collection[str], saves: Mapping[str, torch.Tensor], *, behind: bool = False
+    ) -> None:
+        self._state, self._saves, self._behind = state, saves, behind
+        self.has_before = False
+        """Whether the donor has tensors of the next loop, and those of the one before beside them."""
         self._needed = {f"value.{path}" for path in needed}
         self._own = device.catalogue(state, state.roots)
         self._arrived: Arrived | None = None
@@ -42,6 +51,8 @@ class Destination:
         """What the donor has and nobody here needs."""
         self.gradients: dict[str, torch.Tensor] = {}
         """Those of the donor, if it still had them."""
+        self.results: dict[str, torch.Tensor] = {}
+        """Of collectives that the donor has finished since the gate, where they were too large for a record."""
 
     def receive(self, plan: Plan, generation: int, protection: str) -> TransferStats:
         """`protection`: of what comes from another machine.
@@ -78,6 +89,8 @@ class Destination:
 
     def again(self, state: HostState | None = None) -> Destination:
         """For the same tensors once more, those of `state` if given: training may have given them other memory meanwhile."""
+        if state is not None and self.has_before:
+            return Destination(state, (), self._saves)  # what another loop has beside models, nobody knows
         needed = [path.removeprefix("value.") for path in self._needed]
         return Destination(state or self._state, needed, self._saves)
 
@@ -121,12 +134,28 @@ class Destination:
 
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """The tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
+        before = [info for info in infos if info.path.startswith(device.BEFORE)]
+        self.has_before = bool(before)
+        if not before:
+            return self._place(infos)
+        if not self._behind:
+            now = [info for info in infos if not info.path.startswith(device.BEFORE)]
+            return {**{info.path: self._room(info, {}) for info in before}, **self._place(now)}
+        then = {replace(info, path=info.path.removeprefix(device.BEFORE)): info.path for info in before}
+        then |= {info: info.path for info in infos if info.path.startswith((RESULT, save_records.PREFIX))}
+        placed = self._place([*then])
+        found = {info.path: self._room(info, {}) for info in infos if info.path not in then.values()}
+        return found | {path: placed[info.path] for info, path in then.items()}
+
+    def _place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         found = {}
         own_models = {path.partition(".")[0] for path in self._own}
         for info in infos:
             tensor = self._own.get(info.path)
             if info.path.startswith(device.GRADIENT):
                 tensor = self.gradients[info.path] = self._room(info, self.gradients)
+            if info.path.startswith(RESULT):
+                tensor = self.results[info.path] = self._room(info, self.results)
             if info.path.startswith(save_records.PREFIX):
                 tensor = self._room(info, self._saves)  # if it does not fit, digests tell that something is missing
             if tensor is None and info.path.startswith("value.") and info.path not in self._needed:

@@ -162,10 +162,10 @@ class Joiner:
         ):
             raise MovedOnError(f"the others meet at boundary {plan.target} now") from error
 
-    def _new_destination(self, innermost: FrameType) -> Destination:
+    def _new_destination(self, innermost: FrameType, *, behind: bool = False) -> Destination:
         assert self._journal is not None
         state = self._engine.writer.walk(script_frames(innermost))
-        return Destination(state, self._journal.large, self._engine.saves.tensors())
+        return Destination(state, self._journal.large, self._engine.saves.tensors(), behind=behind)
 
     def _receive(self, destination: Destination) -> Transferred:
         assert self._plan is not None
@@ -216,7 +216,7 @@ class Joiner:
         fsdp2.reset()
         pipelining.reset(order.target)
         engine.comms.rebuild(
-            order.generation, order.store_host, order.store_port, order.gate_secret, engine.recovery.is_over
+            order.generation, order.store_host, order.store_port, order.gate_secret, engine.recovery.is_over, joins=True
         )
         layouts = ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target)
         engine.layouts.adopt(order.target, layouts)
@@ -263,8 +263,9 @@ class Joiner:
             wrapped.__dict__.update(content)
         finished = collective_records.furthest(payload.load_logs(plan.collective_log))
         engine.records.after = []
-        destination = self._new_destination(frame)
+        destination = self._new_destination(frame, behind=True)
         arrived = self._receive(destination)
+        collective_records.give(finished, destination.results)
         if plan.offline or plan.donor_collectives >= 0:
             destination.put_gradients(self._gradients())  # else they are those of the next head
         engine.updates.late.note(engine.commit.state)
@@ -303,6 +304,7 @@ class Joiner:
         gradients = destination.own_gradients()
         at_head = self._plan.donor_collectives < 0
         missing = frozenset(gradients.keys() if at_head else gradients.keys() - destination.gradients)
+        at_head &= not destination.has_before
         self.tail = Tail(destination.tensors(), self._plan.late, gradients, missing, at_head=at_head)
 
     def passes_over(self, place: str) -> bool:
@@ -352,9 +354,11 @@ class Joiner:
         assert self._plan is not None
         self.tail.leave()
         state = self._engine.writer.walk(script_frames(innermost))
-        if self.tail.check(state):
+        if self.tail.check(state) or self._destination.has_before:
             again = self._destination.again(state if self._plan.donor_collectives < 0 else None)
             again.receive(self._plan, self.generation, self._engine.protection)
+            if self._destination.has_before:
+                self._destination = again
         record = self._gradients()
         unproven = self._destination.put_gradients(record)
         lacking = sorted(unproven.intersection(record.learned.kept))
@@ -396,7 +400,7 @@ class Joiner:
                     self._gate = payload.load(order.gate_journal, payload.GateJournal)
                     if self._gate.lost:
                         raise StateMismatchError(
-                            f"{', '.join(self._gate.lost)}: made by the lost rank's step, read after it, too large to be journalled"
+                            f"{', '.join(self._gate.lost)}: made by the lost rank's step, read after it, and not in its journal"
                         )
         return self._plan
 

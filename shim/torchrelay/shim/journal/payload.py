@@ -211,7 +211,7 @@ class GateJournal(NamedTuple):
     rng: RngState
     collectives: tuple[Any, ...]
     lost: tuple[str, ...]
-    """Tensors of the step that are too large to be in here and are read later: with them, there is no way back."""
+    """Tensors of the step that are not in here and are read later, each with the reason: with them, there is no way back."""
     heads: int
     """How often the training loop's head had been reached: iterations without an update can come before it. Negative if the
     gate is behind that loop."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim.adapters import process_group
 from torchrelay.shim.capture import generator_position as stands
-from torchrelay.shim.capture import rng
+from torchrelay.shim.capture import rng, small
 from torchrelay.shim.capture.change_detection import WalkAnew
 from torchrelay.shim.capture.encode import begin_set_up, encode, encode_whole, in_blocks, pickled
 from torchrelay.shim.capture.host_state import HostState
@@ -302,14 +302,17 @@ class Writer:
         body = tuple(engine.records.log[engine.records.body_mark :])
         state = self.walk(script_frames(frame), commit.state, at_gate=True)
         known, large = commit.state.index, state.large
-        fresh = tuple(sorted(path for path, t in large.items() if id(t) not in known)) if large else ()
+        fresh = (
+            {path: small.why_not_taken(t) for path, t in sorted(large.items()) if id(t) not in known} if large else {}
+        )
         written = encode(state)
         others = state.renewed | state.fleeting if state.takes_over else range(len(written))
         changed = {}
         for number in others:
             changed[number] = written[number]
+        lost = tuple(f"{path} ({why})" for path, why in fresh.items())
         record = payload.GateJournal(
-            commit.boundary, len(written), changed, rng.capture(), body, fresh, engine.heads_at_gate()
+            commit.boundary, len(written), changed, rng.capture(), body, lost, engine.heads_at_gate()
         )
         data = record.written()
         engine.journal.write_gate(commit.boundary, data)

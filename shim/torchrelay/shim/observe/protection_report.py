@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from torchrelay.protocol.cost_limit import WINDOW_STEPS
 from torchrelay.protocol.messages import Gap, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
 from torchrelay.shim.adapters import comm_hooks, ddp, wrappers
-from torchrelay.shim.capture import device, kept_workers, small
+from torchrelay.shim.capture import device, kept_workers
 from torchrelay.shim.journal import writer
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
 from torchrelay.shim.script import sites
@@ -36,10 +37,12 @@ class Reporter:
         self._engine = engine
         self._said: tuple[Any, ...] | None = None
         self._key: tuple[Any, ...] | None = None
-        self._fresh: tuple[str, ...] = ()
+        self._fresh: Mapping[str, str] = {}
         self._astray: Gap | None = None
         self._late_forward: Gap | None = None
         self._own_result: Gap | None = None
+        self._large_result: Gap | None = None
+        self._replaced: Gap | None = None
         self._wrapped_at: dict[int, SourcePlace] = {}
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
@@ -77,8 +80,8 @@ class Reporter:
             self._key = key
             self.report(commit, always=told)
 
-    def at_gate(self, commit: BoundarySnapshot, fresh: tuple[str, ...]) -> None:
-        """`fresh`: large tensors that the step has made, and reads after its optimizer step."""
+    def at_gate(self, commit: BoundarySnapshot, fresh: Mapping[str, str]) -> None:
+        """`fresh`: tensors that the step has made and reads after its optimizer step, and why they are not in its journal."""
         if fresh != self._fresh:
             self._fresh = fresh
             self.report(commit)
@@ -114,6 +117,26 @@ class Reporter:
             )
             self._own_result = Gap("own-result", PART_OF_STEP, text)
             self.report(commit)
+
+    def large_result_late(self, commit: BoundarySnapshot, name: str) -> None:
+        """A collective after the optimizer step whose results a new process cannot be given for sure."""
+        if self._large_result is None:
+            text = (
+                f"{name} after the optimizer step, whose results are too large to be kept: a rank that is lost between it and the "
+                "next step is not replaced, if others have finished it"
+            )
+            self._large_result = Gap("large-result", PART_OF_STEP, text)
+            self.report(commit)
+
+    def replaced_too_large(self, size_bytes: int) -> None:
+        """A model that was made anew between two training loops: the old one is not kept beside it."""
+        if self._replaced is None:
+            text = (
+                f"{size_bytes >> 20} MiB of tensors are made anew between two training loops, too much to be kept beside the new "
+                "ones: a rank that is lost between the loops is not replaced, if others have come to the second one"
+            )
+            self._replaced = Gap("replaced-tensors", PART_OF_STEP, text)
+            self._key = None
 
     def step_behind_loop(self, frame: FrameType) -> None:
         """An optimizer step that belongs to a loop that is over: what is left of an accumulation."""
@@ -249,6 +272,8 @@ class Reporter:
             self._astray,
             self._late_forward,
             self._own_result,
+            self._large_result,
+            self._replaced,
             self._beside,
             self._behind,
             self._save,
@@ -270,10 +295,10 @@ class Reporter:
             Gap(
                 "large-fresh-tensor",
                 PART_OF_STEP,
-                f"{name}: read after the optimizer step and larger than {small.FRESH_BYTES >> 20} MiB; "
+                f"{name}: read after the optimizer step and {why}; "
                 "a rank that is lost between its gate and the next step cannot be restored",
             )
-            for name in self._fresh
+            for name, why in self._fresh.items()
         ]
         return found
 

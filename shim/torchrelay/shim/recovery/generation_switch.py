@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from torchrelay.protocol.errors import CheckpointError, DeviceLostError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.faults import SAVE
 from torchrelay.protocol.machine.addresses import bind_address
@@ -41,6 +43,7 @@ from torchrelay.shim.replicas import kept_files
 
 if TYPE_CHECKING:
     from torchrelay.shim.recovery.survivor import Recovery
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
     from torchrelay.shim.transfer import Donor
 
@@ -203,7 +206,7 @@ class GenerationSwitch:
         assert commit is not None
         self._inject("transfer")
         self._engine.updates.take_back_early(order.boundary)
-        tensors = self._engine.replicas.to_give(commit, order.boundary) | self._engine.saves.tensors()
+        tensors = self._tensors_at(commit, order.boundary)
         if self._position in (StandingPosition.AFTER, StandingPosition.LEFT):
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
         donor = Donor(
@@ -219,6 +222,12 @@ class GenerationSwitch:
         )
         self._donors.append(donor)
         self._link.send(Serving(order.generation, self._engine.comms.address, donor.start()))
+
+    def _tensors_at(self, commit: BoundarySnapshot, boundary: int) -> dict[str, torch.Tensor]:
+        """All that another process may need of this one."""
+        engine = self._engine
+        tensors = engine.replicas.to_give(commit, boundary) | engine.saves.tensors() | engine.records.to_give()
+        return tensors | engine.replaced.tensors if boundary == commit.boundary else tensors
 
     def _rebuild(self, order: Rebuild) -> None:
         engine, started = self._engine, time.monotonic()
@@ -256,7 +265,7 @@ class GenerationSwitch:
         size = (
             tensor_files.save(
                 Path(order.directory),
-                self._engine.replicas.to_give(commit, order.target) | self._engine.saves.tensors(),
+                self._tensors_at(commit, order.target),
                 lambda: self._inject(SAVE),
             )
             if order.save_tensors

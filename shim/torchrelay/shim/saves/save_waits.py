@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torchrelay.shim.comm.collectives import SAVE_RESULT, FinishedCollective
+from torchrelay.shim.comm.collectives import SAVE_RESULT
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.script.save_future import SaveFuture, SaveId
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import small
-from torchrelay.shim.comm.collectives import MAX_RECORDED_BYTES, FinishedCollective
+from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine

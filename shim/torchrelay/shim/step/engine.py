@@ -17,9 +17,9 @@ from torchrelay.shim.adapters import ddp_layouts, process_group
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.comm.collective_records import CollectiveRecords
-from torchrelay.shim.comm.collectives import FinishedCollective
+from torchrelay.shim.comm.collective_records import CollectiveRecords, lasts
 from torchrelay.shim.comm.communicators import Communicators
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.side_thread_collectives import Beside
 from torchrelay.shim.data.iterator_replay import Draws
@@ -50,6 +50,7 @@ from torchrelay.shim.step.interruptions import Interruptions
 from torchrelay.shim.step.late_forwards import LateForwards
 from torchrelay.shim.step.optimizer_updates import Updates
 from torchrelay.shim.step.repeated_step import DoneAgain
+from torchrelay.shim.step.replaced_tensors import ReplacedTensors
 from torchrelay.shim.step.step_state import StepPosition, StepState
 from torchrelay.shim.tensors.taint import Watch
 
@@ -114,7 +115,7 @@ class Engine:
         self.capturing = True
         """Off once something could not be captured: the rank goes on, unprotected."""
         self._main = threading.main_thread().ident
-        self.writer = writer.Writer(self)
+        self.writer, self.replaced = writer.Writer(self), ReplacedTensors(self)
         self.replicas = replica_checks.ReplicaChecks(self)
         self.keeper: PeerCheckpoints | None = None
         self.numbers: Numbers | None = None
@@ -154,7 +155,15 @@ class Engine:
         return self.shadow is not None and bool(self.shadow.at_collective(group))
 
     def record(self, entry: FinishedCollective) -> None:
-        self.records.add(entry, after_gate=self.step.position is StepPosition.AFTER)
+        after_gate = self.step.position is StepPosition.AFTER
+        self.records.add(entry, after_gate=after_gate)
+        if after_gate:
+            self.check_kept(self.records.after[-1])
+
+    def check_kept(self, entry: FinishedCollective) -> None:
+        """Of a collective that has followed the gate: whether it is said what would be lacking."""
+        if self.commit is not None and not lasts(entry, process_group.size_of(entry.group)):
+            self.reporter.large_result_late(self.commit, entry.name)
 
     def record_message(self, entry: FinishedCollective) -> None:
         """Of this rank alone: other ranks' records have nothing to compare it with."""
@@ -386,7 +395,7 @@ class Engine:
         self._start_step()
         self.step.took_boundary()
         self.draws.at_boundary(self.commit.item if self.commit is not None else None)
-        before = self.commit.state if self.commit is not None else None
+        latest, before = self.commit, self.commit.state if self.commit is not None else None
         if self.writer.begins_anew():
             self.trees, before = ModuleTrees(), None
         state = self.writer.walk(writer.script_frames(activation.frame), before)
@@ -404,6 +413,7 @@ class Engine:
             process_group.group_names(),
         )
         self.journal.boundary, self.journal.count = number, 0
+        self.replaced.at_boundary(latest, self.commit)
         self.layouts.note(number)
         self.gradients.at_boundary(state, number)
         self.writer.boundary(self.commit)

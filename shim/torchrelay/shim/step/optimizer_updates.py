@@ -83,6 +83,8 @@ class Updates:
         if commit is None:
             return {}
         at_boundary = self._engine.step.gates_passed == commit.boundary
+        if at_boundary and self._engine.replaced.late is not None:
+            return self._engine.replaced.late
         return self.late.until(commit.state if at_boundary else commit.state.as_it_is_now())
 
     # In front of the update.
@@ -355,6 +357,7 @@ class Updates:
         engine.step.passed_gate(number)
         self.early.drop()
         self.writes.drop()
+        engine.replaced.drop()
         engine.gradients.passed()
         engine.journal.gates_passed = number
 

@@ -154,11 +154,9 @@ def test_what_is_no_process_group_of_torch_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("asked", ["gloo", None, "cpu:gloo"])
-def test_a_fake_group_names_itself_as_the_real_one(asked: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as m:
-        m.setattr(dist.Backend, "_plugins", {})  # torch names another one where there is a fake one to choose from
-        dist.init_process_group(asked, store=dist.HashStore(), rank=0, world_size=1)
-        name, config, kind = dist.get_backend(), c10d.get_backend_config(), c10d._get_default_group().name()
+def test_a_fake_group_names_itself_as_the_real_one(asked: str | None) -> None:
+    dist.init_process_group(asked, store=dist.HashStore(), rank=0, world_size=1)
+    name, config, kind = dist.get_backend(), c10d.get_backend_config(), c10d._get_default_group().name()
     real_threads = DistributedDataParallel(torch.nn.Linear(2, 2))._get_ddp_logging_data()["gloo_num_threads"]
     named = [dist.get_backend(dist.new_group([0], backend=other)) for other in (None, "gloo")]
     dist.destroy_process_group()
@@ -174,9 +172,21 @@ def test_a_fake_group_names_itself_as_the_real_one(asked: str | None, monkeypatc
         assert threads == real_threads > 0
         assert groups.group_ranks(group) == [0, 1, 2, 3]
         for other, real in zip((None, "gloo"), named, strict=True):
-            further = dist.new_group([0, 2], backend="fake")
+            with groups.fakes():
+                further = dist.new_group([0, 2], backend="fake")
             groups.name_if_member(further, groups.asked_or_default(other), alone)
             assert dist.get_backend(further) == real
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_group_that_a_process_makes_once_it_is_a_rank_names_itself_as_its_peers_do() -> None:
+    groups.init_fake(0, 2, "gloo", None, dist.init_process_group, alone)
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        assert dist.new_group([0], backend="cpu:gloo").name() == "gloo"
+        assert "fake" not in dist.Backend.default_device_backend_map.values()
     finally:
         dist.destroy_process_group()
 
@@ -184,10 +194,12 @@ def test_a_fake_group_names_itself_as_the_real_one(asked: str | None, monkeypatc
 def test_a_joiner_is_a_member_of_the_groups_that_the_lost_rank_was_in_under_their_names() -> None:
     groups.init_fake(2, 4, "gloo", None, dist.init_process_group, alone)
     try:
-        early = dist.new_group([1, 2], backend="fake")
+        with groups.fakes():
+            early = dist.new_group([1, 2], backend="fake")
         groups.name_if_member(early, "gloo", alone)
         groups.name_from(5)
-        late = dist.new_group([0, 2], backend="fake", group_desc="late")
+        with groups.fakes():
+            late = dist.new_group([0, 2], backend="fake", group_desc="late")
         groups.name_if_member(late, "gloo", alone)
         assert groups.name_of(late) == "5"
         default = next(d for d in groups.described() if d[0] == groups.name_of(c10d._get_default_group()))

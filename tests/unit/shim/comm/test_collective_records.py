@@ -5,7 +5,7 @@ import pytest
 from torchrelay.protocol.errors import JournalError, StateMismatchError, UnsupportedError
 from torchrelay.shim.comm import collective_records
 from torchrelay.shim.comm.collective_records import CollectiveRecords, furthest, without
-from torchrelay.shim.comm.collectives import FinishedCollective
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.journal import payload
 
 

@@ -12,8 +12,9 @@ from support.failing_guard import FAILING
 from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.comm import collectives
-from torchrelay.shim.comm.collectives import Collectives, FinishedCollective
+from torchrelay.shim.comm import collectives, finished
+from torchrelay.shim.comm.collectives import Collectives
+from torchrelay.shim.comm.finished import FinishedCollective
 
 
 class FakeEngine:
@@ -159,7 +160,7 @@ def test_another_shape_than_the_recorded_is_refused(engine: FakeEngine) -> None:
 
 
 def test_large_results_are_not_kept(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collectives, "MAX_RECORDED_BYTES", 16)
+    monkeypatch.setattr(finished, "MAX_RECORDED_BYTES", 16)
     dist.broadcast(torch.ones(5), src=0)
     dist.broadcast(torch.ones(4), src=0)
     assert [entry.results is None for entry in engine.recorded] == [True, False]

@@ -178,3 +178,22 @@ def test_a_store_that_comes_late_is_joined(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_only_communication_that_failed_is_taken_for_a_lost_peer(error: BaseException, is_failure: bool) -> None:
     assert is_communication_failure(error) is is_failure
+
+
+def test_a_process_that_is_in_other_groups_than_its_peers_says_so_at_once(
+    ranks: list[Communicators], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = threading.local()
+    world = ("0", (0, 1), "gloo", "")
+    monkeypatch.setattr(communicators.groups, "described", lambda: (world, *own.more))
+    store, port = serve_store()
+
+    def rebuild(comms: Communicators) -> None:
+        own.more = () if comms.rank else (("3", (0, 1), "gloo", ""),)
+        comms.rebuild(2, "127.0.0.1", port, SECRET, joins=comms.rank == 1)
+
+    survivor, joiner = [pool.submit(rebuild, comms) for comms in ranks]
+    with pytest.raises(StateMismatchError, match="'3' has ranks 0, 1 in rank 0, and no members in this process"):
+        joiner.result(20)
+    survivor.result(20)  # it has no group to wait in here
+    assert store is not None

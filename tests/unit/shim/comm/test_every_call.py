@@ -14,8 +14,10 @@ from torch.distributed import distributed_c10d as c10d
 from unit.shim.comm.test_collectives import FakeEngine, answer_like
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters import process_group
 from torchrelay.shim.comm import collectives, group_methods, point_to_point
-from torchrelay.shim.comm.collectives import Collectives, FinishedCollective
+from torchrelay.shim.comm.collectives import Collectives
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.set_up import stores
 from torchrelay.shim.set_up.recording import SetUp
 
@@ -157,9 +159,8 @@ def test_a_call_is_recorded_once_and_answered_without_peers(
     assert [entry.name for entry in engine.recorded] == names
     answer_like(engine)
     dist.destroy_process_group()
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    with process_group.fakes() as store:
+        dist.init_process_group("fake", store=store(), rank=0, world_size=2)
     assert call(c10d._get_default_group()) == first
     assert engine.answers == []
 

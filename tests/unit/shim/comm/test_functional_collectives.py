@@ -13,7 +13,7 @@ import torch.distributed as dist
 from support.failing_guard import FAILING
 
 from torchrelay.shim.adapters import functional
-from torchrelay.shim.comm.collectives import FinishedCollective
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.functional_collectives import FunctionalCollectives
 
 

@@ -13,7 +13,8 @@ from support.failing_guard import FAILING
 from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.shim.comm.collectives import Collectives, FinishedCollective
+from torchrelay.shim.comm.collectives import Collectives
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.point_to_point import Messages
 
 NAMES = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")

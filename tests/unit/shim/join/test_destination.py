@@ -52,3 +52,20 @@ def test_a_model_that_the_donor_alone_has_is_left_to_it() -> None:
     stranger = TensorInfo("module0.another", torch.float32, (1,), 4)
     with pytest.raises(StateMismatchError, match=r"no tensor module0\.another"):
         Destination(take({"model": own}), (), {}).place([stranger])
+
+
+def test_what_a_donor_has_bound_anew_between_two_loops_is_received_as_it_was() -> None:
+    old, new, own = torch.nn.Linear(2, 2), torch.nn.Linear(3, 3), torch.nn.Linear(2, 2)
+    before = take({"model": old})
+    tensors = {f"{device.BEFORE}{path}": t for path, t in device.catalogue(before, before.roots).items()}
+    now = take({"model": new})
+    tensors |= device.catalogue(now, now.roots)
+    infos = [TensorInfo(path, t.dtype, tuple(t.shape), t.numel() * t.element_size()) for path, t in tensors.items()]
+    behind = Destination(take({"model": own}), (), {}, behind=True)
+    found = behind.place(infos)
+    assert found.keys() == tensors.keys()
+    assert found["before.module0.weight"].data_ptr() == own.weight.data_ptr()
+    assert found["module0.weight"].data_ptr() != own.weight.data_ptr()
+    next_own = torch.nn.Linear(3, 3)
+    found = behind.again(take({"model": next_own})).place(infos)
+    assert found["module0.weight"].data_ptr() == next_own.weight.data_ptr()

@@ -10,7 +10,8 @@ from support.save_side import GROUP, PATIENCE_S, UNDER_WAY, Side, enter, joined
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters import process_group
-from torchrelay.shim.comm.collectives import SAVE_RESULT, FinishedCollective
+from torchrelay.shim.comm.collectives import SAVE_RESULT
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.saves import async_saves
 from torchrelay.shim.saves.save_agreement import SaveReport
 from torchrelay.shim.script.save_future import SaveId

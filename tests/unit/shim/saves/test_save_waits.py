@@ -11,7 +11,8 @@ from support.loop_script import LOST
 from support.save_side import GROUP, PATIENCE_S, THROUGH, Side, Step
 
 from torchrelay.shim.capture.encode import decode
-from torchrelay.shim.comm.collectives import SAVE_RESULT, FinishedCollective
+from torchrelay.shim.comm.collectives import SAVE_RESULT
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.script.save_future import SaveId
 
 

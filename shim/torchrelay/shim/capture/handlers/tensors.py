@@ -8,8 +8,10 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.dtensor import around, local, spread_of
+from torchrelay.shim.adapters.tensor_classes import is_of_own_class, of_class
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.aliases import Alias
+from torchrelay.shim.capture.base_types import fields
 from torchrelay.shim.capture.change_detection import WalkAnew
 from torchrelay.shim.capture.handler import Handler, of_same_class
 from torchrelay.shim.capture.host_state import LargeTensor, StateNode
@@ -31,17 +33,31 @@ def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -
     limit_bytes = small.FRESH_BYTES if walk.is_fresh(obj) else small.SMALL_BYTES
     value = small.take_if_small(obj, limit_bytes)
     if value is not None:
-        walk.add(kind, obj, parent, key, value)
+        _add(walk, kind, obj, parent, key, value)
         return
     path = walk.state.path(parent, key)
-    content = LargeTensor(obj.dtype, tuple(local(obj).shape), str(obj.device), spread_of(obj))
-    walk.add(kind, obj, parent, key, content)
+    part = local(obj)
+    content = LargeTensor(part.dtype, tuple(part.shape), str(part.device), spread_of(obj))
+    _add(walk, kind, obj, parent, key, content)
     walk.state.versions.append((obj, version_of(obj), path))
     walk.state.large[path] = obj
 
 
+def _add(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any, content: Any) -> None:
+    number = walk.add(kind, obj, parent, key, content)
+    if type(obj) is not torch.Tensor and is_of_own_class(obj):
+        walk.fields(number, obj)
+
+
+def _attributes(node: StateNode) -> Any:
+    """The dict that held them when the node was made; None for a class that has none."""
+    return node.edges[0][1] if node.edges else None
+
+
 def _same(trees: ModuleTrees, node: StateNode) -> bool:
     content = node.content
+    if node.edges and fields(node.obj) is not _attributes(node):
+        raise WalkAnew
     if isinstance(content, small.TensorValue):
         return small.take(node.obj) == content
     if isinstance(content, Alias) and trees.owner_of(node.obj) is None:
@@ -52,6 +68,8 @@ def _same(trees: ModuleTrees, node: StateNode) -> bool:
 
 
 def _undo(node: StateNode) -> None:
+    if node.edges and fields(node.obj) is not _attributes(node):
+        object.__setattr__(node.obj, "__dict__", _attributes(node))
     if isinstance(node.content, small.TensorValue):
         small.put(node.content, node.obj)
 
@@ -60,7 +78,22 @@ def _encode(encoder: Encoder, node: StateNode) -> Any:
     return tuple(node.content) if type(node.content) is small.TensorValue else node.content
 
 
+def _own_class(obj: torch.Tensor) -> str | None:
+    """Its name, which stands there where the class cannot be found by it."""
+    return type(obj).__qualname__ if type(obj) is not torch.Tensor and is_of_own_class(obj) else None
+
+
 def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
+    if node.extra is None:
+        return _make_plain(rebuild, node)
+    if node.cls is None:
+        rebuild.lacks(node)
+        return ABSENT
+    made = _make_plain(rebuild, node)
+    return made if made is ABSENT else of_class(made, node.cls)
+
+
+def _make_plain(rebuild: StateRebuild, node: EncodedNode) -> Any:
     content = node.content
     if content is None:
         rebuild.leaves(f"view of a parameter {node.key!r}")
@@ -80,7 +113,8 @@ def _fits(node: EncodedNode, there: Any) -> bool:
     if isinstance(content, Alias):
         return content.fits(there)
     if isinstance(content, LargeTensor):
-        same_form = tuple(local(there).shape) == content.shape and there.dtype == content.dtype
+        part = local(there)
+        same_form = tuple(part.shape) == content.shape and part.dtype == content.dtype
         return same_form and spread_of(there) == content.spread
     return content is None or small.fits(content, there)
 
@@ -102,6 +136,7 @@ HANDLERS = (
         same=_same,
         undo=_undo,
         encode=_encode,
+        extra=_own_class,
         make=_make,
         fits=_fits,
         fill=_fill,

@@ -44,12 +44,12 @@ def main():
         path = os.path.join(folder, "tokens.bin")
         numpy.random.default_rng(0).integers(0, VOCABULARY, 3000).astype(numpy.uint16).tofile(path)
         batches = Batches(path)
-    model = DistributedDataParallel(Model())
+    model = DistributedDataParallel(Model().to(setting.DEVICE))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     losses = []
     for _ in range(18):
         pace.work()
-        rows = batches.get(4)
+        rows = batches.get(4).to(setting.DEVICE)
         logits = model(rows[:, :-1])
         loss = nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), rows[:, 1:].reshape(-1))
         optimizer.zero_grad()

@@ -51,7 +51,8 @@ class TwoParts(nn.Module):
     def __init__(self):
         super().__init__()
         self.encoder = DistributedDataParallel(setting.network(outputs=8))
-        self.head = DistributedDataParallel(nn.Sequential(nn.Dropout(0.1), nn.Linear(8, 1)))
+        head = nn.Sequential(nn.Dropout(0.1), nn.Linear(8, 1))
+        self.head = DistributedDataParallel(head.to(setting.DEVICE))
 
     def forward(self, x):
         return self.head(self.encoder(x))
@@ -61,11 +62,11 @@ def build(kind):
     if kind == "several":
         return TwoParts()
     if kind == "find_unused":
-        return DistributedDataParallel(Sometimes(), find_unused_parameters=True)
+        return DistributedDataParallel(Sometimes().to(setting.DEVICE), find_unused_parameters=True)
     if kind == "static_graph":
-        return DistributedDataParallel(Checkpointed(), static_graph=True)
+        return DistributedDataParallel(Checkpointed().to(setting.DEVICE), static_graph=True)
     if kind == "checkpointing":
-        return DistributedDataParallel(Checkpointed())
+        return DistributedDataParallel(Checkpointed().to(setting.DEVICE))
     if kind == "bucket_view":
         return DistributedDataParallel(setting.network(), gradient_as_bucket_view=True, bucket_cap_mb=0.005)
     model = DistributedDataParallel(setting.network())

@@ -60,6 +60,8 @@ def write(losses, **parts):
     """`parts`: models, optimizers, schedulers, generators, counters, by name. Once, at the end."""
     rank = int(os.environ["RANK"])
     parts["rng"] = [torch.get_rng_state(), random.getstate(), list(numpy.random.get_state())]
+    if torch.cuda.is_initialized():
+        parts["rng"].append(torch.cuda.get_rng_state())
     record = {
         "rank": rank,
         "losses": [float(loss).hex() for loss in losses],

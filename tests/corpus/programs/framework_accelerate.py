@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 
 def main():
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    accelerator = Accelerator(cpu=setting.DEVICE == "cpu", gradient_accumulation_steps=2)
     set_seed(7, device_specific=True)
     data = setting.dataset(14 * 4 * accelerator.num_processes)
     loader = DataLoader(data, batch_size=4, shuffle=True)

@@ -57,7 +57,7 @@ def main():
     lightning.seed_everything(7)
     count, module = Count(), Net()
     trainer = lightning.Trainer(
-        accelerator="cpu",
+        accelerator=setting.DEVICE,
         devices=int(os.environ["LOCAL_WORLD_SIZE"]),
         strategy="ddp",
         max_epochs=2,

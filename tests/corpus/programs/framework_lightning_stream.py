@@ -64,7 +64,7 @@ def main():
     lightning.seed_everything(7)
     module = Net("manual" in sys.argv)
     trainer = lightning.Trainer(
-        accelerator="cpu",
+        accelerator=setting.DEVICE,
         devices=int(os.environ["LOCAL_WORLD_SIZE"]),
         strategy="ddp",
         max_epochs=2,

@@ -1,6 +1,6 @@
-"""torchtitan's small llama3, HSDP 2 x 2, on processors: its own Trainer, with a tokenizer and a text made on the spot.
+"""torchtitan's small llama3, HSDP 2 x 2: its own Trainer, with a tokenizer and a text made on the spot.
 
-torchtitan assumes CUDA. What is patched here is torch, so that it answers for a processor; torchtitan is as it comes.
+torchtitan assumes CUDA. Where there is none, torch is patched so that it answers for a processor; torchtitan is as it comes.
 """
 
 import os

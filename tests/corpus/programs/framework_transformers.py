@@ -80,7 +80,7 @@ def main():
         eval_steps=5,
         save_steps=6,
         save_total_limit=1,
-        use_cpu=True,
+        use_cpu=setting.DEVICE == "cpu",
         seed=7,
         report_to=[],
         disable_tqdm=True,

@@ -22,8 +22,8 @@ def discriminator_network():
 
 def main():
     _, world_size = setting.start()
-    generator = DistributedDataParallel(generator_network())
-    discriminator = DistributedDataParallel(discriminator_network())
+    generator = DistributedDataParallel(generator_network().to(setting.DEVICE))
+    discriminator = DistributedDataParallel(discriminator_network().to(setting.DEVICE))
     generator_optimizer = torch.optim.Adam(generator.parameters(), lr=2e-3, betas=(0.5, 0.999))
     discriminator_optimizer = torch.optim.Adam(discriminator.parameters(), lr=2e-3, betas=(0.5, 0.999))
     criterion = nn.BCEWithLogitsLoss()
@@ -35,8 +35,9 @@ def main():
         sampler.set_epoch(epoch)
         for real, _ in loader:
             pace.work()
-            ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
-            fake = generator(torch.randn(len(real), LATENT))
+            real = real.to(setting.DEVICE)
+            ones, zeros = real.new_ones(len(real), 1), real.new_zeros(len(real), 1)
+            fake = generator(torch.randn(len(real), LATENT, device=setting.DEVICE))
 
             discriminator_optimizer.zero_grad()
             both = discriminator(torch.cat([real, fake.detach()]))

@@ -32,8 +32,8 @@ class GPT(nn.Module):
         self.lm_head.weight = self.wte.weight
 
     def forward(self, idx, targets):
-        x = self.wte(idx) + self.wpe(torch.arange(idx.shape[1]))
-        mask = nn.Transformer.generate_square_subsequent_mask(idx.shape[1])
+        x = self.wte(idx) + self.wpe(torch.arange(idx.shape[1], device=idx.device))
+        mask = nn.Transformer.generate_square_subsequent_mask(idx.shape[1], idx.device)
         logits = self.lm_head(self.block(x, src_mask=mask, is_causal=True))
         return logits, nn.functional.cross_entropy(logits.view(-1, vocabulary), targets.view(-1))
 
@@ -53,12 +53,12 @@ def get_batch(split):
     ix = torch.randint(len(data) - block_size, (batch_size,))
     x = torch.stack([torch.from_numpy(data[i : i + block_size].astype(np.int64)) for i in ix])
     y = torch.stack([torch.from_numpy(data[i + 1 : i + 1 + block_size].astype(np.int64)) for i in ix])
-    return x, y
+    return x.to(setting.DEVICE), y.to(setting.DEVICE)
 
 
 iter_num = 0
 best_val_loss = 1e9
-model = GPT()
+model = GPT().to(setting.DEVICE)
 optimizer = torch.optim.AdamW(
     [
         {"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.1},
@@ -67,7 +67,7 @@ optimizer = torch.optim.AdamW(
     lr=learning_rate,
     betas=(0.9, 0.95),
 )
-scaler = torch.amp.GradScaler("cpu", enabled=False)
+scaler = torch.amp.GradScaler(setting.DEVICE, enabled=False)
 ctx = nullcontext()
 model = DistributedDataParallel(model)
 

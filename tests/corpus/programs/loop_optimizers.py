@@ -39,7 +39,7 @@ class SharedWork(torch.optim.Optimizer):
             for first in range(0, len(group["params"]), world_size):
                 share = group["params"][first : first + world_size]
                 longest = max(p.numel() for p in share)
-                own, gathered = torch.zeros(longest), [torch.zeros(longest) for _ in range(world_size)]
+                own, *gathered = (share[0].new_zeros(longest) for _ in range(1 + world_size))
                 if rank < len(share):
                     update = orthogonal(self.state[share[rank]]["buffer"])
                     own[: update.numel()] = update.flatten()

@@ -19,7 +19,7 @@ def main():
     loader = DataLoader(data, batch_size=4, sampler=sampler)
     policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={setting.Block})
     model = FullyShardedDataParallel(
-        setting.network(), auto_wrap_policy=policy, device_id=torch.device("cpu"), use_orig_params=True
+        setting.network(), auto_wrap_policy=policy, device_id=setting.device(), use_orig_params=True
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)

@@ -17,9 +17,9 @@ def shard(model, kind):
     world_size = dist.get_world_size()
     options = {}
     if kind == "hsdp":
-        options["mesh"] = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicate", "shard"))
+        options["mesh"] = init_device_mesh(setting.DEVICE, (2, world_size // 2), mesh_dim_names=("replicate", "shard"))
     else:
-        options["mesh"] = init_device_mesh("cpu", (world_size,))
+        options["mesh"] = init_device_mesh(setting.DEVICE, (world_size,))
     if kind == "mixed":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     if kind == "offload":
@@ -33,7 +33,8 @@ def shard(model, kind):
 
 def main():
     kind = sys.argv[1]
-    _, world_size = setting.start()
+    # what is offloaded is clipped on the processor
+    _, world_size = setting.start(**({"backend": setting.BACKENDS} if kind == "offload" else {}))
     data = setting.dataset(6 * 4 * world_size)
     sampler = DistributedSampler(data)
     loader = DataLoader(data, batch_size=4, sampler=sampler)

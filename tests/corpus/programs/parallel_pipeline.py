@@ -31,13 +31,13 @@ def build(kind):
     world_size = dist.get_world_size()
     pipelines = 2 if kind == "1f1b_dp" else 1
     depth = world_size // pipelines
-    mesh = init_device_mesh("cpu", (pipelines, depth), mesh_dim_names=("dp", "pp"))
+    mesh = init_device_mesh(setting.DEVICE, (pipelines, depth), mesh_dim_names=("dp", "pp"))
     group, place = mesh["pp"].get_group(), mesh["pp"].get_local_rank()
     if kind == "interleaved":
         pieces = stages_of(2 * depth)
         mine = [pieces[place], pieces[place + depth]]
         stages = [
-            PipelineStage(m, place + i * depth, 2 * depth, torch.device("cpu"), group=group) for i, m in enumerate(mine)
+            PipelineStage(m, place + i * depth, 2 * depth, setting.device(), group=group) for i, m in enumerate(mine)
         ]
         schedule = ScheduleInterleaved1F1B(stages, MICRO_BATCHES, loss_fn=nn.functional.mse_loss)
     else:
@@ -45,7 +45,7 @@ def build(kind):
         module = mine[0]
         if pipelines > 1:
             module = DistributedDataParallel(module, process_group=mesh["dp"].get_group())
-        stage = PipelineStage(module, place, depth, torch.device("cpu"), group=group)
+        stage = PipelineStage(module, place, depth, setting.device(), group=group)
         schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=nn.functional.mse_loss)
     return schedule, mine, place == 0, place == depth - 1, mesh["dp"].get_local_rank()
 
@@ -64,7 +64,8 @@ def main():
         chosen = torch.randint(len(x), (BATCH,), generator=order)
         optimizer.zero_grad()
         found = []
-        schedule.step(*([x[chosen]] if is_first else []), **({"target": y[chosen], "losses": found} if is_last else {}))
+        inputs, target = x[chosen].to(setting.DEVICE), y[chosen].to(setting.DEVICE)
+        schedule.step(*([inputs] if is_first else []), **({"target": target, "losses": found} if is_last else {}))
         optimizer.step()
         scheduler.step()
         losses.append(sum(loss.item() for loss in found) / MICRO_BATCHES)

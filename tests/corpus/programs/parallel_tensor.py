@@ -19,11 +19,11 @@ def build(kind):
     world_size = dist.get_world_size()
     model = setting.network()
     if kind == "tp":
-        mesh = init_device_mesh("cpu", (1, world_size), mesh_dim_names=("dp", "tp"))
+        mesh = init_device_mesh(setting.DEVICE, (1, world_size), mesh_dim_names=("dp", "tp"))
     elif kind == "tp_dp":
-        mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("dp", "tp"))
+        mesh = init_device_mesh(setting.DEVICE, (2, world_size // 2), mesh_dim_names=("dp", "tp"))
     else:
-        mesh = init_device_mesh("cpu", (2, world_size // 4, 2), mesh_dim_names=("replicate", "dp", "tp"))
+        mesh = init_device_mesh(setting.DEVICE, (2, world_size // 4, 2), mesh_dim_names=("replicate", "dp", "tp"))
     for block in model.blocks:
         parallelize_module(block, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
     if kind != "tp":

@@ -1,4 +1,4 @@
-"""What most programs share: a job, a small network, data."""
+"""What most programs share: a job, a device, a small network, data."""
 
 import os
 import random
@@ -9,13 +9,24 @@ import torch.distributed as dist
 from torch import nn
 
 WIDTH = 24
+DEVICE = os.environ.get("CORPUS_DEVICE", "cpu")
+BACKEND = os.environ.get("CORPUS_BACKEND", "gloo")
+BACKENDS = BACKEND if DEVICE == "cpu" else f"cpu:gloo,{DEVICE}:{BACKEND}"
+"""For tensors on the processor, too."""
 
 
-def start(seed=7):
+def start(seed=7, backend=BACKEND):
     """Joins the job and seeds what draws numbers, differently on each rank."""
-    dist.init_process_group("gloo")
+    if DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group(backend)
     seed_everything(seed + dist.get_rank())
     return dist.get_rank(), dist.get_world_size()
+
+
+def device():
+    """This rank's own."""
+    return torch.device("cpu") if DEVICE == "cpu" else torch.device(DEVICE, torch.cuda.current_device())
 
 
 def seed_everything(seed):
@@ -54,7 +65,7 @@ def network(**options):
     """The same weights on every rank."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        return Network(**options)
+        return Network(**options).to(DEVICE)
 
 
 def data(count, outputs=1):
@@ -67,7 +78,7 @@ def dataset(count):
 
 
 def loss_of(model, x, y):
-    return nn.functional.mse_loss(model(x), y)
+    return nn.functional.mse_loss(model(x.to(DEVICE)), y.to(DEVICE))
 
 
 def out():

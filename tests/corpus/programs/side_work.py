@@ -54,15 +54,16 @@ class Run:
     @torch.no_grad()
     def evaluate(self):
         self.model.eval()
-        total, count = torch.zeros(1), torch.zeros(1)
+        total, count = torch.zeros(2, 1, device=setting.DEVICE)
         for x, y in self.held_out:
             total += setting.loss_of(self.model.module, x, y)
             count += 1
             pace.strike("evaluation")
         dist.all_reduce(total)
         dist.all_reduce(count)
-        outputs = [torch.zeros(4, 1) for _ in range(self.world_size)]
-        dist.all_gather(outputs, self.model.module(x))
+        mine = self.model.module(x.to(setting.DEVICE))
+        outputs = [torch.zeros_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(outputs, mine)
         self.model.train()
         return (total / count).item(), torch.cat(outputs).sum().item()
 
@@ -74,7 +75,7 @@ class Run:
         dist.reduce(norm, dst=0)
         self.kept.append([mean.item(), norm.item() if self.rank == 0 else None])
         if self.kind == "own_results":
-            share, shares = torch.zeros(()), [norm * (i + 1) for i in range(dist.get_world_size())]
+            share, shares = torch.zeros_like(norm), [norm * (i + 1) for i in range(dist.get_world_size())]
             dist.scatter(share, shares if self.rank == 0 else None, src=0)
             self.kept.append(share.item())
 

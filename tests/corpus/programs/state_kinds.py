@@ -26,7 +26,9 @@ class Metrics:
     recent: collections.deque = field(default_factory=lambda: collections.deque(maxlen=5))
     counts: collections.Counter = field(default_factory=collections.Counter)
     curves: collections.defaultdict = field(default_factory=lambda: collections.defaultdict(list))
-    nested: dict = field(default_factory=lambda: {"loss": {"best": None, "last": torch.zeros(())}})
+    nested: dict = field(
+        default_factory=lambda: {"loss": {"best": None, "last": torch.zeros((), device=setting.DEVICE)}}
+    )
 
     def update(self, step, loss):
         self.recent.append(loss.detach())
@@ -89,12 +91,14 @@ class Training:
         data = setting.dataset(6 * 4 * world_size)
         self.sampler = DistributedSampler(data)
         self.loader = DataLoader(data, batch_size=4, sampler=self.sampler)
-        plain = WithBatchNorm() if kind == "batchnorm" else setting.network()
+        plain = WithBatchNorm().to(setting.DEVICE) if kind == "batchnorm" else setting.network()
         self.model = DistributedDataParallel(plain)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 20)
         self.losses, self.extra = [], {}
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=4, enabled=kind == "scaler")
+        self.scaler = torch.amp.GradScaler(
+            setting.DEVICE, init_scale=1024.0, growth_interval=4, enabled=kind == "scaler"
+        )
         make = getattr(self, f"make_{kind}", None)
         if make:
             make(rank)
@@ -128,7 +132,7 @@ class Training:
         if self.kind == "generators":
             x = self.noise(x)
         self.optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.kind == "scaler"):
+        with torch.autocast(setting.DEVICE, dtype=torch.bfloat16, enabled=self.kind == "scaler"):
             loss = setting.loss_of(self.model, x, y)
         self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)

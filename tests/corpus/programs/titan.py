@@ -7,12 +7,15 @@ import os
 import random
 import types
 
+import setting
 import torch
 import torch._utils
 
 
 def answer_for_processors():
-    """Before torchtitan is imported. Of torch alone: torchtitan is as it comes."""
+    """Before torchtitan is imported, unless there is a device. Of torch alone: torchtitan is as it comes."""
+    if setting.DEVICE != "cpu":
+        return
     torch._utils._get_available_device_type = lambda: "cpu"
     cpu = torch.cpu
     cpu.get_device_name = lambda device=None: "cpu"

@@ -17,9 +17,11 @@ from rich.console import Console
 from torchrelay.cli import narrate
 from torchrelay.cli.relay_score import entries as corpus_entries
 from torchrelay.cli.relay_score import plot, provenance, report, run_cell
+from torchrelay.cli.relay_score import where as wheres
 from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.cli.relay_score.references import References
 from torchrelay.cli.relay_score.results import FellShort, Result, Results
+from torchrelay.cli.relay_score.where import Backend, Where
 from torchrelay.cli.struck_runs.cells import PHASES, Cell, all_cells, spread
 from torchrelay.cli.struck_runs.classify import IDENTICAL, WRONG, CellVerdict, classify
 from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each
@@ -50,37 +52,42 @@ class RelayScoreOptions:
     corpus: Path | None
     page: Path | None = None
     together: int = 1
+    backend: Backend = Backend.GLOO
 
 
 def relay_score(options: RelayScoreOptions) -> int:
     """Runs cells and writes what became of them. 0, or 1 if a run ended with wrong numbers. Raises UserError."""
     signal.signal(signal.SIGTERM, _end)
+    where = wheres.look(options.backend)
     corpus = corpus_entries.find_corpus(options.corpus)
     everything = corpus_entries.load(corpus, PHASES)
     chosen = corpus_entries.select(everything, list(options.entries))
-    left_out = {e.name: f"needs {', '.join(e.missing())}" for e in chosen if e.missing()}
+    left_out = {e.name: why for e in chosen if (why := e.why_not_run(where))}
     able = [e for e in chosen if e.name not in left_out]
     cells = all_cells(able, options.seed, options.phases, options.kinds, options.ranks)
     if not options.full:
         cells = spread(cells, options.cells, options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
     versions = provenance.versions(p for e in everything for p in e.requires)
-    results = Results(options.out / "results.jsonl", options.resume)
-    references = References(options.out / "references", corpus, everything, versions)
-    work = _Work(
-        corpus, options.out, results, references, {e.name: e for e in able}, left_out, make_console(sys.stderr)
-    )
+    results = Results(options.out / "results.jsonl", options.resume, where.in_words())
+    references = References(options.out / "references", corpus, everything, versions, where)
+    by_name = {e.name: e for e in able}
+    work = _Work(corpus, options.out, where, results, references, by_name, left_out, make_console(sys.stderr))
     work.run([c for c in cells if results.of(c) is None], options.together)
     about = {
         "commit": provenance.commit(corpus),
         "versions": versions,
+        "backend": where.backend.value,
+        "device": where.device_type,
+        "devices": list(where.devices),
+        "where": where.in_words(),
         "processors": provenance.processors(),
         "seed": options.seed,
     }
     order = [e.name for e in everything]
     _write(options.out, results, order, about, left_out)
     if options.page is not None:
-        _put_into(options.page, report.as_markdown(results.all, order, about, results.short))
+        _put_into(options.page, report.as_markdown(results.all, order, about, results.short, left_out))
     return 1 if WRONG in {*(r.outcome for r in results.all), *(s.outcome for s in results.short)} else 0
 
 
@@ -103,6 +110,7 @@ def _end(number: int, _frame: object) -> None:
 class _Work:
     corpus: Path
     out: Path
+    where: Where
     results: Results
     references: References
     entries: Mapping[str, CorpusEntry]
@@ -144,7 +152,7 @@ class _Work:
         began_s = time.monotonic()
         with owned_folder("score") as made:
             folder = made / "c"
-            ran = run_cell.run_struck(entry, cells, self.corpus, reference, folder)
+            ran = run_cell.run_struck(entry, cells, self.corpus, reference, folder, self.where)
             verdicts = [classify(ran)] if len(cells) == 1 else speaks_for_each(cells, ran)
             if verdicts is None:
                 self._fell_short(entry, cells, classify(ran), folder)
@@ -155,7 +163,16 @@ class _Work:
         wall_s = round(time.monotonic() - began_s, 2)
 
         return [
-            Result(cell, v.outcome, self._reason(v, folder), wall_s, commit, v.steps_redone, len(cells))
+            Result(
+                cell,
+                v.outcome,
+                self._reason(v, folder),
+                wall_s,
+                commit,
+                v.steps_redone,
+                len(cells),
+                self.where.in_words(),
+            )
             for cell, v in zip(cells, verdicts)
         ]
 
@@ -186,11 +203,13 @@ def _write(out: Path, found: Results, order: list[str], about: dict[str, Any], l
     console = make_console(sys.stdout)
     if not results:
         raise UserError(f"no cell was run: {'; '.join(f'{k}: {v}' for k, v in left_out.items()) or 'none fits'}")
-    for part in report.as_text(results, order, left_out):
+    for part in report.as_text(results, order, left_out, about["where"]):
         console.print(part)
     score = report.as_json(results, about, left_out, found.short)
     (out / "relay-score.json").write_text(json.dumps(score, indent=1) + "\n", encoding="utf-8")
-    (out / "relay-score.md").write_text(report.as_markdown(results, order, about, found.short), encoding="utf-8")
+    (out / "relay-score.md").write_text(
+        report.as_markdown(results, order, about, found.short, left_out), encoding="utf-8"
+    )
     try:
         plot.draw(results, order, out / "relay-score.png")
     except UserError as e:

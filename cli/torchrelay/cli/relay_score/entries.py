@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from torchrelay.cli.relay_score.where import Where
 from torchrelay.protocol.errors import UserError
 
 MANIFEST = "corpus.json"
@@ -22,7 +23,8 @@ class CorpusEntry:
 
     `launch`: `script` (a path below the corpus) or `module` (as after `-m`), which finds more of the corpus in the folders of
     `path`. `phases`: those in which it can be struck; `places`: those of its own in which it strikes itself. `buddy_every`:
-    given to `torchrelay run`, for entries in which each rank alone holds its part; 0: not given.
+    given to `torchrelay run`, for entries in which each rank alone holds its part; 0: not given. `cpu_only`: why it does not run
+    on a device, empty if it does; `own_devices`: on one, each rank needs a device of its own.
     """
 
     name: str
@@ -39,6 +41,8 @@ class CorpusEntry:
     requires: tuple[str, ...] = ()
     timeout_s: float = 120.0
     buddy_every: int = 0
+    cpu_only: str = ""
+    own_devices: bool = False
 
     def command(self, corpus: Path) -> list[str]:
         """What follows a launcher's options, in torchrun's notation."""
@@ -53,6 +57,16 @@ class CorpusEntry:
     def undisturbed(self) -> str:
         """All that decides what it computes, beside the files of the corpus."""
         return f"{self.launch} {self.program} {self.args} {self.path} {self.ranks}"
+
+    def why_not_run(self, where: Where) -> str:
+        """Empty if it can be run there."""
+        if self.missing():
+            return f"needs {', '.join(self.missing())}"
+        if where.devices and self.cpu_only:
+            return f"not on a device: {self.cpu_only}"
+        if where.devices and self.own_devices and len(where.devices) < self.ranks:
+            return f"needs {self.ranks} devices, one for each rank, of which there are {len(where.devices)}"
+        return ""
 
     def missing(self) -> list[str]:
         """Packages that it needs and that are not installed."""

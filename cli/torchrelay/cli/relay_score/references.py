@@ -11,6 +11,7 @@ from pathlib import Path
 from torchrelay.cli.relay_score import run_cell
 from torchrelay.cli.relay_score.compare import differences
 from torchrelay.cli.relay_score.entries import CorpusEntry
+from torchrelay.cli.relay_score.where import Where
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.machine.owned_folder import owned_folder
 
@@ -18,8 +19,16 @@ from torchrelay.protocol.machine.owned_folder import owned_folder
 class References:
     """Below `folder`, one folder an entry."""
 
-    def __init__(self, folder: Path, corpus: Path, entries: Iterable[CorpusEntry], versions: Mapping[str, str]) -> None:
-        self._folder, self._corpus, self._versions = folder, corpus, versions
+    def __init__(
+        self,
+        folder: Path,
+        corpus: Path,
+        entries: Iterable[CorpusEntry],
+        versions: Mapping[str, str],
+        where: Where,
+    ) -> None:
+        self._folder, self._corpus, self._where = folder, corpus, where
+        self._made_with = {**versions, "where": where.in_words()}
         self._programs = {corpus / entry.program for entry in entries}
 
     def of(self, entry: CorpusEntry) -> Path:
@@ -30,7 +39,7 @@ class References:
         if marker.exists() and marker.read_text(encoding="utf-8") == key:
             return kept / "out"
         with owned_folder("score") as made:
-            one, two = (run_cell.run_undisturbed(entry, self._corpus, made / n) for n in ("one", "two"))
+            one, two = (run_cell.run_undisturbed(entry, self._corpus, made / n, self._where) for n in ("one", "two"))
             found = differences(one, two, entry.ranks)
             if found:
                 raise UserError(f"{entry.name}: two undisturbed runs differ: {'; '.join(found)}")
@@ -41,7 +50,7 @@ class References:
 
     def _digest(self, entry: CorpusEntry) -> str:
         """Of the program, of the modules that programs share, and of what it runs with."""
-        digest = hashlib.sha256(json.dumps(dict(self._versions), sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(self._made_with, sort_keys=True).encode())
         for path in sorted(self._corpus.rglob("*.py")):
             if path == self._corpus / entry.program or path not in self._programs:
                 digest.update(str(path.relative_to(self._corpus)).encode() + path.read_bytes())

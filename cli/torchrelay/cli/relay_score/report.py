@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import RenderableType
@@ -75,8 +76,10 @@ def as_json(
     }
 
 
-def as_text(results: Sequence[Result], order: Sequence[str], left_out: Mapping[str, str]) -> list[RenderableType]:
-    """A matrix for each kind, reasons of all cells that are not identical, entries that were left out, the score."""
+def as_text(
+    results: Sequence[Result], order: Sequence[str], left_out: Mapping[str, str], where: str
+) -> list[RenderableType]:
+    """A matrix for each kind, reasons of all cells that are not identical, entries that were not run, the score."""
     kinds = dict.fromkeys(kind for kind, _ in column_names(results))
     parts: list[RenderableType] = []
     for kind in kinds:
@@ -86,17 +89,21 @@ def as_text(results: Sequence[Result], order: Sequence[str], left_out: Mapping[s
     if bad:
         parts += [Text(""), *map(_reason, bad)]
     if left_out:
-        parts += [Text("")] + [Text(f"left out: {name}: {reason}", "yellow") for name, reason in left_out.items()]
-    parts += [Text(""), Text(closing(results), "bold")]
+        parts += [Text("")] + [Text(f"not run: {name}: {reason}", "yellow") for name, reason in left_out.items()]
+    parts += [Text(""), Text(f"{closing(results)}, {where}", "bold")]
     return parts
 
 
 def as_markdown(
-    results: Sequence[Result], order: Sequence[str], about: Mapping[str, Any], short: Sequence[FellShort] = ()
+    results: Sequence[Result],
+    order: Sequence[str],
+    about: Mapping[str, Any],
+    short: Sequence[FellShort] = (),
+    left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """A table with the outcomes of each entry, and the reason of each cell that is not identical."""
-    processors = f"{about['processors']} processors, torch {about['versions'].get('torch', 'unknown')}"
-    lines = [f"**{closing(results)}** ({processors}, seed {about['seed']}; {_commits(results)})", ""]
+    """A table with the outcomes of each entry, the reason of each cell that is not identical, and what was not run."""
+    machine = f"{about['where']}, {about['processors']} processors, torch {about['versions'].get('torch', 'unknown')}"
+    lines = [f"**{closing(results)}** ({machine}, seed {about['seed']}; {_commits(results)})", ""]
     if any(r.together > 1 for r in results) or short:
         lines += [_shared(results, short), ""]
     lines += [f"| entry | {' | '.join(CLASSES)} | steps done again |", f"|---|{'---:|' * (len(CLASSES) + 1)}"]
@@ -109,6 +116,8 @@ def as_markdown(
         lines += ["", "| cell | outcome | reason |", "|---|---|---|"]
         reasons = [r.reason.replace("|", "\\|") for r in bad]
         lines += [f"| {r.cell.entry}: {r.cell.fault} | {r.outcome} | {why} |" for r, why in zip(bad, reasons)]
+    if left_out:
+        lines += ["", "Not run:", "", *(f"- {name}: {reason}" for name, reason in left_out.items())]
     return "\n".join(lines) + "\n"
 
 

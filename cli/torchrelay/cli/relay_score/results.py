@@ -14,7 +14,7 @@ from torchrelay.protocol.errors import UserError
 @dataclass(frozen=True)
 class Result:
     """One cell and what became of it. `wall_s`: how long the whole run took. `steps_redone`: where the numbers are the same;
-    -1: not written down. `together`: how many cells that run had."""
+    -1: not written down. `together`: how many cells that run had. `where`: backend and device."""
 
     cell: Cell
     outcome: str
@@ -23,6 +23,7 @@ class Result:
     commit: str
     steps_redone: int = -1
     together: int = 1
+    where: str = "gloo on cpu"
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,11 @@ class FellShort:
 class Results:
     """The file with one JSON object for each cell, and one beside it for shared runs that fell short.
 
-    Without `resume` they start empty.
+    Without `resume` they start empty. With it, they have to be of the same `where`: raises UserError.
     """
 
-    def __init__(self, path: Path, resume: bool) -> None:
+    def __init__(self, path: Path, resume: bool, where: str) -> None:
+        self._where = where
         self._path, self._short_path = path, path.with_name("fell-short.jsonl")
         self._by_name: dict[str, Result] = {}
         self.short: list[FellShort] = []
@@ -64,6 +66,10 @@ class Results:
             raise UserError(
                 f"{self._path}, line {number}: not a result: {e}; run without --resume to start anew"
             ) from e
+        if result.where != self._where:
+            raise UserError(
+                f"{self._path} has results of {result.where}, and these would be of {self._where}: give another --out"
+            )
         self._by_name[result.cell.name] = result
 
     def add(self, result: Result) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torchrelay.cli.relay_score.compare import differences
 from torchrelay.cli.relay_score.entries import CorpusEntry
+from torchrelay.cli.relay_score.where import Where
 from torchrelay.cli.restarting.choice import MAX_RESTARTS_DEFAULT
 from torchrelay.cli.struck_runs import process
 from torchrelay.cli.struck_runs.cells import REFILL, RESPAWN, RESTART, RUNGS, Cell
@@ -50,10 +51,11 @@ class _EndWatch:
             raise _HangsAtItsEnd
 
 
-def environment(out: Path, **more: str) -> dict[str, str]:
+def environment(out: Path, where: Where, **more: str) -> dict[str, str]:
     """What the programs of the corpus read, and what makes two runs of them comparable."""
     return {
         "CORPUS_OUT": str(out),
+        **where.variables(),
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
@@ -61,14 +63,14 @@ def environment(out: Path, **more: str) -> dict[str, str]:
     }
 
 
-def run_undisturbed(entry: CorpusEntry, corpus: Path, folder: Path) -> Path:
+def run_undisturbed(entry: CorpusEntry, corpus: Path, folder: Path, where: Where) -> Path:
     """The folder with what its ranks wrote, under plain torchrun. Raises UserError when it does not go through."""
     out = folder / "out"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={entry.ranks}"]
     for _ in range(ABORTS + 1):
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        variables = environment(out, **entry.variables(corpus))
+        variables = environment(out, where, **entry.variables(corpus))
         command, limit_s = [*torchrun, *entry.command(corpus)], PATIENCE * entry.timeout_s
         try:
             code = process.run(command, folder, variables, limit_s, _EndWatch(out, entry.ranks))
@@ -109,7 +111,9 @@ def spares(cells: Sequence[Cell]) -> int:
     return sum(of_rungs.get(cell.kind, len(cell.faults)) for cell in cells)
 
 
-def run_struck(entry: CorpusEntry, cells: Sequence[Cell], corpus: Path, reference: Path, folder: Path) -> Ran:
+def run_struck(
+    entry: CorpusEntry, cells: Sequence[Cell], corpus: Path, reference: Path, folder: Path, where: Where
+) -> Ran:
     """One cell, or several that may share a run, in a new `folder`, whose path is short: unix sockets are made below it."""
     out = folder / "out"
     out.mkdir(parents=True)
@@ -134,7 +138,7 @@ def run_struck(entry: CorpusEntry, cells: Sequence[Cell], corpus: Path, referenc
     code = process.run(
         [*protected(entry, spares(cells)), *options, *entry.command(corpus)],
         folder,
-        environment(out, **variables),
+        environment(out, where, **variables),
         entry.timeout_s * (2 if rung else (1 + len(cells)) / 2),
         None if hold is None else hold.watch,
     )

@@ -25,13 +25,14 @@ RESULTS = [
     result("a", "head", "planned", 1, "identical"),
 ]
 ORDER = ["a", "b", "c"]
-ABOUT = {"commit": "abc", "seed": 3, "processors": 2, "versions": {"torch": "2.13.0"}}
+HERE = "gloo on cpu"
+ABOUT = {"commit": "abc", "seed": 3, "where": HERE, "processors": 2, "versions": {"torch": "2.13.0"}}
 
 
 def text() -> list[str]:
     written = io.StringIO()
     console = Console(width=100, file=written, soft_wrap=True)
-    for part in report.as_text(RESULTS, ORDER, {"d": "needs tqdm"}):
+    for part in report.as_text(RESULTS, ORDER, {"d": "needs tqdm"}, "nccl on cuda (2 x imitated GPU)"):
         console.print(part)
     return written.getvalue().splitlines()
 
@@ -51,12 +52,12 @@ def test_each_cell_that_is_not_identical_has_its_reason_on_one_line_the_worst_fi
 
 
 def test_the_score_is_the_share_of_identical_cells() -> None:
-    assert text()[-1] == "relay score 50.0 %: 2 of 4 cells identical"
+    assert text()[-1] == "relay score 50.0 %: 2 of 4 cells identical, nccl on cuda (2 x imitated GPU)"
     assert report.score([]) == 0.0
 
 
 def test_entries_that_were_left_out_are_told() -> None:
-    assert "left out: d: needs tqdm" in text()
+    assert "not run: d: needs tqdm" in text()
 
 
 def test_the_json_has_every_cell_and_the_count_of_each_outcome() -> None:
@@ -79,7 +80,10 @@ def test_the_json_has_every_cell_and_the_count_of_each_outcome() -> None:
 
 def test_the_markdown_has_a_row_for_each_entry_and_each_reason() -> None:
     lines = report.as_markdown(RESULTS, ORDER, ABOUT).splitlines()
-    assert lines[0] == "**relay score 50.0 %: 2 of 4 cells identical** (2 processors, torch 2.13.0, seed 3; commit abc)"
+    assert (
+        lines[0]
+        == f"**relay score 50.0 %: 2 of 4 cells identical** ({HERE}, 2 processors, torch 2.13.0, seed 3; commit abc)"
+    )
     assert "| b | 1 |  |  |  |  |  | 1 | 1 |" in lines
     assert lines[-2] == "| b: kill:rank=1,step=5,phase=gate | wrong | rank 1: model differs |"
 
@@ -88,8 +92,13 @@ def test_how_many_steps_were_done_again_is_told_and_going_further_back_is_not_id
     further = [dataclasses.replace(result("c", "gate", "kill", 0, "redone"), steps_redone=n) for n in (2, 3, 5)]
     lines = report.as_markdown([*RESULTS, *further], ORDER, ABOUT).splitlines()
     closing = "relay score 28.6 %: 2 of 7 cells identical, 3 more with the same numbers after going back further"
-    assert lines[0] == f"**{closing}** (2 processors, torch 2.13.0, seed 3; commit abc)"
+    assert lines[0] == f"**{closing}** ({HERE}, 2 processors, torch 2.13.0, seed 3; commit abc)"
     assert "| c |  | 3 |  |  |  |  |  | 2 to 5 |" in lines
+
+
+def test_the_markdown_names_what_was_not_run() -> None:
+    lines = report.as_markdown(RESULTS, ORDER, ABOUT, left_out={"d": "needs tqdm"}).splitlines()
+    assert lines[-3:] == ["Not run:", "", "- d: needs tqdm"]
 
 
 def test_results_of_several_commits_name_them_all() -> None:
@@ -99,15 +108,15 @@ def test_results_of_several_commits_name_them_all() -> None:
 
 def test_shared_runs_that_fell_short_are_told_and_outlive_an_interruption(tmp_path: Path) -> None:
     short = FellShort("alpha", ["kill:rank=0,step=4,phase=gate"], "wrong", "rank 1: model differs")
-    Results(tmp_path / "results.jsonl", resume=True).fell_short(short)
-    again = Results(tmp_path / "results.jsonl", resume=True)
+    Results(tmp_path / "results.jsonl", resume=True, where=HERE).fell_short(short)
+    again = Results(tmp_path / "results.jsonl", resume=True, where=HERE)
     assert again.short == [short]
     shared = [dataclasses.replace(RESULTS[0], together=3), *RESULTS[1:]]
     page = report.as_markdown(shared, ORDER, ABOUT, again.short)
     assert "1 cells shared a run with others. 1 shared runs fell short (1 wrong)" in page
     assert "- alpha: kill:rank=0,step=4,phase=gate: wrong: rank 1: model differs" in page
     assert report.as_json(shared, ABOUT, {}, again.short)["fell_short"] == [dataclasses.asdict(short)]
-    assert Results(tmp_path / "results.jsonl", resume=False).short == []
+    assert Results(tmp_path / "results.jsonl", resume=False, where=HERE).short == []
 
 
 def test_a_page_gets_the_results_between_its_marks_and_keeps_the_rest() -> None:
@@ -135,17 +144,23 @@ def test_the_picture_is_a_png(tmp_path: Path) -> None:
 
 def test_results_outlive_an_interruption_only_if_that_is_wanted(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    first = Results(path, resume=True)
+    first = Results(path, resume=True, where=HERE)
     for one in RESULTS:
         first.add(one)
-    again = Results(path, resume=True)
+    again = Results(path, resume=True, where=HERE)
     assert again.all == RESULTS
     assert again.of(RESULTS[1].cell) == RESULTS[1]
     assert again.of(Cell("b", "gate", "kill", 0, 6)) is None
-    assert Results(path, resume=False).all == []
+    assert Results(path, resume=False, where=HERE).all == []
+
+
+def test_results_of_one_device_are_not_mixed_with_those_of_another(tmp_path: Path) -> None:
+    Results(tmp_path / "results.jsonl", resume=False, where=HERE).add(RESULTS[0])
+    with pytest.raises(UserError, match="has results of gloo on cpu, and these would be of nccl on cuda"):
+        Results(tmp_path / "results.jsonl", resume=True, where="nccl on cuda (1 x GPU)")
 
 
 def test_a_file_of_results_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text('{"cell": 3}\n')
     with pytest.raises(UserError, match="line 1: not a result"):
-        Results(tmp_path / "results.jsonl", resume=True)
+        Results(tmp_path / "results.jsonl", resume=True, where=HERE)

@@ -6,6 +6,7 @@ import pytest
 
 from torchrelay.cli.relay_score import run_cell
 from torchrelay.cli.relay_score.entries import CorpusEntry
+from torchrelay.cli.relay_score.where import Where
 from torchrelay.cli.struck_runs.cells import all_cells
 from torchrelay.protocol.errors import UserError
 
@@ -28,7 +29,7 @@ if len(runs.read_text()) == 1:
 def run(tmp_path: Path, *, with_the_words: bool) -> Path:
     (tmp_path / "program.py").write_text(PROGRAM.replace("WITH_THE_WORDS", str(with_the_words)))
     entry = CorpusEntry("once", "basics", "program.py", steps=8, ranks=1)
-    return run_cell.run_undisturbed(entry, tmp_path, tmp_path)
+    return run_cell.run_undisturbed(entry, tmp_path, tmp_path, Where())
 
 
 def test_a_reference_that_torch_aborted_at_its_end_is_run_again_from_nothing(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_a_reference_may_take_longer_than_a_cell_and_not_for_ever(tmp_path: Path
     (tmp_path / "program.py").write_text("import threading\nthreading.Event().wait()")
     entry = CorpusEntry("endless", "basics", "program.py", steps=8, ranks=1, timeout_s=0.5)
     with pytest.raises(UserError, match="no end within 2 s"):
-        run_cell.run_undisturbed(entry, tmp_path, tmp_path)
+        run_cell.run_undisturbed(entry, tmp_path, tmp_path, Where())
 
 
 def test_a_reference_that_hangs_when_all_its_results_are_there_is_taken_as_it_is(
@@ -60,7 +61,7 @@ def test_a_reference_that_hangs_when_all_its_results_are_there_is_taken_as_it_is
         "threading.Event().wait()"
     )
     entry = CorpusEntry("hangs", "basics", "program.py", steps=8, ranks=1)
-    assert [p.name for p in run_cell.run_undisturbed(entry, tmp_path, tmp_path).iterdir()] == ["rank-0.json"]
+    assert [p.name for p in run_cell.run_undisturbed(entry, tmp_path, tmp_path, Where()).iterdir()] == ["rank-0.json"]
 
 
 def test_a_reference_that_still_has_results_to_write_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +72,7 @@ def test_a_reference_that_still_has_results_to_write_is_not(tmp_path: Path, monk
     )
     entry = CorpusEntry("slow", "basics", "program.py", steps=8, ranks=1, timeout_s=0.5)
     with pytest.raises(UserError, match="no end within 2 s"):
-        run_cell.run_undisturbed(entry, tmp_path, tmp_path)
+        run_cell.run_undisturbed(entry, tmp_path, tmp_path, Where())
 
 
 def test_a_reference_has_the_folders_of_the_corpus_that_its_entry_names_on_its_path(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_a_reference_has_the_folders_of_the_corpus_that_its_entry_names_on_its_p
         "import os, said\nopen(os.path.join(os.environ['CORPUS_OUT'], said.word), 'w').close()"
     )
     entry = CorpusEntry("one", "basics", "program.py", steps=8, ranks=1, path=("more",))
-    assert [p.name for p in run_cell.run_undisturbed(entry, tmp_path, tmp_path).iterdir()] == ["found"]
+    assert [p.name for p in run_cell.run_undisturbed(entry, tmp_path, tmp_path, Where()).iterdir()] == ["found"]
 
 
 def test_an_entry_whose_ranks_hold_their_parts_alone_is_run_with_copies() -> None:

@@ -60,6 +60,11 @@ if TYPE_CHECKING:
     from torchrelay.shim.set_up.check_files import Traceless
     from torchrelay.shim.step.engine import Engine
 
+_MADE_AGAIN = (
+    "the script has destroyed its default process group and made another one: no rank can be replaced from here on"
+)
+_NAMES_OF_EACH = 1_000_000
+"""torch numbers groups from 0 again, and would find in the store what the members of the earlier ones have said there."""
 _PROTECT_TIMEOUT_S = 120.0
 """How long a rank that is ready waits for the others; after that the script goes on unprotected."""
 
@@ -72,6 +77,7 @@ class Runtime:
         self.engine: Engine | None = None
         self.guard = Guard(lambda: self.engine, self.disable)
         self._standby = Standby()
+        self._inits = 0
         self._spare = Spare(link.send, gently=not config.hold_at)
         self._protect: Protect | None = None
         self._answered = threading.Event()
@@ -309,10 +315,25 @@ class Runtime:
             rank, world_size = self.engine.rank, self.engine.world_size
             process_group.init_fake(rank, world_size, asked, device, original, registry.alone)
             return None
-        if self.engine is not None:  # destroyed, and made anew
-            with self.engine.comms.connecting():
-                return original(*args, **kwargs)
+        if self.engine is not None:
+            return self._init_again(self.engine, original, args, kwargs)
         return self._arm(original, args, kwargs)
+
+    def _init_again(
+        self, engine: Engine, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The default process group was destroyed, and is made anew: what the journals say of the one before is over."""
+        from torchrelay.shim.adapters import process_group
+
+        engine.give_up(UnsupportedError(_MADE_AGAIN))
+        self._inits += 1
+        process_group.name_from(self._inits * _NAMES_OF_EACH)
+        engine.waiting(True)
+        try:
+            with engine.comms.connecting():
+                return original(*args, **kwargs)
+        finally:
+            engine.waiting(False)
 
     def new_group(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         new_groups = self.engine.new_groups if self.engine is not None else None

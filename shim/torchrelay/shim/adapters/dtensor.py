@@ -1,8 +1,8 @@
 """Tensors that are spread over ranks: this rank's part, and a tensor like another one around a part.
 
-Leans on `DTensor._local_tensor`, `DTensor._spec` (`mesh`, `placements`, `tensor_meta`), `DTensor.from_local` and, for
-results of functional collectives that nobody has waited for yet, `AsyncCollectiveTensor.trigger_wait`. Neither module is
-imported here: without it there is no such tensor. Seen on torch 2.13.0.
+Leans on `DTensor._local_tensor`, `DTensor._spec` (`mesh`, `placements`, `tensor_meta`), the constructors of `DTensor`,
+`DTensorSpec` and `TensorMeta` and, for results of functional collectives that nobody has waited for yet,
+`AsyncCollectiveTensor.trigger_wait`. Neither module is imported here: without it there is no such tensor. Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.tensor_classes import plain
 
 _DTENSOR = "torch.distributed.tensor"
+_SPECS = "torch.distributed.tensor._dtensor_spec"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
 
 
@@ -49,9 +50,17 @@ def waited_for(tensor: torch.Tensor) -> torch.Tensor:
 def like(spread: Any, part: torch.Tensor) -> torch.Tensor:
     """A DTensor around `part`, laid out as `spread` is."""
     spec = spread._spec
-    made: torch.Tensor = type(spread).from_local(
-        part, spec.mesh, spec.placements, run_check=False, shape=spec.shape, stride=spec.tensor_meta.stride
-    )
+    return _made(part, spec.mesh, spec.placements, spec.shape, spec.tensor_meta.stride)
+
+
+def _made(
+    part: torch.Tensor, mesh: Any, placements: tuple[Any, ...], shape: tuple[int, ...], stride: tuple[int, ...]
+) -> torch.Tensor:
+    """Around the memory of `part`. `from_local` copies a part that is on another device than its mesh, as offloaded ones are."""
+    specs = sys.modules[_SPECS]
+    meta = specs.TensorMeta(torch.Size(shape), stride, part.dtype)
+    spec = specs.DTensorSpec(mesh, placements, tensor_meta=meta)
+    made: torch.Tensor = sys.modules[_DTENSOR].DTensor(part.detach(), spec, requires_grad=False)
     return made
 
 
@@ -94,11 +103,7 @@ def mesh_of(groups: tuple[str, ...]) -> Any:
 def around(part: torch.Tensor, spread: Spread, mesh: Any = None) -> torch.Tensor:
     """A DTensor around `part`, over `mesh`, or the one that `mesh_of` finds. Raises StateMismatchError as that does."""
     mesh = mesh if mesh is not None else mesh_of(spread.groups)
-    module = sys.modules[_DTENSOR]
-    made: torch.Tensor = module.DTensor.from_local(
-        part, mesh, spread.placements, run_check=False, shape=torch.Size(spread.shape), stride=spread.stride
-    )
-    return made
+    return _made(part, mesh, spread.placements, spread.shape, spread.stride)
 
 
 def mesh_among(tensor: Any, groups: tuple[str, ...]) -> Any:

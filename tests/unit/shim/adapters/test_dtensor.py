@@ -55,6 +55,20 @@ def test_a_spread_value_fits_no_plain_tensor_nor_one_that_is_spread_otherwise(me
     assert not small.fits(value, DTensor.from_local(torch.zeros(3), mesh, [Replicate(), Replicate()], run_check=False))
 
 
+def test_what_is_put_around_a_part_has_its_memory_though_the_mesh_is_of_another_device(
+    mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, part = spread(mesh, torch.zeros(3)), torch.ones(3)
+    layout = dtensor.spread_of(model)
+    assert layout is not None
+    monkeypatch.setattr(type(mesh), "device_type", property(lambda self: "meta"))
+    for made in (dtensor.like(model, part), dtensor.around(part, layout, mesh)):
+        part += 1
+        assert dtensor.local(made).tolist() == part.tolist()
+        assert isinstance(made, DTensor)
+        assert (made.placements, made.shape, made.requires_grad) == (model.placements, model.shape, False)
+
+
 def test_a_tensor_over_groups_that_are_not_here_is_refused(mesh: DeviceMesh) -> None:
     layout = dtensor.Spread(("nobody's", "group"), (Replicate(), Shard(0)), (3,), (1,))
     with pytest.raises(StateMismatchError, match="nobody's"):

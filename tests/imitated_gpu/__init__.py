@@ -21,6 +21,7 @@ class Counts:
     """What there is and what was done in this process."""
 
     communicators: int  # made and neither destroyed nor aborted to the end
+    split_communicators: int  # made by ncclCommSplit so far
     device_bytes: int  # got from cudaMalloc; torch's allocator keeps what it has freed
     pinned_bytes: int
     streams: int
@@ -47,6 +48,7 @@ def counts() -> Counts:
     runtime = ("device_bytes", "pinned_bytes", "host_waits", "skipped_kernels")
     return Counts(
         communicators=_read("libnccl.so.2", "live_communicators"),
+        split_communicators=_read("libnccl.so.2", "split_communicators"),
         streams=_read("libcudart.so.13", "live_streams"),
         events=_read("libcudart.so.13", "live_events"),
         queued_operators=_read("libimitated_operators.so", "queued_operators"),

@@ -62,6 +62,13 @@ def test_making_a_communicator_can_be_slowed_down(tmp_path: Path) -> None:
     assert [firing.fault for firing in orders.fired()] == [Fault.SLOW_INIT]
 
 
+def test_a_live_communicator_can_fail(tmp_path: Path) -> None:
+    orders = Orders(tmp_path)
+    facts = one_rank("async_error", TORCH_NCCL_ASYNC_ERROR_HANDLING="0", **orders.environment())
+    assert facts["is_ahead"], "the collective was unfinished"
+    assert [firing.fault for firing in orders.fired()] == [Fault.ASYNC_ERROR]
+
+
 def test_an_abort_can_be_stuck(tmp_path: Path) -> None:
     orders = Orders(tmp_path)
     assert one_rank("stuck_abort", **orders.environment())["is_stuck"]

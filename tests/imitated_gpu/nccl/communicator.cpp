@@ -20,6 +20,7 @@ namespace {
 constexpr size_t DEVICE_BUFFER_BYTES = 4 << 20;
 
 std::atomic<long> live_communicators{0};
+std::atomic<long> split_communicators{0};
 
 ncclComm* new_communicator(int rank, int size) {
     auto* comm = new ncclComm;
@@ -131,6 +132,8 @@ void leave(ncclComm* comm) {
 
 API long imitated_gpu_live_communicators() { return live_communicators; }
 
+API long imitated_gpu_split_communicators() { return split_communicators; }
+
 API ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     remove_segments_of_dead();
     *id = {};
@@ -163,6 +166,7 @@ API ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t
     *out = nullptr;
     if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
     auto* comm = *out = new_communicator(parent->rank, parent->size);
+    ++split_communicators;
     ++parent->unfinished;  // it stays as long as it is asked
     return join(comm, config, [=] {
         bool found = find_place(comm, parent, number);

@@ -1,4 +1,4 @@
-"""Runs every collective and reports the results: DEVICE is cuda (nccl) or cpu (gloo)."""
+"""Runs every collective and reports the results: DEVICE is cuda (nccl) or cpu (gloo), BOUND if ranks name their device."""
 
 from __future__ import annotations
 
@@ -186,7 +186,9 @@ def cases() -> dict[str, Callable[[], Tensor | list[Tensor]]]:
 def main() -> None:
     if DEVICE == "cuda":
         torch.cuda.set_device(RANK)
-    dist.init_process_group({"cuda": "nccl", "cpu": "gloo"}[DEVICE])
+    # Bound to a device, torch connects eagerly and splits communicators for subgroups.
+    bound = torch.device("cuda", RANK) if os.environ.get("BOUND") else None
+    dist.init_process_group({"cuda": "nccl", "cpu": "gloo"}[DEVICE], device_id=bound)
     results = {}
     for name, function in cases().items():
         result = function()
@@ -194,7 +196,12 @@ def main() -> None:
     dist.barrier()
     dist.destroy_process_group()
     counted = counts()
-    report(results=results, communicators=counted.communicators, skipped=counted.skipped_kernels)
+    report(
+        results=results,
+        communicators=counted.communicators,
+        skipped=counted.skipped_kernels,
+        split=counted.split_communicators,
+    )
 
 
 main()

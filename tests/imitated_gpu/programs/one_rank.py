@@ -13,6 +13,8 @@ from imitated_gpu import counts, held
 from imitated_gpu.faults import FOLDER_VARIABLE, Fault, Orders
 from imitated_gpu.ranks import report
 
+STREAMS = 32  # in torch's pool
+
 
 def orders() -> Orders:
     return Orders(Path(os.environ[FOLDER_VARIABLE]))
@@ -125,10 +127,10 @@ def many_communicators() -> None:
         torch.cuda.synchronize()
         (backend.abort if number % 2 else backend.shutdown)()
 
-    for number in range(3):
+    for number in range(STREAMS):  # each takes the next one of torch's streams, whose thread starts with its first use
         made(number)
     before, threads_before = counts(), threads()
-    for number in range(3, 23):
+    for number in range(STREAMS, STREAMS + 20):
         made(number)
     after = counts()
     report(
@@ -142,6 +144,20 @@ def many_communicators() -> None:
 
 def threads() -> int:
     return len(os.listdir("/proc/self/task"))
+
+
+def async_error() -> None:
+    """A communicator that fails while a collective is unfinished."""
+    backend = dist.ProcessGroupNCCL(dist.HashStore(), 0, 1, dist.ProcessGroupNCCL.Options())
+    tensor = torch.ones(1, device="cuda")
+    backend.allreduce([tensor]).wait()
+    torch.cuda.synchronize()
+    with held():
+        orders().order(Fault.ASYNC_ERROR, pid=os.getpid())
+        backend.allreduce([tensor])
+        while not orders().fired():  # torch's watchdog asks for errors of what is unfinished
+            time.sleep(0.05)
+        report(is_ahead=not torch.cuda.current_stream().query())
 
 
 def slow_init() -> None:

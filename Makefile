@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long attack e2e e2e-core e2e-kind lint fmt bench relay-score wild soak gpu-check proto images pin-images clean
+.PHONY: venv demo test test-long attack e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench relay-score wild soak gpu-check proto images pin-images clean
 
 venv: $(STAMP)
 
@@ -44,6 +44,19 @@ e2e-core: venv
 
 e2e-kind: venv
 	bash tests/e2e/kind/run.sh $(E2E)
+
+# The imitated GPU (tests/imitated_gpu/README.md), in an environment of its own.
+IMITATED := .venv-imitated-gpu
+
+imitated-gpu: $(IMITATED)/.installed
+	@$(MAKE) --no-print-directory -j 2 -C tests/imitated_gpu VENV=$(CURDIR)/$(IMITATED)
+
+$(IMITATED)/.installed: pyproject.toml constraints.txt tests/imitated_gpu/setup_venv.sh tests/imitated_gpu/requirements.py
+	PYTHON="$(PYTHON)" sh tests/imitated_gpu/setup_venv.sh $(IMITATED)
+	@touch $@
+
+test-imitated-gpu: imitated-gpu
+	$(IMITATED)/bin/python -m pytest --durations=20 tests/imitated_gpu
 
 lint: venv
 	$(VENV)/bin/ruff format --check .
@@ -97,4 +110,4 @@ pin-images:
 	scripts/build_images.sh --pin
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo-out
+	rm -rf $(VENV) $(IMITATED) .mypy_cache .ruff_cache .pytest_cache demo-out

@@ -250,10 +250,12 @@ def asked_or_default(backend: str | None) -> str:
     return backend or declared_backend(c10d._get_default_group())
 
 
-def name_if_member(group: Any, backend: str, alone: Callable[[str], Any]) -> None:
+def name_if_member(group: Any, backend: str, device: Any, alone: Callable[[str], Any]) -> None:
     """The same as for the default group, for a further one if this rank is a member."""
     if group in c10d._world.pg_map:
         _name_as(group, dist.Backend(backend), alone)
+        if device is not None:
+            group.bound_device_id = torch.device(device)
 
 
 def named_so_far() -> int:

@@ -12,8 +12,8 @@ from torchrelay.shim.backends import registry
 from torchrelay.shim.comm.collectives import NEW_GROUP, CollectiveCall, Collectives
 from torchrelay.shim.comm.communicators import Communicators
 
-_BACKEND_PLACE = 2
-"""Of the backend among the arguments of `torch.distributed.new_group`."""
+_ARGUMENTS = ("ranks", "timeout", "backend", "pg_options", "use_local_synchronization", "group_desc", "device_id")
+"""Of `torch.distributed.new_group`, in their order (torch 2.13)."""
 
 
 class NewGroups:
@@ -34,11 +34,17 @@ class NewGroups:
             return made
         if not self._collectives.is_answering():
             raise StateMismatchError("the other ranks have made a process group that this one was interrupted in")
-        asked = kwargs.get("backend", args[_BACKEND_PLACE] if len(args) > _BACKEND_PLACE else None)
-        backend = process_group.asked_or_default(asked)
+        return self._without_peers(original, dict(zip(_ARGUMENTS, args)) | kwargs)
+
+    @staticmethod
+    def _without_peers(original: Callable[..., Any], asked: dict[str, Any]) -> Any:
+        backend, device = process_group.asked_or_default(asked.get("backend")), asked.get("device_id")
+        # Options and device are those of a library that is not there.
+        of_fake = {**asked, "backend": process_group.fake_for(backend), "pg_options": None}
+        of_fake.pop("device_id", None)
         with process_group.fakes():
-            group = original(*args[:_BACKEND_PLACE], **{**kwargs, "backend": process_group.fake_for(backend)})
-        process_group.name_if_member(group, backend, registry.alone)
+            group = original(**of_fake)
+        process_group.name_if_member(group, backend, device, registry.alone)
         return group
 
     def _real(self, original: Callable[[], Any]) -> Any:

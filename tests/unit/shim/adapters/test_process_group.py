@@ -174,7 +174,7 @@ def test_a_fake_group_names_itself_as_the_real_one(asked: str | None) -> None:
         for other, real in zip((None, "gloo"), named, strict=True):
             with groups.fakes():
                 further = dist.new_group([0, 2], backend="fake")
-            groups.name_if_member(further, groups.asked_or_default(other), alone)
+            groups.name_if_member(further, groups.asked_or_default(other), None, alone)
             assert dist.get_backend(further) == real
     finally:
         dist.destroy_process_group()
@@ -196,11 +196,11 @@ def test_a_joiner_is_a_member_of_the_groups_that_the_lost_rank_was_in_under_thei
     try:
         with groups.fakes():
             early = dist.new_group([1, 2], backend="fake")
-        groups.name_if_member(early, "gloo", alone)
+        groups.name_if_member(early, "gloo", None, alone)
         groups.name_from(5)
         with groups.fakes():
             late = dist.new_group([0, 2], backend="fake", group_desc="late")
-        groups.name_if_member(late, "gloo", alone)
+        groups.name_if_member(late, "gloo", None, alone)
         assert groups.name_of(late) == "5"
         default = next(d for d in groups.described() if d[0] == groups.name_of(c10d._get_default_group()))
         wanted = (default, ("3", (2, 3), "gloo", "passed over"), ("5", (0, 2), "gloo", "late"))

@@ -1,0 +1,66 @@
+"""Migrations of NCCL jobs on the imitated GPU: what ranks have seen is that of the undisturbed run, to the last bit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+TORCHRELAY = [sys.executable, "-m", "torchrelay.cli", "run"]
+RUN_S = 240
+
+
+def _run(command: list[str], out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    out.mkdir(parents=True, exist_ok=True)
+    script = [str(PROGRAMS / "by_hand.py"), str(out), *options]
+    return subprocess.run([*command, *script], capture_output=True, text=True, timeout=RUN_S, check=False)
+
+
+def _results(out: Path, ranks: int) -> list[str]:
+    return [(out / f"rank{rank}.json").read_text() for rank in range(ranks)]
+
+
+@cache
+def undisturbed(ranks: int, *options: str) -> list[str]:
+    out = Path(mkdtemp())
+    done = _run([*TORCHRUN, "--nproc-per-node", str(ranks)], out, *options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return _results(out, ranks)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "spares", "options", "faults"),
+    [
+        pytest.param(2, 1, (), ["kill:rank=0,step=8,phase=backward"], id="killed in backward"),
+        pytest.param(2, 1, (), ["kill:rank=1,step=13,phase=after-step"], id="killed while the others make a group"),
+        pytest.param(2, 1, (), ["kill:rank=1,step=14,phase=gate"], id="killed at the gate"),
+        pytest.param(2, 1, (), ["stop:rank=1,step=9,phase=forward"], id="stopped while a device waits for it"),
+        pytest.param(2, 1, (), ["planned:rank=0,step=10"], id="moved"),
+        pytest.param(2, 0, (), ["kill:rank=0,step=8,phase=optimizer"], id="another process in its place"),
+        pytest.param(2, 1, ("eager",), ["kill:rank=1,step=9,phase=forward"], id="groups split from an eager one"),
+        pytest.param(2, 1, ("eager",), ["planned:rank=1,step=16"], id="moved, groups split from an eager one"),
+        pytest.param(
+            3, 2, (), ["kill:rank=2,step=9,phase=gate", "kill:rank=0,step=16,phase=after-step"], id="two of three"
+        ),
+    ],
+)
+def test_a_rank_on_nccl_is_replaced_and_nothing_is_computed_otherwise(
+    ranks: int, spares: int, options: tuple[str, ...], faults: list[str], tmp_path: Path
+) -> None:
+    events = tmp_path / "events.jsonl"
+    inject = [part for fault in faults for part in ("--inject", fault)]
+    command = [*TORCHRELAY, "--nproc-per-node", str(ranks), "--spares", str(spares), "--events", str(events), *inject]
+    done = _run(command, tmp_path / "out", *options)
+    assert done.returncode == 0, done.stderr[-4000:]
+    seen = [json.loads(line) for line in events.read_text().splitlines()]
+    assert len([e for e in seen if e["name"] == "fault_injected"]) == len(faults), done.stderr[-3000:]
+    committed = [e for e in seen if e["name"] == "migration_finished" and e["outcome"] == "committed"]
+    assert len(committed) == len(faults), done.stderr[-3000:]
+    assert _results(tmp_path / "out", ranks) == undisturbed(ranks, *options)

@@ -424,7 +424,8 @@ class Runtime:
         tracker.listener = engine.way_in or engine
         engine.draws.live = True
         tracker.live = True
-        if engine.comms.have_device():
+        # the groups of a process that joins are still to come
+        if engine.way_in is not None or engine.comms.have_device():
             from torchrelay.shim.observe.device_waits import DeviceWaits
 
             DeviceWaits(engine.journal, engine.comms).start()

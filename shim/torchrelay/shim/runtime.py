@@ -384,6 +384,8 @@ class Runtime:
         engine.comms.connect_gate(store, protect.gate_secret)
         self._set_engine(engine)
         self._go_live(engine)
+        if engine.comms.have_device():
+            self._look_at_device(engine)
         self._tell_of_its_end()
 
     def _tell_of_its_end(self) -> None:
@@ -431,10 +433,12 @@ class Runtime:
         tracker.listener = engine.way_in or engine
         engine.draws.live = True
         tracker.live = True
-        if engine.comms.have_device():
-            from torchrelay.shim.observe.device_waits import DeviceWaits
 
-            DeviceWaits(engine.journal, engine.comms).start()
+    @staticmethod
+    def _look_at_device(engine: Engine) -> None:
+        from torchrelay.shim.observe.device_waits import DeviceWaits
+
+        DeviceWaits(engine.journal, engine.comms).start()
 
     def _become_joiner(self, assign: Assign) -> None:
         from torchrelay.shim.join.joiner import Joiner

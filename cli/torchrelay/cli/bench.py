@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from torchrelay.cli.relay_score.where import Backend
+from torchrelay.cli.relay_score.where import ScoreBackend
 
 bench = typer.Typer(name="bench", help="Measure what torchrelay does to training.", no_args_is_help=True)
 
@@ -30,7 +30,9 @@ def relay_score(
         typer.Option(help="kill, planned, stop, joiner, second, partition, controller, respawn, refill or restart."),
     ] = None,
     rank: Annotated[_Several, typer.Option(help="A number, or first, middle, last.")] = None,
-    backend: Annotated[Backend, typer.Option(help="gloo on the CPU, or nccl on CUDA devices.")] = Backend.GLOO,
+    backend: Annotated[
+        ScoreBackend, typer.Option(help="gloo on the CPU, or nccl on CUDA devices.")
+    ] = ScoreBackend.GLOO,
     seed: Annotated[int, typer.Option(help="Of the choice of cells and steps.")] = 0,
     cells: Annotated[int, typer.Option(min=0, help="How many cells, without --full.")] = 20,
     full: Annotated[bool, typer.Option("--full", help="All cells. Takes hours.")] = False,

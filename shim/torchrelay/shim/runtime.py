@@ -314,6 +314,8 @@ class Runtime:
             asked, device = kwargs.get("backend", args[0] if args else None), kwargs.get("device_id")
             rank, world_size = self.engine.rank, self.engine.world_size
             process_group.init_fake(rank, world_size, asked, device, original, registry.alone)
+            if self._child is None:
+                self._look_at_device(self.engine)
             return None
         if self.engine is not None:
             return self._init_again(self.engine, original, args, kwargs)
@@ -384,8 +386,7 @@ class Runtime:
         engine.comms.connect_gate(store, protect.gate_secret)
         self._set_engine(engine)
         self._go_live(engine)
-        if engine.comms.have_device():
-            self._look_at_device(engine)
+        self._look_at_device(engine)
         self._tell_of_its_end()
 
     def _tell_of_its_end(self) -> None:
@@ -436,9 +437,11 @@ class Runtime:
 
     @staticmethod
     def _look_at_device(engine: Engine) -> None:
+        """Once it is known which libraries its groups use."""
         from torchrelay.shim.observe.device_waits import DeviceWaits
 
-        DeviceWaits(engine.journal, engine.comms).start()
+        if engine.comms.have_device():
+            DeviceWaits(engine.journal, engine.comms).start()
 
     def _become_joiner(self, assign: Assign) -> None:
         from torchrelay.shim.join.joiner import Joiner

@@ -21,7 +21,7 @@ from torchrelay.cli.relay_score import where as wheres
 from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.cli.relay_score.references import References
 from torchrelay.cli.relay_score.results import FellShort, Result, Results
-from torchrelay.cli.relay_score.where import Backend, Where
+from torchrelay.cli.relay_score.where import ScoreBackend, Where
 from torchrelay.cli.struck_runs.cells import PHASES, Cell, all_cells, spread
 from torchrelay.cli.struck_runs.classify import IDENTICAL, WRONG, CellVerdict, classify
 from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each
@@ -52,7 +52,7 @@ class RelayScoreOptions:
     corpus: Path | None
     page: Path | None = None
     together: int = 1
-    backend: Backend = Backend.GLOO
+    backend: ScoreBackend = ScoreBackend.GLOO
 
 
 def relay_score(options: RelayScoreOptions) -> int:

@@ -7,19 +7,22 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 
 from torchrelay.protocol.errors import UserError
 
 
-class Backend(StrEnum):
+class ScoreBackend(str, Enum):
     """What ranks communicate over."""
 
     GLOO = "gloo"
     NCCL = "nccl"
 
+    def __str__(self) -> str:
+        return self.value
 
-DEVICE_TYPES = {Backend.GLOO: "cpu", Backend.NCCL: "cuda"}
+
+DEVICE_TYPES = {ScoreBackend.GLOO: "cpu", ScoreBackend.NCCL: "cuda"}
 """torch's name of the device that goes with a backend."""
 LOOK_S = 120.0
 """A busy machine takes its time to import torch."""
@@ -34,7 +37,7 @@ print(json.dumps([torch.__version__, dist.is_available() and dist.is_nccl_availa
 class Where:
     """`devices`: the name of each, as torch gives it; none for the CPU."""
 
-    backend: Backend = Backend.GLOO
+    backend: ScoreBackend = ScoreBackend.GLOO
     devices: tuple[str, ...] = ()
 
     @property
@@ -53,9 +56,9 @@ class Where:
         return f"{self.backend} on {self.device_type} ({names})"
 
 
-def look(backend: Backend) -> Where:
+def look(backend: ScoreBackend) -> Where:
     """Raises UserError where this torch has no device for it."""
-    if backend is Backend.GLOO:
+    if backend is ScoreBackend.GLOO:
         return Where()
     # in a process of its own: one that has looked keeps memory of the device
     done = subprocess.run([sys.executable, "-c", _LOOK], capture_output=True, text=True, timeout=LOOK_S, check=False)
@@ -64,7 +67,7 @@ def look(backend: Backend) -> Where:
     return from_answer(backend, done.stdout)
 
 
-def from_answer(backend: Backend, answer: str) -> Where:
+def from_answer(backend: ScoreBackend, answer: str) -> Where:
     """Raises UserError where the answer names no device, or no NCCL. Pure."""
     version, has_nccl, names = json.loads(answer.splitlines()[-1])
     if not names:

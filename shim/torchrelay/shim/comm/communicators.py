@@ -296,18 +296,13 @@ class Communicators:
             generation = self._previous[0]
             if generation.gate is not None:
                 generation.gate.close()
-            if not generation.broken:
-                self._retire(generation)
+            if not generation.broken:  # a planned move: nobody uses them any more, on any rank
+                generation.broken = True
+                _free(generation.on_device)
+        for backend in self._on_device():
+            backend.await_freed(SETTLE_S)  # torch crashes where one is let go of while it is being aborted
         self._previous = None
         self._forget_old()
-
-    @staticmethod
-    def _retire(generation: Generation) -> None:
-        """Nobody uses its communicators any more, on any rank: what they hold of a device is given back."""
-        generation.broken = True
-        _free(generation.on_device)
-        for backend, _ in generation.on_device:
-            backend.await_freed(SETTLE_S)
 
     def _forget_old(self) -> None:
         """Threads and connections of communicators that nobody uses any more go back to the system."""
@@ -337,9 +332,10 @@ class Communicators:
         with self._lock:
             wanted: set[str] = set()
             for generation in generations:
-                generation.broken = True
                 wanted |= generation.inodes
-                on_device += self._of_device(generation)
+                if not generation.broken:  # what was aborted may be gone by now
+                    generation.broken = True
+                    on_device += self._of_device(generation)
             if self._building is not None and self.now in generations:
                 wanted |= set(sockets.tcp_sockets().values()) - self._building - registry.library_sockets()
             if self._listener is not None and self.now in generations:

@@ -108,6 +108,20 @@ def test_communicators_that_a_planned_move_leaves_are_given_back_when_it_is_comm
     comms.synchronize()
 
 
+def test_what_was_aborted_is_not_aborted_again_and_is_let_go_of_only_when_that_is_over(
+    comms: Communicators, story: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(communicators.groups, "group_ranks", lambda group: [0])
+    comms.break_all()
+    _store, port = serve_store()
+    comms.rebuild(1, "127.0.0.1", port, SECRET)
+    monkeypatch.setattr(comms, "_forget_old", lambda: story.append("let go"))
+    comms.break_previous()
+    comms.committed()
+    assert story.count("free") == 1
+    assert story[-2:] == ["await freed", "let go"]
+
+
 def test_an_abandoned_move_frees_the_new_communicators_and_keeps_those_before(
     comms: Communicators, story: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,14 +17,21 @@ TORCHRELAY = [sys.executable, "-m", "torchrelay.cli", "run"]
 RUN_S = 240
 
 
-def _run(command: list[str], out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], out: Path, *options: str, program: str = "by_hand.py") -> subprocess.CompletedProcess[str]:
     out.mkdir(parents=True, exist_ok=True)
-    script = [str(PROGRAMS / "by_hand.py"), str(out), *options]
+    script = [str(PROGRAMS / program), str(out), *options]
     return subprocess.run([*command, *script], capture_output=True, text=True, timeout=RUN_S, check=False)
 
 
 def _results(out: Path, ranks: int) -> list[str]:
     return [(out / f"rank{rank}.json").read_text() for rank in range(ranks)]
+
+
+def _struck_and_committed(events: Path) -> tuple[int, int]:
+    """Faults that fired, and migrations that were committed."""
+    seen = [json.loads(line) for line in events.read_text().splitlines()]
+    struck = [e for e in seen if e["name"] == "fault_injected"]
+    return len(struck), len([e for e in seen if e["name"] == "migration_finished" and e["outcome"] == "committed"])
 
 
 @cache
@@ -59,8 +66,19 @@ def test_a_rank_on_nccl_is_replaced_and_nothing_is_computed_otherwise(
     command = [*TORCHRELAY, "--nproc-per-node", str(ranks), "--spares", str(spares), "--events", str(events), *inject]
     done = _run(command, tmp_path / "out", *options)
     assert done.returncode == 0, done.stderr[-4000:]
-    seen = [json.loads(line) for line in events.read_text().splitlines()]
-    assert len([e for e in seen if e["name"] == "fault_injected"]) == len(faults), done.stderr[-3000:]
-    committed = [e for e in seen if e["name"] == "migration_finished" and e["outcome"] == "committed"]
-    assert len(committed) == len(faults), done.stderr[-3000:]
+    assert _struck_and_committed(events) == (len(faults), len(faults)), done.stderr[-3000:]
     assert _results(tmp_path / "out", ranks) == undisturbed(ranks, *options)
+
+
+def test_what_a_rank_holds_of_its_device_does_not_grow_with_the_moves_of_another(tmp_path: Path) -> None:
+    """Communicators, device memory, streams and Python threads, at each 20th step."""
+    events, moves = tmp_path / "events.jsonl", 3
+    inject = [part for step in range(300, 400 * moves, 400) for part in ("--inject", f"planned:rank=1,step={step}")]
+    command = [*TORCHRELAY, "--nproc-per-node", "2", "--spares", "2", "--events", str(events), *inject]
+    done = _run(command, tmp_path / "out", str(400 * moves), "0.05", program="moved_often.py")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert _struck_and_committed(events) == (moves, moves), done.stderr[-3000:]
+    held = json.loads((tmp_path / "out" / "held0.json").read_text())
+    assert held[-1][1] == 2, "a communicator for each of the two groups"
+    settled = [amounts for step, *amounts in held if step >= 100]
+    assert all(amounts == settled[0] for amounts in settled), settled

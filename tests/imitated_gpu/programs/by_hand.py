@@ -1,6 +1,9 @@
 """Trains without a wrapper: gradients are reduced by hand, values are checked, and results are shared after each step.
 
-Usage: by_hand.py OUT [eager] [split]
+Usage: by_hand.py OUT [eager] [FAULT:RANK:STEP]
+
+`eager`: with a device for the job, so that further groups are split from the first one. FAULT: as in `imitated_gpu.faults`, ordered
+for one rank, or for all (`*`).
 """
 
 import json
@@ -10,8 +13,17 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from imitated_gpu.faults import FOLDER_VARIABLE, Fault, Orders
 
 STEPS = 30
+
+
+def order(options, rank, step):
+    for option in options:
+        fault, _, where = option.partition(":")
+        if where in (f"{rank}:{step}", f"*:{step}"):
+            orders = Orders(Path(os.environ[FOLDER_VARIABLE]))
+            orders.order(Fault(fault), None if where.startswith("*") else os.getpid())
 
 
 def main():
@@ -30,6 +42,7 @@ def main():
     fixed = torch.Generator().manual_seed(rank)
     history, best = [], float("inf")
     for step in range(STEPS):
+        order(options, rank, step + 1)
         x = torch.randn(16, 8, generator=fixed).to(device)
         optimizer.zero_grad()
         loss = model(x).square().mean()

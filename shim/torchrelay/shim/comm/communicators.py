@@ -345,13 +345,19 @@ class Communicators:
         return count
 
     def _of_device(self, generation: Generation) -> list[tuple[Backend, Any]]:
-        """Its communicators whose collectives run on a device; each once, though several devices may share it."""
+        """Its communicators whose collectives run on a device; each once, though several devices may share it.
+
+        As long as it is built, groups still have those of the generation before: these are that one's alone.
+        """
         found = {id(communicator): (backend, communicator) for backend, communicator in generation.on_device}
         for group in groups.groups() if generation is self.now else ():
             for device, name in self._names(group).items():
                 backend, communicator = registry.BACKENDS.get(name), group._get_backend(device)
                 if backend is not None and backend.on_device:
                     found[id(communicator)] = backend, communicator
+        before = self._previous[0].on_device if self._previous is not None and generation is self.now else ()
+        for _, communicator in before:
+            found.pop(id(communicator), None)
         return [*found.values()]
 
     def gate(self, number: int, *, yes: bool = False, busy: bool = False) -> bool:

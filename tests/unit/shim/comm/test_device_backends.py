@@ -122,6 +122,29 @@ def test_what_was_aborted_is_not_aborted_again_and_is_let_go_of_only_when_that_i
     assert story[-2:] == ["await freed", "let go"]
 
 
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_communicators_of_the_generation_before_are_not_aborted_with_one_that_is_not_built_yet(
+    is_planned: bool, comms: Communicators, story: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(communicators.groups, "group_ranks", lambda group: [0])
+    if not is_planned:
+        comms.break_all()
+    _store, port = serve_store()
+    seen: list[list[str]] = []
+
+    def abandon(*args: object) -> None:
+        story.clear()
+        comms.break_new(1)
+        comms.break_all()
+        seen.append([*story])
+        raise RuntimeError("a peer is gone")
+
+    monkeypatch.setattr(comms, "_connect_gate", abandon)
+    with pytest.raises(RuntimeError, match="a peer is gone"):
+        comms.rebuild(1, "127.0.0.1", port, SECRET)
+    assert seen[0].count("free") == (1 if is_planned else 0), "by break_all, and not again"
+
+
 def test_an_abandoned_move_frees_the_new_communicators_and_keeps_those_before(
     comms: Communicators, story: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ new generation run over them.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import weakref
@@ -299,10 +300,19 @@ class Communicators:
             if not generation.broken:  # a planned move: nobody uses them any more, on any rank
                 generation.broken = True
                 _free(generation.on_device)
-        for backend in self._on_device():
-            backend.await_freed(SETTLE_S)  # torch crashes where one is let go of while it is being aborted
         self._previous = None
-        self._forget_old()
+        if self._are_freed():  # torch crashes where one is let go of while it is being aborted
+            self._forget_old()
+
+    def _are_freed(self) -> bool:
+        """Wait for aborts to be over. One that is stuck keeps its memory; training goes on without it."""
+        try:
+            for backend in self._on_device():
+                backend.await_freed(SETTLE_S)
+        except RuntimeError as error:
+            print(f"{error}; it is left as it is", file=sys.stderr, flush=True)
+            return False
+        return True
 
     def _forget_old(self) -> None:
         """Threads and connections of communicators that nobody uses any more go back to the system."""

@@ -158,6 +158,24 @@ def test_an_abandoned_move_frees_the_new_communicators_and_keeps_those_before(
     comms.synchronize()
 
 
+def test_an_abort_that_is_stuck_after_a_move_ends_nobody(
+    comms: Communicators, story: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(communicators.groups, "group_ranks", lambda group: [0])
+    _store, port = serve_store()
+    comms.rebuild(1, "127.0.0.1", port, SECRET)
+
+    def stuck(deadline_s: float) -> None:
+        raise RuntimeError("torchrelay: it was not aborted")
+
+    monkeypatch.setattr(registry.BACKENDS["gloo"], "await_freed", stuck)
+    monkeypatch.setattr(comms, "_forget_old", lambda: story.append("let go"))
+    comms.committed()
+    assert "let go" not in story
+    assert capsys.readouterr().err == "torchrelay: it was not aborted; it is left as it is\n"
+    comms.synchronize()
+
+
 def test_a_rank_waits_on_its_device_if_its_library_says_so(comms: Communicators, story: list[str]) -> None:
     assert not comms.waits_on_device()
     story.append("waits")

@@ -20,7 +20,7 @@ RUN_S = 240
 def _run(command: list[str], out: Path, *options: str, program: str = "by_hand.py") -> subprocess.CompletedProcess[str]:
     out.mkdir(parents=True, exist_ok=True)
     script = [str(PROGRAMS / program), str(out), *options]
-    return subprocess.run([*command, *script], capture_output=True, text=True, timeout=RUN_S, check=False)
+    return subprocess.run([*command, *script], capture_output=True, text=True, timeout=RUN_S, check=False, cwd=out)
 
 
 def _results(out: Path, ranks: int) -> list[str]:

@@ -134,10 +134,13 @@ class Nccl:
             aborting, self._aborting = self._aborting, []
         for thread in aborting:
             thread.join(max(end_s - time.monotonic(), 0.0))
-            if thread.is_alive():
-                raise RuntimeError(f"torchrelay: a communicator of NCCL was not aborted within {deadline_s:.0f} s")
+        stuck = [thread for thread in aborting if thread.is_alive()]
         with self._lock:
-            self._freed.clear()
+            self._aborting += stuck  # nothing is freed before these are
+            if not self._aborting:
+                self._freed.clear()
+        if stuck:
+            raise RuntimeError(f"torchrelay: a communicator of NCCL was not aborted within {deadline_s:.0f} s")
 
     def check_device(self, device: torch.device) -> None:
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import relay
 from support.training import differences
 
@@ -14,18 +15,26 @@ SCRIPT, RANKS = "async_save.py", 2
 SAVES = "4:7,8:11,12:15"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
-    [
-        pytest.param(
-            ["kill:rank=1,step=6,phase=backward", "kill:rank=0,step=10,phase=forward"], id="between two steps"
-        ),
-        pytest.param(["kill:rank=1,step=4,phase=after-step", "stop:rank=0,step=11,phase=optimizer"], id="as it begins"),
-        pytest.param(["kill:rank=0,step=6,phase=backward", "kill:rank=0,step=7,phase=forward"], id="twice in one save"),
-        pytest.param(
-            ["kill:rank=1,step=6,phase=backward", "kill:rank=1,step=6,phase=rebuild"], id="as it is carried over"
-        ),
-    ],
+    few(
+        2,
+        [
+            pytest.param(
+                ["kill:rank=1,step=6,phase=backward", "kill:rank=0,step=10,phase=forward"], id="between two steps"
+            ),
+            pytest.param(
+                ["kill:rank=1,step=6,phase=backward", "kill:rank=1,step=6,phase=rebuild"], id="as it is carried over"
+            ),
+            pytest.param(
+                ["kill:rank=1,step=4,phase=after-step", "stop:rank=0,step=11,phase=optimizer"], id="as it begins"
+            ),
+            pytest.param(
+                ["kill:rank=0,step=6,phase=backward", "kill:rank=0,step=7,phase=forward"], id="twice in one save"
+            ),
+        ],
+    ),
 )
 def test_a_checkpoint_that_was_being_saved_is_whole(
     faults: list[str], undisturbed: Undisturbed, tmp_path: Path
@@ -75,7 +84,10 @@ def test_shards_that_one_rank_alone_was_saving_come_from_its_copy(undisturbed: U
     assert differences(undisturbed(SCRIPT, "sharded", SAVES, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
-@pytest.mark.parametrize("lost", [0, 1], ids=["the one that coordinates", "another one"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "lost", few(1, [pytest.param(0, id="the one that coordinates"), pytest.param(1, id="another one")])
+)
 def test_plans_that_ranks_have_kept_of_earlier_saves_are_made_anew(
     lost: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

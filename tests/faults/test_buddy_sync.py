@@ -6,19 +6,24 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import relay
 from support.training import differences
 
 SCRIPT, RANKS = "sharded.py", 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "every", "redone"),
-    [
-        pytest.param("kill:rank=0,step=8,phase=optimizer", 1, 1, id="in its update"),
-        pytest.param("kill:rank=1,step=8,phase=copy", 1, 1, id="in the middle of its copy"),
-        pytest.param("kill:rank=1,step=6,phase=after-step", 3, 3, id="just before a head with copies"),
-    ],
+    few(
+        2,
+        [
+            pytest.param("kill:rank=1,step=8,phase=copy", 1, 1, id="in the middle of its copy"),
+            pytest.param("kill:rank=1,step=6,phase=after-step", 3, 3, id="just before a head with copies"),
+            pytest.param("kill:rank=0,step=8,phase=optimizer", 1, 1, id="in its update"),
+        ],
+    ),
 )
 def test_no_more_is_done_again_than_the_steps_since_the_latest_head_with_copies(
     fault: str, every: int, redone: int, undisturbed: Undisturbed, tmp_path: Path

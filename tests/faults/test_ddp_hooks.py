@@ -32,7 +32,8 @@ def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.parametrize("kind", ["own", "static"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", few(1, ["static", "own"]))
 def test_a_rank_is_moved(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "planned:rank=1,step=8"
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault], planned_at=[8], environment={"STEP_S": "0.08"})
@@ -43,7 +44,7 @@ def test_a_rank_is_moved(kind: str, undisturbed: Undisturbed, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "fault",
     few(
-        2,
+        1,
         [
             "kill:rank=1,step=2,phase=backward",
             "kill:rank=0,step=3,phase=optimizer",

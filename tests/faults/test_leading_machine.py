@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from faults.conftest import Undisturbed
 from integration.cli_harness import Cli, eventually
+from support.cells import few
 from support.machines import Fleet, descendants, lose, worker_of
 from support.training import differences
 
@@ -39,7 +40,8 @@ def test_without_any_spare_the_rank_of_the_machine_that_led_goes_on_in_a_process
 HELD = ("20", "40")
 
 
-@pytest.mark.parametrize("gone", [1, 0])
+@pytest.mark.slow
+@pytest.mark.parametrize("gone", few(1, [0, 1]))
 def test_a_machine_that_comes_back_brings_spares_without_a_restart(
     gone: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -72,7 +74,8 @@ def test_a_machine_that_comes_back_brings_spares_without_a_restart(
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("gone", [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("gone", few(1, [1, 0]))
 def test_a_rank_moves_to_a_machine_that_is_back_so_that_the_loss_of_the_other_one_does_not_end_the_job(
     gone: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

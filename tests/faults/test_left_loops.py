@@ -20,7 +20,7 @@ OTHERS = [(shape, place) for shape in ("for", "while", "asked") for place in PLA
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("shape", "step"), few(3, [(shape, step) for step in (15, 5) for shape in SHAPES]))
+@pytest.mark.parametrize(("shape", "step"), few(2, [(shape, step) for step in (15, 5) for shape in SHAPES]))
 def test_a_rank_is_lost_behind_the_last_step(shape: str, step: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = f"kill:rank={step % 2},step={step},phase=after-step"
     run = relay(tmp_path, SCRIPT, shape, ranks=RANKS, inject=[fault])
@@ -28,7 +28,7 @@ def test_a_rank_is_lost_behind_the_last_step(shape: str, step: int, undisturbed:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("shape", "place"), few(len(FIRST), [*FIRST, *(cell for cell in OTHERS if cell not in FIRST)]))
+@pytest.mark.parametrize(("shape", "place"), few(3, [*FIRST, *(cell for cell in OTHERS if cell not in FIRST)]))
 def test_a_rank_is_lost_behind_the_loop(shape: str, place: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     struck = tmp_path / "struck"
     run = relay(tmp_path, SCRIPT, shape, ranks=RANKS, environment={"STRIKE": f"{place}:1", "STRUCK": str(struck)})
@@ -44,7 +44,8 @@ def test_gradients_of_the_last_step_are_there_behind_the_loop(undisturbed: Undis
     assert_unharmed(run, undisturbed(SCRIPT, "graded", ranks=RANKS), RANKS, [], 1)
 
 
-@pytest.mark.parametrize("second", [0, 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("second", few(1, [1, 0]))
 def test_a_second_rank_is_lost_behind_the_loop_that_the_first_one_s_successor_has_gone_past(
     second: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -56,7 +57,8 @@ def test_a_second_rank_is_lost_behind_the_loop_that_the_first_one_s_successor_ha
     assert_unharmed(run, undisturbed(SCRIPT, "for", ranks=RANKS), RANKS, [fault], 2)
 
 
-@pytest.mark.parametrize("place", ["left-1", "evaluation-1-8"])
+@pytest.mark.slow
+@pytest.mark.parametrize("place", few(1, ["evaluation-1-8", "left-1"]))
 def test_without_a_spare_it_goes_on_there_in_a_later_run(place: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     first, second, struck = tmp_path / "first", tmp_path / "second", tmp_path / "struck"
     first.mkdir()

@@ -16,7 +16,7 @@ RANKS = 2
 @pytest.mark.parametrize(
     ("script", "args", "fault"),
     few(
-        5,
+        3,
         [
             pytest.param("module_level.py", (), "kill:rank=0,step=16,phase=forward", id="module level with next"),
             pytest.param("accumulation.py", (), "kill:rank=1,step=12,phase=gate", id="accumulation with no_sync"),
@@ -58,7 +58,8 @@ def test_state_that_only_functions_classes_and_methods_lead_to_is_carried(
     assert_unharmed(run, undisturbed(script, ranks=RANKS), RANKS, faults, 2)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", few(1, [1, 0]))
 def test_a_rank_is_replaced_in_an_evaluation(rank: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     struck = tmp_path / "struck"
     environment = {"STRIKE": f"evaluation-1:{rank}", "STRUCK": str(struck)}

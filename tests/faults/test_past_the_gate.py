@@ -29,7 +29,8 @@ def assert_finished_from_the_gate(run: Finished, rank: int, others: str = "") ->
     assert [m["ranks"] for m in run.committed()] == [[rank]], run.told()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", few(1, [0, 1]))
 def test_the_first_behind_the_gate_is_lost(rank: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = lose(tmp_path, rank, "mean")
     assert_unharmed(run, undisturbed(SCRIPT, "mean", ranks=RANKS), RANKS, [], 1)
@@ -38,7 +39,8 @@ def test_the_first_behind_the_gate_is_lost(rank: int, undisturbed: Undisturbed, 
     assert run.committed()[0]["steps_redone"] == 0
 
 
-@pytest.mark.parametrize(("rank", "ahead"), [(0, "1,2"), (2, "0,1")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "ahead"), few(1, [(2, "0,1"), (0, "1,2")]))
 def test_the_last_behind_the_gate_is_lost(rank: int, ahead: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = lose(tmp_path, rank, ahead=ahead)
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [], 1)
@@ -75,7 +77,7 @@ def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_hav
 @pytest.mark.parametrize(
     ("what", "ahead", "reason"),
     few(
-        3,
+        2,
         [
             ("data-clamp mean sum", "", "the step keeps what it computed from module"),
             ("gradient", "0,2", "the step reads gradients after its optimizer step"),

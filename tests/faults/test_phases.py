@@ -18,7 +18,7 @@ SLOWLY = {"STEP_S": "0.08"}
 @pytest.mark.parametrize(
     ("kind", "fault"),
     few(
-        3,
+        2,
         [
             ("finetune", "kill:rank=1,step=13,phase=backward"),
             ("turns", "kill:rank=0,step=7,phase=forward"),
@@ -36,8 +36,10 @@ def test_a_rank_is_replaced_in_a_later_loop(kind: str, fault: str, undisturbed: 
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "step"), [("finetune", 17), ("turns", 19), pytest.param("finetune", 11, id="asked for in the one before")]
+    ("kind", "step"),
+    few(2, [("turns", 19), pytest.param("finetune", 11, id="asked for in the one before"), ("finetune", 17)]),
 )
 def test_a_rank_is_moved_in_a_later_loop(kind: str, step: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = f"planned:rank=1,step={step}"

@@ -8,6 +8,7 @@ import pytest
 from faults.conftest import Undisturbed
 from faults.test_node_loss import Machines
 from integration.cli_harness import Cli
+from support.cells import few
 from support.relay_run import relay
 from support.training import differences
 
@@ -95,7 +96,8 @@ def test_without_a_spare_the_lost_rank_starts_over_where_it_was(undisturbed: Und
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", few(1, [1, 0]))
 def test_a_rank_is_lost_while_others_wait_for_what_its_optimizer_sends(
     rank: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ SCRIPT, RANKS = "turns.py", 2
 @pytest.mark.parametrize(
     ("kind", "fault"),
     few(
-        3,
+        2,
         [
             ("gan", "kill:rank=0,step=9,phase=gate"),
             ("gan", "kill:rank=1,step=15,phase=optimizer"),

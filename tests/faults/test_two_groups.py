@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 from support.training import differences
 
@@ -19,7 +20,10 @@ def test_a_second_default_group_ends_protection_and_nothing_else(undisturbed: Un
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
-@pytest.mark.parametrize("fault", ["kill:rank=0,step=5,phase=after-step", "kill:rank=1,step=8,phase=after-step"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault", few(1, ["kill:rank=1,step=8,phase=after-step", "kill:rank=0,step=5,phase=after-step"])
+)
 def test_a_rank_is_replaced_before_the_first_one_is_destroyed(
     fault: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -46,7 +46,7 @@ def named(report: dict[str, Any], folder: Path, name: str) -> list[tuple[str, in
 @pytest.mark.parametrize(
     ("name", "status", "effects"),
     few(
-        4,
+        2,
         [
             ("state", UNPROTECTED, [LEFT, BARS, LEFT, LEFT]),
             ("closure_called_again", PARTLY, [PART_OF_STEP]),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from integration.cli_harness import Cli
+from support.cells import few
 
 TRAINING = """
     import ctypes, os, random, sys, time
@@ -122,7 +123,8 @@ def test_a_script_that_differs_from_itself_is_told_with_its_first_difference(cli
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "exit_code"), [("unwritten", 7), ("otherwise-with-torchrelay", 6)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "exit_code"), few(1, [("unwritten", 7), ("otherwise-with-torchrelay", 6)]))
 def test_memory_that_was_never_written_is_told_apart_from_what_torchrelay_changes(
     cli: Cli, what: str, exit_code: int
 ) -> None:

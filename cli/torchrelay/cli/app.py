@@ -20,7 +20,6 @@ from torchrelay.cli.given import takes_options_of_a_run
 app = typer.Typer(
     name="torchrelay",
     help="Keeps a PyTorch training job running when a process, a GPU or a node fails. The script stays as it is.",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench)
@@ -179,45 +178,134 @@ def drill(
 
 @app.command()
 def status(
-    run_id: a.RunId = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    wanted: a.RunId = None,
+    as_json: a.AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Print it again each second until the job ends.")] = False,
 ) -> int:
-    """Show the running job: ranks, steps, spares, generation, protection, last migration."""
-    from torchrelay.cli import status as command
+    """Show the running jobs: ranks, steps, spares, generation, protection, last migration.
 
-    return asyncio.run(command.show_status(run_id, as_json, watch))
+    Example: torchrelay status --run pretrain --watch
+    """
+    from torchrelay.cli.jobs import status as command
+
+    return asyncio.run(command.show_status(wanted, as_json, watch))
+
+
+@app.command()
+def events(
+    wanted: a.RunId = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, as in --events.")] = False,
+) -> int:
+    """Tell what has happened to the running job so far, in words, with the time of each.
+
+    Example: torchrelay events --follow
+    """
+    from torchrelay.cli.jobs import events as command
+
+    return asyncio.run(command.show_events(wanted, follow, as_json))
 
 
 @app.command()
 def migrate(
     rank: Annotated[int, typer.Option("--rank", min=0, help="The rank that moves to a spare.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")],
-    run_id: a.RunId = None,
+    wanted: a.RunId = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="End as soon as it is accepted.")] = False,
 ) -> int:
     """Move a rank of the running job to a spare, without losing a step.
 
     Exit code: 0 done, 1 given up (the job went on as before) or too late, 2 refused.
-    """
-    from torchrelay.cli import migrate as command
 
-    return asyncio.run(command.migrate(rank, reason, run_id, wait=not no_wait))
+    Example: torchrelay migrate --rank 2 --reason "the fan is loud"
+    """
+    from torchrelay.cli.jobs import migrate as command
+
+    return asyncio.run(command.migrate(rank, reason, wanted, wait=not no_wait))
 
 
 @app.command()
-def clear(
-    subject: Annotated[str, typer.Argument(metavar="DEVICE", help="Device or node, as `status` names it.")],
+def drain(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as `status` names it.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")],
+    wanted: a.RunId = None,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0.0, help="How long to wait. Default: no limit.")
+    ] = None,
+) -> int:
+    """Move all ranks of the running job away from a node, without losing a step, and say when the node is free.
+
+    The node stays in quarantine: `torchrelay quarantine clear NODE` gives it back.
+
+    Exit code: 0 it is free, 1 ranks are still there, 2 refused.
+
+    Example: torchrelay drain n1 --reason "new switch in rack 7"
+    """
+    from torchrelay.cli.jobs import drain as command
+
+    return asyncio.run(command.drain(node, reason, wanted, timeout_s))
+
+
+@app.command()
+def stop(
+    wanted: a.RunId = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="End as soon as the job is told to.")] = False,
+) -> int:
+    """End the running job on all its machines, as Ctrl-C at its command would.
+
+    Example: torchrelay stop --run pretrain
+    """
+    from torchrelay.cli.jobs import stop as command
+
+    return asyncio.run(command.stop(wanted, wait=not no_wait))
+
+
+quarantine = typer.Typer(
+    name="quarantine", help="List, add and clear what is given no rank: devices and nodes.", no_args_is_help=True
+)
+app.add_typer(quarantine)
+_SUBJECT = typer.Argument(metavar="DEVICE", help="Device or node, as `status` names it.")
+
+
+@quarantine.command("list")
+def quarantine_list(wanted: a.RunId = None, as_json: a.AsJson = False) -> int:
+    """Show which devices and nodes of the running job are in quarantine, and why."""
+    from torchrelay.cli.jobs import quarantine as command
+
+    return asyncio.run(command.show(wanted, as_json))
+
+
+@quarantine.command("add")
+def quarantine_add(
+    subject: Annotated[str, _SUBJECT],
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")],
+    wanted: a.RunId = None,
+) -> int:
+    """Give a device or a node no rank any more. Ranks that use it move to spares; `drain` does so too, and waits.
+
+    Exit code: 0 done, 2 refused.
+    """
+    from torchrelay.cli.jobs import quarantine as command
+
+    return asyncio.run(command.add(subject, reason, wanted))
+
+
+@quarantine.command("clear")
+def quarantine_clear(
+    subject: Annotated[str, _SUBJECT],
     reason: Annotated[str, typer.Option("--reason", help="Why it may be used again; kept in the events.")],
     check: Annotated[
         bool, typer.Option("--check", help="Only if its node, which looks at it now, finds it well.")
     ] = False,
-    run_id: a.RunId = None,
+    wanted: a.RunId = None,
 ) -> int:
-    """Take a device or a node of the running job out of quarantine."""
-    from torchrelay.cli import clear as command
+    """Take a device or a node of the running job out of quarantine.
 
-    return asyncio.run(command.clear(subject, reason, run_id, check))
+    Exit code: 0 done, or with --check being looked at; 2 it is not in quarantine.
+    """
+    from torchrelay.cli.jobs import quarantine as command
+
+    return asyncio.run(command.clear(subject, reason, wanted, check))
 
 
 @app.command(

@@ -261,4 +261,17 @@ JsonSummary = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say only what went wrong.", rich_help_panel=_OUTPUT)]
 
-RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Which job, if several run here.")]
+JobName = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="What commands and lists call this job. Default: the script's.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+
+RunId = Annotated[
+    str | None, typer.Option("--run", metavar="ID", help="Which job, by its id or name, if several run here.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]

@@ -198,6 +198,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--controller": given.controller,
         "--controller-port": given.controller_port,
         "--events": given.events,
+        "--name": given.name,
     }
     for flag, value in values.items():
         if value != getattr(default, flag[2:].replace("-", "_")):

@@ -20,6 +20,8 @@ from torchrelay.protocol.messages import (
     LeadRequest,
     MigrateReply,
     MigrateRequest,
+    QuarantineReply,
+    QuarantineRequest,
     StopRequest,
     WatchRequest,
 )
@@ -94,15 +96,24 @@ class Control:
         answer: ClearReply = convert.from_proto(reply)
         return answer
 
+    async def quarantine(self, subject: str, reason: str) -> QuarantineReply:
+        request = convert.to_proto(QuarantineRequest(subject, reason))
+        try:
+            reply = await self._stub.Quarantine(request, timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as e:
+            raise _as_ours(e, self._address) from e
+        answer: QuarantineReply = convert.from_proto(reply)
+        return answer
+
     async def stop(self, signal_number: int) -> None:
         try:
             await self._stub.Stop(convert.to_proto(StopRequest(signal_number)), timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as e:
             raise _as_ours(e, self._address) from e
 
-    async def watch(self, without_progress: bool) -> AsyncGenerator[JobEvent, None]:
-        """Every event of the job from its start; ends when the controller ends the stream."""
-        call = self._stub.Watch(convert.to_proto(WatchRequest(without_progress)), wait_for_ready=True)
+    async def watch(self, without_progress: bool, follow: bool = True) -> AsyncGenerator[JobEvent, None]:
+        """Every event of the job from its start; without `follow` those so far. Ends when the controller ends the stream."""
+        call = self._stub.Watch(convert.to_proto(WatchRequest(without_progress, not follow)), wait_for_ready=True)
         try:
             async for event in call:
                 yield convert.from_proto(event)

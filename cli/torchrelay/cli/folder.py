@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,6 +62,15 @@ class KnownRun:
     processes: tuple[Process, ...]
     restarts: tuple[str, ...] = ()
     """Of all processes so far, each in words."""
+    name: str = ""
+    working_folder: str = ""
+    started_s: float = 0.0
+    """By the wall clock."""
+
+    def __str__(self) -> str:
+        since = time.strftime(" since %H:%M:%S", time.localtime(self.started_s)) if self.started_s else ""
+        where = f" in {self.working_folder}" if self.working_folder else ""
+        return " ".join(filter(None, (self.run_id, self.name))) + f"{since}{where}: {' '.join(self.command)}"
 
     def is_running(self) -> bool:
         return any(process.is_running() for process in self.processes)
@@ -194,20 +204,18 @@ def one_of_each(state: Path) -> list[KnownRun]:
     return list({run.run_id: run for run in running_jobs(state)}.values())
 
 
-def choose_run(state: Path, run_id: str | None) -> KnownRun:
-    """The one job that is meant. Raises UserError if there is none, or several and no `run_id`."""
+def choose_run(state: Path, wanted: str | None) -> KnownRun:
+    """Return the one job that is meant, by its id or its name. Raises UserError if there is none, or more than one."""
     runs = one_of_each(state)
-    if run_id is not None:
-        for run in runs:
-            if run.run_id == run_id:
-                return run
-        known = ", ".join(run.run_id for run in runs) or "none"
-        raise UserError(f"--run {run_id}: no such job of this user on this machine; running: {known}")
+    meant = [run for run in runs if wanted in (None, run.run_id)] or [run for run in runs if run.name == wanted]
+    if len(meant) == 1:
+        return meant[0]
     if not runs:
         raise UserError(
             f"no job of this user runs on this machine (looked in {state}); start one with `torchrelay run`"
         )
-    if len(runs) > 1:
-        listed = "; ".join(f"{run.run_id}: {' '.join(run.command)}" for run in runs)
-        raise UserError(f"several jobs run here, say which with --run: {listed}")
-    return runs[0]
+    if not meant:
+        known = "\n".join(f"  {run}" for run in runs)
+        raise UserError(f"--run {wanted}: no job of this user on this machine has this id or name. These run:\n{known}")
+    which = "\n".join(f"  {run}" for run in meant)
+    raise UserError(f"several jobs run here; say which with --run and its id:\n{which}")

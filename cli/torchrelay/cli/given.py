@@ -82,6 +82,7 @@ def _given(
     events: a.Events = None,
     json_summary: a.JsonSummary = False,
     quiet: a.Quiet = False,
+    name: a.JobName = None,
 ) -> options.GivenOptions:
     """What `run` and `doctor` are given: the same options."""
     return options.GivenOptions(
@@ -126,4 +127,5 @@ def _given(
         events=events,
         json_summary=json_summary,
         quiet=quiet,
+        name=name,
     )

@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import sys
+import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +95,7 @@ class LocalJob:
         restarts: tuple[str, ...] = (),
         seat: Seat | None = None,
     ) -> None:
-        self._restarts, self._seat = restarts, seat or Seat()
+        self._restarts, self._seat, self._started_s = restarts, seat or Seat(), time.time()
         self._options, self._run_id, self._folder, self._secret = options, run_id, run_folder, secret
         self.follower, self._teller = follower, teller
         self._leader: Leader | None = None
@@ -357,7 +358,17 @@ class LocalJob:
     def _write_entry(self) -> None:
         pids = [os.getpid(), *(child.pid for child in (self._controller, self._agent) if child is not None)]
         processes = tuple(filter(None, map(folder.Process.find, pids)))
-        run = folder.KnownRun(self._run_id, self._folder.name, *self._address, self._command, processes, self._restarts)
+        run = folder.KnownRun(
+            self._run_id,
+            self._folder.name,
+            *self._address,
+            self._command,
+            processes,
+            self._restarts,
+            self._options.name,
+            os.getcwd(),
+            self._started_s,
+        )
         folder.write_run(self._folder, run)
 
 

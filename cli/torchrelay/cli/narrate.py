@@ -22,13 +22,14 @@ from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, 
 from torchrelay.protocol.rehearsal_words import sentence
 from torchrelay.protocol.transport.wire import from_plain
 
+PREFIX = "torchrelay: "
 SHOWN_CALLS = 8
 _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
 
 
 def line(text: str, style: str = "") -> Text:
     """One line of ours among the script's."""
-    return Text.assemble(("torchrelay: ", "bold"), (text, style))
+    return Text.assemble((PREFIX, "bold"), (text, style))
 
 
 def notes(before: RunSummary, event: events.Occurrence) -> list[Text]:  # noqa: C901 - one case for each event

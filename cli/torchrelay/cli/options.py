@@ -74,6 +74,7 @@ class GivenOptions:
     controller: str | None = None
     controller_port: int | None = None
     quiet: bool = False
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,8 @@ class RunOptions:
     controller_port: int
     """Of one that this command starts, at first or later. 0: any free port. The command holds it: leading.held_port."""
     quiet: bool
+    name: str
+    """For people: as commands and lists show it beside the job's id."""
     secret: bytes | None
     """None: this job is alone on its machine, and a secret is made for it."""
     given: GivenOptions
@@ -261,6 +264,7 @@ def check(
         controllers=_controllers(given, nnodes),
         controller_port=_controller_port(given, nnodes),
         quiet=given.quiet,
+        name=given.name or Path(given.script).stem,
         secret=_secret(nnodes, environment),
         given=given,
         node=f"n{given.node_rank}",

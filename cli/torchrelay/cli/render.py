@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from torchrelay.cli.folder import KnownRun
 from torchrelay.cli.summary import UNDER_WAY, MigrationSummary, RestartSummary, RunSummary
 from torchrelay.protocol import events
 from torchrelay.protocol.level import Level
@@ -35,6 +37,11 @@ def listed(values: Iterable[object]) -> str:
 
 def seconds(value_s: float) -> str:
     return f"{value_s:.2f}"
+
+
+def clock(time_s: float) -> str:
+    """Return a time of day, with its date."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
 
 
 def size(value_bytes: int) -> str:
@@ -132,10 +139,14 @@ def restarts_table(restarts: tuple[RestartSummary, ...]) -> RenderableType:
     return table
 
 
-def status_view(status: JobStatus, restarts: Sequence[str] = ()) -> RenderableType:
-    """`torchrelay status` for one job. `restarts`: of all its processes so far, each in words."""
+def status_view(status: JobStatus, run: KnownRun) -> RenderableType:
+    """Return what `torchrelay status` shows of one job."""
     head = Table.grid(padding=(0, 2))
-    head.add_row("job", Text(status.run_id, style="bold"))
+    name = f" {run.name}" if run.name else ""
+    head.add_row("job", Text.assemble((status.run_id, "bold"), name))
+    if run.working_folder:
+        head.add_row("folder", Text(run.working_folder))
+        head.add_row("started", clock(run.started_s))
     head.add_row("ranks", f"{status.world_size}, generation {status.generation}, {status.steps_per_s:.1f} steps/s")
     wanted = max(status.spares_wanted, status.spares_total)
     making = f", {status.spares_making} being made" if status.spares_making else ""
@@ -152,7 +163,7 @@ def status_view(status: JobStatus, restarts: Sequence[str] = ()) -> RenderableTy
             else ""
         )
         head.add_row("machines", Text("; ".join(filter(None, (moved, status.spread_reason)))))
-    for number, text in enumerate(restarts):
+    for number, text in enumerate(run.restarts):
         head.add_row("" if number else "restarts", Text(text))
     for number, text in enumerate(status.quarantine):
         head.add_row("" if number else "quarantine", Text(text, style="yellow"))

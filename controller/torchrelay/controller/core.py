@@ -478,6 +478,16 @@ class Core:
     def clear(self, request: msg.ClearRequest) -> msg.ClearReply:
         return self.health.clear(request)
 
+    def put_aside(self, request: msg.QuarantineRequest, now_s: float) -> msg.QuarantineReply:
+        """Quarantine a device or a node by somebody's choice: its ranks move."""
+        if self.aside is not None:
+            return msg.QuarantineReply(False, self.aside.reason)
+        if self.is_over or self._exits.is_failing:
+            return msg.QuarantineReply(False, "the job is ending")
+        reply = self.health.put_aside(request, now_s)
+        self._settle(now_s)
+        return reply
+
     def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM) -> None:
         """Ends the job on all nodes; the first reason is the one that counts."""
         if self.aside is not None:

@@ -264,7 +264,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
         watcher = _Watcher(request.without_progress)
         for event in (*self._first, *self._latest):
             watcher.queue.put_nowait(event)
-        if self._ended.is_set():
+        if self._ended.is_set() or request.until_now:
             watcher.queue.put_nowait(None)
         self._watchers.add(watcher)
         self._nobody.clear()
@@ -291,6 +291,13 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self, request: relay_pb2.ClearRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.ClearReply:
         reply: relay_pb2.ClearReply = to_proto(self._core.clear(from_proto(request)))
+        self._flush()
+        return reply
+
+    async def Quarantine(
+        self, request: relay_pb2.QuarantineRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> relay_pb2.QuarantineReply:
+        reply: relay_pb2.QuarantineReply = to_proto(self._core.put_aside(from_proto(request), time.monotonic()))
         self._flush()
         return reply
 

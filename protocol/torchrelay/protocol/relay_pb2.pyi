@@ -1751,6 +1751,24 @@ class ClearReply(_message.Message):
     checking: bool
     def __init__(self, cleared: _Optional[bool] = ..., message: _Optional[str] = ..., checking: _Optional[bool] = ...) -> None: ...
 
+class QuarantineRequest(_message.Message):
+    __slots__ = ("subject", "reason")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    reason: str
+    def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class QuarantineReply(_message.Message):
+    __slots__ = ("accepted", "message", "ranks")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    accepted: bool
+    message: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, accepted: _Optional[bool] = ..., message: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class StopRequest(_message.Message):
     __slots__ = ("signal",)
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
@@ -1758,10 +1776,12 @@ class StopRequest(_message.Message):
     def __init__(self, signal: _Optional[int] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ("without_progress",)
+    __slots__ = ("without_progress", "until_now")
     WITHOUT_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_NOW_FIELD_NUMBER: _ClassVar[int]
     without_progress: bool
-    def __init__(self, without_progress: _Optional[bool] = ...) -> None: ...
+    until_now: bool
+    def __init__(self, without_progress: _Optional[bool] = ..., until_now: _Optional[bool] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()

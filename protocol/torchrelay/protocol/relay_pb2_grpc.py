@@ -64,6 +64,11 @@ class RelayStub:
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.ClearRequest.SerializeToString,
                 response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.ClearReply.FromString,
                 _registered_method=True)
+        self.Quarantine = channel.unary_unary(
+                '/torchrelay.v1.Relay/Quarantine',
+                request_serializer=torchrelay_dot_protocol_dot_relay__pb2.QuarantineRequest.SerializeToString,
+                response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.QuarantineReply.FromString,
+                _registered_method=True)
         self.Lead = channel.unary_unary(
                 '/torchrelay.v1.Relay/Lead',
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.LeadRequest.SerializeToString,
@@ -118,6 +123,13 @@ class RelayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Quarantine(self, request, context):
+        """A person wants nothing to run on a device or a node any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Lead(self, request, context):
         """Asked by the commands of several machines: who leads the job?
         """
@@ -164,6 +176,11 @@ def add_RelayServicer_to_server(servicer, server):
                     servicer.Clear,
                     request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.ClearRequest.FromString,
                     response_serializer=torchrelay_dot_protocol_dot_relay__pb2.ClearReply.SerializeToString,
+            ),
+            'Quarantine': grpc.unary_unary_rpc_method_handler(
+                    servicer.Quarantine,
+                    request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.QuarantineRequest.FromString,
+                    response_serializer=torchrelay_dot_protocol_dot_relay__pb2.QuarantineReply.SerializeToString,
             ),
             'Lead': grpc.unary_unary_rpc_method_handler(
                     servicer.Lead,
@@ -338,6 +355,33 @@ class Relay:
             '/torchrelay.v1.Relay/Clear',
             torchrelay_dot_protocol_dot_relay__pb2.ClearRequest.SerializeToString,
             torchrelay_dot_protocol_dot_relay__pb2.ClearReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Quarantine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/torchrelay.v1.Relay/Quarantine',
+            torchrelay_dot_protocol_dot_relay__pb2.QuarantineRequest.SerializeToString,
+            torchrelay_dot_protocol_dot_relay__pb2.QuarantineReply.FromString,
             options,
             channel_credentials,
             insecure,

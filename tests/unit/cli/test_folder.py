@@ -13,10 +13,11 @@ from torchrelay.cli.journals import journal_folder
 from torchrelay.protocol.errors import UserError
 
 
-def entry(state: Path, run_id: str, process: folder.Process | None) -> Path:
+def entry(state: Path, run_id: str, process: folder.Process | None, name: str = "") -> Path:
     path = folder.make_run_folder(state, run_id)
     processes = () if process is None else (process,)
-    folder.write_run(path, folder.KnownRun(run_id, run_id, "127.0.0.1", 1234, ("run", "train.py"), processes))
+    command = ("run", "train.py")
+    folder.write_run(path, folder.KnownRun(run_id, run_id, "127.0.0.1", 1234, command, processes, name=name))
     return path
 
 
@@ -103,13 +104,22 @@ def test_without_a_job_it_says_how_to_start_one(tmp_path: Path) -> None:
         folder.choose_run(tmp_path / "none", None)
 
 
+def test_a_job_is_found_by_its_name_unless_two_have_it(tmp_path: Path) -> None:
+    entry(tmp_path, "ab", alive(), "pretrain")
+    entry(tmp_path, "cd", alive(), "finetune")
+    assert folder.choose_run(tmp_path, "finetune").run_id == "cd"
+    entry(tmp_path, "ef", alive(), "finetune")
+    with pytest.raises(UserError, match=r"its id:\n  cd finetune: run train\.py\n  ef finetune: run train\.py$"):
+        folder.choose_run(tmp_path, "finetune")
+
+
 def test_among_several_jobs_one_has_to_be_named(tmp_path: Path) -> None:
     entry(tmp_path, "ab", alive())
     entry(tmp_path, "cd", alive())
     with pytest.raises(UserError, match="--run"):
         folder.choose_run(tmp_path, None)
     assert folder.choose_run(tmp_path, "cd").run_id == "cd"
-    with pytest.raises(UserError, match="running: ab, cd"):
+    with pytest.raises(UserError, match=r"has this id or name\. These run:\n  ab.*\n  cd"):
         folder.choose_run(tmp_path, "ef")
 
 
@@ -120,5 +130,5 @@ def test_two_machines_of_one_job_on_one_host_are_one_job(tmp_path: Path) -> None
     assert [run.run_id for run in folder.one_of_each(tmp_path)] == ["ab"]
     assert folder.choose_run(tmp_path, None).run_id == "ab"
     entry(tmp_path, "cd", alive())
-    with pytest.raises(UserError, match=r"--run: ab: run train\.py; cd: run train\.py"):
+    with pytest.raises(UserError, match=r"with --run and its id:\n  ab: run train\.py\n  cd: run train\.py"):
         folder.choose_run(tmp_path, None)

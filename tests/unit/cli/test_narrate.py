@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from torchrelay.cli import narrate, render
+from torchrelay.cli.folder import KnownRun
 from torchrelay.cli.summary import MigrationSummary, RunSummary, fold
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import JobStatus, RankStatus
@@ -22,6 +23,11 @@ KILLED = MigrationSummary(
     steps_redone=1,
     downtime_s=dict.fromkeys(DOWNTIME_ROWS, 0.25),
     transferred_bytes=3 << 20,
+)
+
+
+RUN = KnownRun(
+    "1a2b", "1a2b", "127.0.0.1", 1, ("run", "train.py"), (), name="train", working_folder="/data", started_s=1.0
 )
 
 
@@ -197,8 +203,10 @@ def test_status_shows_job_and_ranks() -> None:
             RankStatus(1, "n0.s0", "n0", 4712, -1, "set-up", "starting"),
         ),
     )
-    assert [text.rstrip() for text in shown(render.status_view(status), width=80).splitlines()] == [
-        "job         1a2b",
+    assert [text.rstrip() for text in shown(render.status_view(status, RUN), width=80).splitlines()] == [
+        "job         1a2b train",
+        "folder      /data",
+        f"started     {render.clock(1.0)}",
         "ranks       2, generation 1, 4.0 steps/s",
         "spares      1 ready of 2",
         "protection  not protected: no spare is there",
@@ -225,7 +233,7 @@ def test_status_shows_job_and_ranks() -> None:
 )
 def test_status_says_which_ranks_move_to_another_machine(moves: int, reason: str, row: str) -> None:
     status = JobStatus("1a2b", 2, 1, 1, 2, "partly", "", 4.0, 0, "", (), ranks_spread=moves, spread_reason=reason)
-    lines = [" ".join(text.split()) for text in shown(render.status_view(status), width=120).splitlines()]
+    lines = [" ".join(text.split()) for text in shown(render.status_view(status, RUN), width=120).splitlines()]
     assert [text for text in lines if text.startswith("machines")] == [row] * bool(row)
 
 

@@ -55,6 +55,7 @@ OTHERWISE = GivenOptions(
     controller="node0:29476",
     controller_port=29477,
     quiet=True,
+    name="pretrain",
 )
 NOT_AGAIN = {"inject": (), "replay": None}
 """Faults that were asked for: their steps may be over."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable
 
+from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.execution.requests import Requests
 from torchrelay.controller.health.corruption import odd_one_out
@@ -20,7 +21,15 @@ from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import DeviceVerdict
 from torchrelay.protocol.health.history import SeenEvidence
 from torchrelay.protocol.health.policy import HealthPolicy
-from torchrelay.protocol.messages import ClearReply, ClearRequest, DeviceChecked, HealthSignals, HealthSources
+from torchrelay.protocol.messages import (
+    ClearReply,
+    ClearRequest,
+    DeviceChecked,
+    HealthSignals,
+    HealthSources,
+    QuarantineReply,
+    QuarantineRequest,
+)
 from torchrelay.protocol.names import EXIT_SUSPECT_NUMBER
 from torchrelay.protocol.numbers import ALERT, STOP
 from torchrelay.protocol.phases import PLANNED
@@ -166,6 +175,35 @@ class HealthController:
             HealthVerdict(k.REPLACE, "loss", worker.node, worker.worker, (worker.rank,), OBSERVED, k.NOBODY, reason)
         )
         self._verdicts.append(f"would {k.REPLACE}: rank {worker.rank}: {reason}")
+
+    def put_aside(self, request: QuarantineRequest, now_s: float) -> QuarantineReply:
+        """A person's word is evidence like any other: the policy's rows for it say what follows."""
+        subject = request.subject
+        if subject in self._job.quarantine:
+            return QuarantineReply(True, f"{subject} is in quarantine already: {self._job.quarantine[subject]}")
+        is_node = subject in self._job.nodes
+        node = subject if is_node else next((w.node for w in self._job.workers.values() if subject in w.devices), "")
+        if not node:
+            devices = sorted({d for w in self._job.workers.values() for d in w.devices})
+            known = ", ".join([*sorted(self._job.nodes), *devices])
+            return QuarantineReply(False, f"this job has no node and no device {subject}; it has {known}")
+        what, about = ("quarantine", "quarantine") if is_node else ("device-quarantine", subject)
+        said = SeenEvidence(k.NODE_CONDITION, now_s, node, about, detail=f"{what} ({request.reason})")
+        self._see(dataclasses.replace(said, value=0.0), now_s)  # an earlier one that was cleared since
+        self._see(said, now_s)
+        if subject not in self._job.quarantine:
+            return QuarantineReply(
+                False, "the fault policy only observes, or has no row of quarantine for a person's word"
+            )
+        ranks = tuple(sorted(w.rank for w in self._job.rank_workers if subject in (w.node, *w.devices)))
+        if not ranks:
+            return QuarantineReply(True, f"{subject} is in quarantine; no rank runs there")
+        if stays := [rank for rank in ranks if not self._requests.is_wanted(rank)]:
+            because = self._job.protection_reason if self._job.protection == "off" else "the limit on moves is reached"
+            return QuarantineReply(
+                True, f"{subject} is in quarantine; rank {listed(stays)} stays there all the same: {because}", ranks
+            )
+        return QuarantineReply(True, f"{subject} is in quarantine; rank {listed(ranks)} moves to a spare", ranks)
 
     def clear(self, request: ClearRequest) -> ClearReply:
         if request.check:

@@ -60,6 +60,8 @@ from torchrelay.protocol.messages.job import JobEvent as JobEvent
 from torchrelay.protocol.messages.job import JobStatus as JobStatus
 from torchrelay.protocol.messages.job import MigrateReply as MigrateReply
 from torchrelay.protocol.messages.job import MigrateRequest as MigrateRequest
+from torchrelay.protocol.messages.job import QuarantineReply as QuarantineReply
+from torchrelay.protocol.messages.job import QuarantineRequest as QuarantineRequest
 from torchrelay.protocol.messages.job import RankGap as RankGap
 from torchrelay.protocol.messages.job import RankStatus as RankStatus
 from torchrelay.protocol.messages.job import StopRequest as StopRequest

@@ -156,15 +156,36 @@ class ClearReply:
 
 
 @dataclass(frozen=True)
+class QuarantineRequest:
+    """A person wants nothing to run on `subject` (a device or a node, as the status names it) any more."""
+
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class QuarantineReply:
+    """`accepted` or not, and why. `ranks` move to spares, one after the other, as soon as there are some."""
+
+    accepted: bool
+    message: str
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class StopRequest:
     signal: int
 
 
 @dataclass(frozen=True)
 class WatchRequest:
-    """With `without_progress` the newest progress is told at the job's end alone: nobody looks at it before."""
+    """With `without_progress` the newest progress is told at the job's end alone: nobody looks at it before.
+
+    With `until_now` the stream ends behind what has been told so far.
+    """
 
     without_progress: bool
+    until_now: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from torchrelay.protocol.messages import (
     HealthSignal,
     HealthSignals,
     HealthSources,
+    QuarantineRequest,
 )
 
 RANKS_A_NODE = 8
@@ -207,3 +209,46 @@ def test_a_device_that_no_node_has_cannot_be_checked(tmp_path: Path) -> None:
     job.core.job.quarantine["GPU-9"] = "left behind"
     reply = job.core.clear(ClearRequest("GPU-9", "was reset", True))
     assert (reply.cleared, reply.checking) == (False, False)
+
+
+def test_a_node_that_a_person_puts_aside_hands_over_all_its_ranks_and_is_free_again_when_it_is_cleared(
+    tmp_path: Path,
+) -> None:
+    job = job_with(tmp_path)
+    reply = job.core.put_aside(QuarantineRequest("n1", "a new switch"), job.now_s)
+    assert (reply.accepted, len(reply.ranks)) == (True, RANKS_A_NODE)
+    assert "a new switch" in job.core.job.quarantine["n1"]
+    assert sorted(rank for _, rank in moved(job)) == list(reply.ranks)
+    assert "node-quarantine" in [v.rule for v in job.told(HealthVerdict)]
+    again = job.core.put_aside(QuarantineRequest("n1", "once more"), job.now_s)
+    assert "already" in again.message
+    assert job.core.clear(ClearRequest("n1", "it is done")).cleared
+    once_more = job.core.put_aside(QuarantineRequest("n1", "the switch again"), job.now_s)
+    assert "the switch again" in job.core.job.quarantine["n1"], once_more
+
+
+def test_what_a_person_puts_aside_is_of_this_job_or_refused(tmp_path: Path) -> None:
+    job = job_with(tmp_path)
+    reply = job.core.put_aside(QuarantineRequest("n7", "x"), job.now_s)
+    assert not reply.accepted
+    assert "no node and no device n7; it has n0, n1" in reply.message
+
+
+def test_a_device_that_a_person_puts_aside_has_its_rank_moved_alone(tmp_path: Path) -> None:
+    job = job_with(tmp_path)
+    rank = RANKS_A_NODE + 2
+    worker = job.core.job.holder(rank)
+    job.give(HealthSources({}, {worker.worker: "GPU-7"}), "n1")
+    reply = job.core.put_aside(QuarantineRequest("GPU-7", "it is tested"), job.now_s)
+    assert (reply.accepted, reply.ranks) == (True, (rank,)), reply
+    assert [each for _, each in moved(job)] == [rank]
+    assert set(job.core.job.quarantine) == {"GPU-7"}
+
+
+def test_a_policy_that_only_observes_puts_nothing_aside(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 2, 1, nnodes=2, health=dataclasses.replace(default_policy(), observe=True))
+    job.train()
+    reply = job.core.put_aside(QuarantineRequest("n1", "x"), job.now_s)
+    assert not reply.accepted
+    assert "only observes" in reply.message
+    assert not job.core.job.quarantine

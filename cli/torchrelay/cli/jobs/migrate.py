@@ -21,10 +21,10 @@ from torchrelay.protocol.phases import COMMITTED
 EXIT_ABANDONED = 1
 
 
-async def migrate(rank: int, reason: str, run_id: str | None, wait: bool) -> int:
+async def migrate(rank: int, reason: str, wanted: str | None, wait: bool) -> int:
     """0 committed or, without `wait`, accepted; 1 abandoned or too late; 2 refused. Raises UserError if there is no such job."""
     state = folder.state_folder(os.environ)
-    run = folder.choose_run(state, run_id)
+    run = folder.choose_run(state, wanted)
     console = make_console(sys.stderr)
     async with Control(run.controller_host, run.controller_port, folder.read_secret(state / run.folder)) as control:
         try:

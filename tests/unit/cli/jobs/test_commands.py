@@ -12,13 +12,16 @@ import grpc
 import pytest
 
 from torchrelay.cli import folder
-from torchrelay.cli.clear import clear
 from torchrelay.cli.control import Control
-from torchrelay.cli.migrate import migrate
-from torchrelay.cli.status import show_status
+from torchrelay.cli.jobs.drain import drain
+from torchrelay.cli.jobs.events import show_events
+from torchrelay.cli.jobs.migrate import migrate
+from torchrelay.cli.jobs.quarantine import add, clear, show
+from torchrelay.cli.jobs.status import show_status
+from torchrelay.cli.jobs.stop import stop as stop_job
 from torchrelay.protocol import events, relay_pb2_grpc
 from torchrelay.protocol.errors import ChannelClosedError
-from torchrelay.protocol.messages import ClearReply, Empty, JobStatus, MigrateReply, RankStatus
+from torchrelay.protocol.messages import ClearReply, Empty, JobStatus, MigrateReply, QuarantineReply, RankStatus
 from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.protocol.phases import DOWNTIME_ROWS
 from torchrelay.protocol.security.tls import Credentials, make_server
@@ -38,6 +41,9 @@ STATUS = JobStatus(
     last_migration="",
     ranks=(RankStatus(0, "n0.w0", "n0", 17, 3, "body", "running"),),
 )
+
+
+OF_THE_RUN = {"name": "", "folder": "", "started_s": 0.0, "restarts": []}
 
 
 class FakeController(relay_pb2_grpc.RelayServicer):
@@ -83,6 +89,33 @@ class FakeController(relay_pb2_grpc.RelayServicer):
         ]
         for number, event in enumerate(told):
             yield convert.to_proto(events.to_job_event(event, float(number)))
+
+
+class DrainedController(FakeController):
+    """Two ranks, on n0 and n1. The one of n1 leaves with the finished migration, or stays if `stays` says why."""
+
+    def __init__(self, stays: str = "", known: bool = True, until_over: bool = True) -> None:
+        super().__init__()
+        self.stays, self.known, self.until_over = stays, known, until_over
+        self.is_moved = False
+
+    async def Status(self, request: Any, context: Any) -> Any:
+        node = "n0" if self.is_moved else "n1"
+        ranks = (*STATUS.ranks, RankStatus(1, f"{node}.w1", node, 18, 3, "body", "running"))
+        spares = {"spares_warm": 0, "spares_reason": self.stays} if self.stays else {}
+        return convert.to_proto(dataclasses.replace(STATUS, world_size=2, ranks=ranks, quarantine=("n1: x",), **spares))
+
+    async def Quarantine(self, request: Any, context: Any) -> Any:
+        return convert.to_proto(QuarantineReply(self.known, f"{request.subject}: {request.reason}", (1,)))
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        async for event in super().Watch(request, context):
+            self.is_moved = event.name == "migration_finished" and not self.stays
+            yield event
+        if self.until_over:
+            yield convert.to_proto(events.to_job_event(events.JobFinished(143, "stopped by SIGTERM"), 9.0))
+        else:
+            await asyncio.Event().wait()
 
 
 class LeavingController(FakeController):
@@ -135,7 +168,7 @@ def test_status_prints_what_the_controller_says(state: Path, capsys: pytest.Capt
 
 def test_status_as_json_has_every_field(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert with_controller(FakeController(), state, lambda _: show_status("ab", True, False)) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps({**dataclasses.asdict(STATUS), "restarts": []}))
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps({**dataclasses.asdict(STATUS), **OF_THE_RUN}))
 
 
 @pytest.mark.parametrize(
@@ -170,6 +203,57 @@ def test_migrate_without_waiting_ends_once_it_is_accepted(state: Path, capsys: p
 def test_clear_says_what_came_of_it(subject: str, code: int, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert with_controller(FakeController(), state, lambda _: clear(subject, "was reset", None)) == code
     assert capsys.readouterr().err == f"torchrelay: {subject}: was reset\n"
+
+
+def test_quarantine_lists_what_is_in_it_and_takes_more(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert with_controller(DrainedController(), state, lambda _: show(None, as_json=False)) == 0
+    assert capsys.readouterr().out == "n1: x\n"
+    assert with_controller(DrainedController(), state, lambda _: show(None, as_json=True)) == 0
+    assert json.loads(capsys.readouterr().out) == {"quarantine": ["n1: x"]}
+    assert with_controller(DrainedController(), state, lambda _: add("n1", "fan", None)) == 0
+    assert with_controller(DrainedController(known=False), state, lambda _: add("n9", "fan", None)) == EXIT_USAGE
+    assert capsys.readouterr().err == "torchrelay: n1: fan\ntorchrelay: n9: fan\n"
+
+
+@pytest.mark.parametrize(
+    ("controller", "node", "code", "said"),
+    [
+        (DrainedController(), "n1", 0, "n1 is free: nothing of job ab needs it any more"),
+        (DrainedController(), "n2", 0, "n2 is free: no rank runs there (ranks run on n0, n1)"),
+        (DrainedController(known=False), "n1", EXIT_USAGE, "refused: n1: switch"),
+        (
+            DrainedController(stays="none is left", until_over=False),
+            "n1",
+            1,
+            "n1 is not free: 1 rank still there: none is left",
+        ),
+    ],
+)
+def test_drain_says_when_the_node_is_free(
+    controller: DrainedController, node: str, code: int, said: str, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert with_controller(controller, state, lambda _: drain(node, "switch", None, 2.0)) == code
+    told = capsys.readouterr().err
+    assert said in told
+    if code == 1:
+        assert "torchrelay quarantine clear n1 --run ab --reason WHY" in told
+
+
+def test_events_are_told_in_words_and_as_json(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert with_controller(FakeController(), state, lambda _: show_events(None, False, False)) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert "rank 0 moved to n0.s0" in told[-1]
+    assert not any("torchrelay: " in line for line in told)
+    assert with_controller(FakeController(), state, lambda _: show_events(None, False, True)) == 0
+    names = [json.loads(line)["name"] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["migration_started", "phase", "phase", "migration_finished"]
+
+
+def test_stop_waits_for_the_jobs_end(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    controller = DrainedController()
+    assert with_controller(controller, state, lambda _: stop_job(None, wait=True)) == 0
+    assert controller.stopped == [15]
+    assert capsys.readouterr().err == "torchrelay: job ab has ended\n"
 
 
 def test_a_stop_carries_the_signal(state: Path) -> None:

@@ -21,10 +21,10 @@ from torchrelay.protocol.messages import JobStatus
 REFRESH_S = 1.0
 
 
-async def show_status(run_id: str | None, as_json: bool, watch: bool) -> int:
+async def show_status(wanted: str | None, as_json: bool, watch: bool) -> int:
     """Prints the job's status; with `watch` each second until the job is gone. Raises UserError if there is none."""
     state = folder.state_folder(os.environ)
-    runs = [folder.choose_run(state, run_id)] if run_id or watch else folder.one_of_each(state)
+    runs = [folder.choose_run(state, wanted)] if wanted or watch else folder.one_of_each(state)
     if not runs:
         folder.choose_run(state, None)  # says that there is none
     console = make_console(sys.stdout)
@@ -58,11 +58,17 @@ async def _ask(state: Path, run: folder.KnownRun) -> JobStatus:
 def _print(console: Console, found: list[tuple[folder.KnownRun, JobStatus]], as_json: bool) -> None:
     for number, (run, status) in enumerate(found):
         if as_json:
-            print(json.dumps({**dataclasses.asdict(status), "restarts": list(run.restarts)}), flush=True)
+            facts = {
+                "name": run.name,
+                "folder": run.working_folder,
+                "started_s": run.started_s,
+                "restarts": list(run.restarts),
+            }
+            print(json.dumps({**dataclasses.asdict(status), **facts}), flush=True)
             continue
         if number:
             console.print()
-        console.print(render.status_view(status, run.restarts))
+        console.print(render.status_view(status, run))
         for coverage in status.coverage:
             console.print()
             console.print(report_view(coverage, status.world_size))

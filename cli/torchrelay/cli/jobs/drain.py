@@ -1,0 +1,102 @@
+"""`torchrelay drain`: moves every rank away from a node, and says when nothing of the job runs there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from torchrelay.cli import folder, narrate
+from torchrelay.cli.control import Control
+from torchrelay.cli.jobs.reach import controller_of
+from torchrelay.cli.render import count, listed
+from torchrelay.cli.summary import RunSummary, fold
+from torchrelay.cli.teller import make_console
+from torchrelay.protocol import events
+from torchrelay.protocol.events import from_job_event
+from torchrelay.protocol.messages import JobStatus
+from torchrelay.protocol.names import EXIT_USAGE
+
+EXIT_NOT_FREE = 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Which ranks are still on the node, and why they are, in words."""
+
+    ranks: tuple[int, ...]
+    reason: str = ""
+
+
+def still_there(status: JobStatus, subject: str, reason: str = "") -> Progress:
+    """Return which ranks have not left `subject`. A rank whose script is over needs it no more."""
+    ranks = tuple(r.rank for r in status.ranks if r.node == subject and r.state != "finished")
+    if ranks and not reason and status.spares_warm == 0:
+        reason = status.spares_reason or "no spare is ready"
+    return Progress(ranks, reason)
+
+
+async def drain(node: str, reason: str, wanted: str | None, timeout_s: float | None) -> int:
+    """Return 0 once the node is free, 1 if it is not, 2 if it is refused. Raises UserError if there is no such job."""
+    console = make_console(sys.stderr)
+    async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
+        status = await control.status()
+        nodes = sorted({r.node for r in status.ranks})
+        reply = await control.quarantine(node, reason)
+        if not reply.accepted:
+            console.print(narrate.line(f"refused: {reply.message}", "red"))
+            return EXIT_USAGE
+        if node not in nodes:
+            console.print(narrate.line(f"{node} is free: no rank runs there (ranks run on {listed(nodes)})"))
+            return 0
+        console.print(narrate.line(reply.message))
+        try:
+            left = await asyncio.wait_for(_until_free(console, control, node), timeout_s)
+        except asyncio.TimeoutError:
+            left = still_there(await control.status(), node)
+    return _report(console, node, run.run_id, left)
+
+
+async def _until_free(console: Console, control: Control, node: str) -> Progress:
+    """Return once no rank is there, or when the job is over. Looks again after each event that may have moved one."""
+    summary, why = RunSummary(), ""
+    async with aclosing(control.watch(without_progress=True)) as stream:
+        async for packed in stream:
+            event = from_job_event(packed)
+            before, summary = summary, fold(summary, event, packed.time_s)
+            match event:
+                case events.HealthVerdict() if event.node == node and event.outcome in ("refused", "observed"):
+                    why = event.reason
+                case events.MoveNotMade():
+                    why = event.reason
+                case events.MigrationStarted() | events.MigrationFinished():
+                    why = ""
+                case events.JobFinished():
+                    return Progress(())
+                case _:
+                    continue
+            left = still_there(await control.status(), node, why)
+            if not left.ranks:
+                return left
+            for text in narrate.notes(before, event):
+                console.print(text)
+    return still_there(await control.status(), node, why)
+
+
+def _report(console: Console, node: str, run_id: str, left: Progress) -> int:
+    if not left.ranks:
+        console.print(narrate.line(f"{node} is free: nothing of job {run_id} needs it any more", "green"))
+        return 0
+    why = f": {left.reason}" if left.reason else ""
+    console.print(narrate.line(f"{node} is not free: {count(len(left.ranks), 'rank')} still there{why}", "red"))
+    console.print(
+        narrate.line(
+            f"ranks move as soon as there is a spare for them. To keep them there: torchrelay quarantine clear {node} "
+            f"--run {run_id} --reason WHY"
+        )
+    )
+    return EXIT_NOT_FREE

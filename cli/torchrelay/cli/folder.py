@@ -207,7 +207,8 @@ def one_of_each(state: Path) -> list[KnownRun]:
 def choose_run(state: Path, wanted: str | None) -> KnownRun:
     """Return the one job that is meant, by its id or its name. Raises UserError if there is none, or more than one."""
     runs = one_of_each(state)
-    meant = [run for run in runs if wanted in (None, run.run_id)] or [run for run in runs if run.name == wanted]
+    named = {run.run_id for run in running_jobs(state) if run.name == wanted}
+    meant = [run for run in runs if wanted in (None, run.run_id)] or [run for run in runs if run.run_id in named]
     if len(meant) == 1:
         return meant[0]
     if not runs:

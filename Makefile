@@ -66,6 +66,7 @@ lint: venv
 	$(VENV)/bin/lint-imports --no-cache --config shim/layers.toml
 	$(VENV)/bin/python scripts/generate_proto.py --check
 	$(VENV)/bin/python scripts/generate_faults_page.py --check
+	$(VENV)/bin/python scripts/generate_metrics_page.py --check
 	$(VENV)/bin/python scripts/render_deploy.py --check
 
 fmt: venv

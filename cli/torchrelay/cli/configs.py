@@ -104,6 +104,13 @@ def agent_config(
     }
 
 
+def _metrics(options: RunOptions, offset: int = 0) -> dict[str, Any]:
+    if options.metrics is None:
+        return {}
+    host, port = options.metrics
+    return {"metrics_host": host, "metrics_port": port + offset}
+
+
 def controller_config(options: RunOptions, run_id: str, secret_file: Path, address_file: Path) -> dict[str, Any]:
     """Keys of controller.config.ControllerConfig."""
     return {
@@ -121,6 +128,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "listen_host": LOOPBACK if options.nnodes == 1 else EVERY_ADDRESS,
         "listen_port": options.controller_port,
         "port_is_held": True,
+        **_metrics(options),
         "node": options.node,
         "check_steps": options.check_steps,
         "resume_dir": str(options.resume) if options.resume else "",
@@ -197,6 +205,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--dcgm": given.dcgm,
         "--controller": given.controller,
         "--controller-port": given.controller_port,
+        "--metrics-port": given.metrics_port,
         "--events": given.events,
     }
     for flag, value in values.items():

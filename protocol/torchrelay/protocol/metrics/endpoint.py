@@ -1,0 +1,127 @@
+"""The port that Prometheus asks. The server has threads of its own; figures are taken in the event loop, which owns them."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.metrics.samples import Histogram, Sample, by_metric
+from torchrelay.protocol.metrics.table import Kind, Metric
+
+SILENT_S = 10.0
+"""Whoever opens a connection and says nothing is let go."""
+WAIT_S = 4.0
+"""For a loop that is held up: Prometheus waits for 10 s by default, and is told then that it is held up."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    address_family = WSGIServer.address_family
+
+    def server_bind(self) -> None:
+        # WSGIServer asks the name service for the machine's name here, which can take seconds.
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = SILENT_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes are no news."""
+
+
+class _Collected(Collector):
+    def __init__(self, take: Callable[[], Iterable[Sample]]) -> None:
+        self._take = take
+
+    def collect(self) -> Iterator[Family]:
+        for metric, samples in by_metric(self._take()).items():
+            yield family(metric, samples)
+
+
+def family(metric: Metric, samples: Iterable[Sample]) -> Family:
+    """One metric in the library's words."""
+    made: Any
+    if metric.kind is Kind.HISTOGRAM:
+        made = HistogramMetricFamily(metric.name, metric.help, labels=metric.label_names)
+    elif metric.kind is Kind.COUNTER:
+        made = CounterMetricFamily(metric.name, metric.help, labels=metric.label_names)
+    else:
+        made = GaugeMetricFamily(metric.name, metric.help, labels=metric.label_names)
+    for sample in samples:
+        value = sample.value
+        if isinstance(value, Histogram):
+            made.add_metric(sample.labels, _buckets(value), value.total)
+        else:
+            made.add_metric(sample.labels, value)
+    found: Family = made
+    return found
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    found, seen = [], 0
+    for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts):
+        seen += count
+        found.append(("+Inf" if bound == float("inf") else str(float(bound)), float(seen)))
+    return found
+
+
+class Endpoint:
+    """Serves what `take()` returns, which is called in the loop that runs where this is made.
+
+    `held_up(seconds)`: what is told in its place while the loop does not answer. Raises UserError for a port that is taken.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        take: Callable[[], list[Sample]],
+        held_up: Callable[[float], list[Sample]],
+    ) -> None:
+        self._loop, self._take, self._held_up = asyncio.get_running_loop(), take, held_up
+        registry = CollectorRegistry()
+        registry.register(_Collected(self._samples))
+        ProcessCollector(registry=registry)
+        try:
+            self._server = make_server(host, port, make_wsgi_app(registry), _Server, _Handler)
+        except OSError as e:
+            raise UserError(f"metrics cannot be served on {host}:{port}: {e}") from e
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _samples(self) -> list[Sample]:
+        began_s = time.monotonic()
+        asked = asyncio.run_coroutine_threadsafe(self._taken(), self._loop)
+        try:
+            return asked.result(WAIT_S)
+        except concurrent.futures.TimeoutError:
+            asked.cancel()
+            return self._held_up(time.monotonic() - began_s)
+
+    async def _taken(self) -> list[Sample]:
+        return self._take()

@@ -6,28 +6,28 @@ import argparse
 import sys
 from pathlib import Path
 
-from torchrelay.protocol.metrics.table import METRICS, Label, Metric, Part
+from torchrelay.protocol.metrics.table import METRICS, Metric, MetricLabel, MetricsOf
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 BEGIN, END = "<!-- metrics: begin (scripts/generate_metrics_page.py) -->\n", "<!-- metrics: end -->"
 HEADINGS = {
-    Part.CONTROLLER: "## Of the controller",
-    Part.AGENT: "## Of an agent",
-    Part.BOTH: "## Of controller and agents",
+    MetricsOf.CONTROLLER: "## Of the controller",
+    MetricsOf.AGENT: "## Of an agent",
+    MetricsOf.BOTH: "## Of controller and agents",
 }
 
 
 def row(metric: Metric) -> str:
     labels = ", ".join(f"`{name}`" for name in metric.label_names) or "none"
-    return f"| `{metric.name}` | {metric.kind.value} | {metric.unit} | {labels} | {metric.help} |"
+    return f"| `{metric.name}` | {metric.type.value} | {metric.unit} | {labels} | {metric.help} |"
 
 
-def labels_of(metrics: list[Metric]) -> list[Label]:
+def labels_of(metrics: list[Metric]) -> list[MetricLabel]:
     """Each once: of the same name only those that differ in what they can be."""
     return list(dict.fromkeys(label for metric in metrics for label in metric.labels))
 
 
-def meaning(label: Label, metrics: list[Metric]) -> str:
+def meaning(label: MetricLabel, metrics: list[Metric]) -> str:
     users = [m.name for m in metrics if label in m.labels]
     where = "all of a job" if len(users) > 6 else ", ".join(f"`{name}`" for name in users)
     values = (

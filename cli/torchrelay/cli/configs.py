@@ -11,6 +11,7 @@ from typing import Any
 from torchrelay.cli import program
 from torchrelay.cli.journals import journal_folder
 from torchrelay.cli.options import LOOPBACK, GivenOptions, RunOptions
+from torchrelay.protocol.names import AGENT_METRICS_OFFSET
 from torchrelay.protocol.numbers import REPLICAS
 
 ORPHAN_S = 60.0
@@ -98,6 +99,7 @@ def agent_config(
         "controller_file": str(controller_file(run_folder)),
         "candidate": candidate,
         "joins": options.joins,
+        **_metrics(options, AGENT_METRICS_OFFSET),
         "jit_dirs": list(map(str, options.jit_dirs)),
         "program": _program(options),
         "orphan_s": ORPHAN_OF_ONE_MACHINE_S if options.nnodes == 1 else ORPHAN_S,

@@ -43,7 +43,7 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
         origin = CheckpointOrigin(config.command, config.script_sha256)
         if word := stranger(f"--resume {config.resume_dir}", checkpoint.origin, origin):
             core.outbox.log("warning", word)
-    metrics = ServedJob(core, config.run_id)
+    metrics = ServedJob(core, config.run_id, config.restarts_done)
     relay = Relay(core, metrics.hear if config.metrics_port else None)
     server = make_server(port_is_held=config.port_is_held)
     relay_pb2_grpc.add_RelayServicer_to_server(relay, server)

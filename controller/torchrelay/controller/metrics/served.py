@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import time
+from typing import TYPE_CHECKING
 
 from torchrelay.controller.core import Core
 from torchrelay.controller.metrics.collect import job_samples, total_samples
 from torchrelay.controller.metrics.facts import job_facts
 from torchrelay.controller.metrics.tally import JobTally, Totals
-from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.messages import JobEvent
-from torchrelay.protocol.metrics.endpoint import Endpoint
 from torchrelay.protocol.metrics.samples import Sample
+from torchrelay.protocol.metrics.table import LEADS
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from torchrelay.protocol.metrics.endpoint import Endpoint
 
 
 class ServedJob:
     """`hear` is to be told every event of the job, from the first one."""
 
-    def __init__(self, core: Core, run_id: str) -> None:
-        self._core, self._labels = core, ("", run_id)
+    def __init__(self, core: Core, run_id: str, restarts: int) -> None:
+        self._core, self._labels, self._restarts = core, ("", run_id), restarts
         self._totals = Totals()
         self._tally = JobTally(self._totals)
         self._endpoint: Endpoint | None = None
@@ -34,10 +34,9 @@ class ServedJob:
         """Port 0: nobody asks. The command has looked that the port is free: whoever took it since is no reason to end a job."""
         if not port:
             return
-        try:
-            self._endpoint = Endpoint(host, port, self._samples, lambda held_up_s: [])
-        except UserError as e:
-            log.warning("%s", e)
+        from torchrelay.protocol.metrics.endpoint import endpoint_or_none  # whoever does not ask need not load it
+
+        self._endpoint = endpoint_or_none(host, port, self._samples)
 
     def close(self) -> None:
         """Takes the port back."""
@@ -45,5 +44,6 @@ class ServedJob:
             self._endpoint.close()
 
     def _samples(self) -> list[Sample]:
-        facts = job_facts(self._core, time.monotonic())
-        return [*job_samples(self._labels, facts, self._tally, time.time()), *total_samples(self._totals)]
+        facts = job_facts(self._core, self._restarts, time.monotonic())
+        leads = Sample(LEADS, (), float(self._core.leading.is_led))
+        return [leads, *job_samples(self._labels, facts, self._tally, time.time()), *total_samples(self._totals)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -17,9 +18,13 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.metrics.loop_watch import LoopWatch
 from torchrelay.protocol.metrics.samples import Histogram, Sample, by_metric
-from torchrelay.protocol.metrics.table import Kind, Metric
+from torchrelay.protocol.metrics.table import BUILD_INFO, LOOP_HELD_UP, Metric, MetricType
 
+log = logging.getLogger(__name__)
+
+VERSION = metadata.version("torchrelay")
 SILENT_S = 10.0
 """Whoever opens a connection and says nothing is let go."""
 WAIT_S = 4.0
@@ -57,9 +62,9 @@ class _Collected(Collector):
 def family(metric: Metric, samples: Iterable[Sample]) -> Family:
     """One metric in the library's words."""
     made: Any
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.type is MetricType.HISTOGRAM:
         made = HistogramMetricFamily(metric.name, metric.help, labels=metric.label_names)
-    elif metric.kind is Kind.COUNTER:
+    elif metric.type is MetricType.COUNTER:
         made = CounterMetricFamily(metric.name, metric.help, labels=metric.label_names)
     else:
         made = GaugeMetricFamily(metric.name, metric.help, labels=metric.label_names)
@@ -84,17 +89,11 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 class Endpoint:
     """Serves what `take()` returns, which is called in the loop that runs where this is made.
 
-    `held_up(seconds)`: what is told in its place while the loop does not answer. Raises UserError for a port that is taken.
+    While the loop does not answer, that alone is told. Raises UserError for a port that is taken.
     """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        take: Callable[[], list[Sample]],
-        held_up: Callable[[float], list[Sample]],
-    ) -> None:
-        self._loop, self._take, self._held_up = asyncio.get_running_loop(), take, held_up
+    def __init__(self, host: str, port: int, take: Callable[[], list[Sample]]) -> None:
+        self._loop, self._take = asyncio.get_running_loop(), take
         registry = CollectorRegistry()
         registry.register(_Collected(self._samples))
         ProcessCollector(registry=registry)
@@ -102,6 +101,7 @@ class Endpoint:
             self._server = make_server(host, port, make_wsgi_app(registry), _Server, _Handler)
         except OSError as e:
             raise UserError(f"metrics cannot be served on {host}:{port}: {e}") from e
+        self._watch = LoopWatch()
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
 
@@ -110,18 +110,30 @@ class Endpoint:
         return int(self._server.server_port)
 
     def close(self) -> None:
+        """To be called in the loop: it waits for no scrape, which may wait for the loop."""
+        self._watch.close()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def _samples(self) -> list[Sample]:
-        began_s = time.monotonic()
         asked = asyncio.run_coroutine_threadsafe(self._taken(), self._loop)
         try:
             return asked.result(WAIT_S)
         except concurrent.futures.TimeoutError:
             asked.cancel()
-            return self._held_up(time.monotonic() - began_s)
+            return [Sample(LOOP_HELD_UP, (), self._watch.held_up_s())]
 
     async def _taken(self) -> list[Sample]:
-        return self._take()
+        return [*self._take(), *self._watch.samples(), Sample(BUILD_INFO, (VERSION,), 1)]
+
+
+def endpoint_or_none(host: str, port: int, take: Callable[[], list[Sample]]) -> Endpoint | None:
+    """None for port 0, and, with a warning, for one that is taken: that is no reason to end what trains."""
+    if not port:
+        return None
+    try:
+        return Endpoint(host, port, take)
+    except UserError as e:
+        log.warning("%s", e)
+        return None

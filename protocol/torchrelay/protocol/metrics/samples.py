@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from torchrelay.protocol.metrics.table import Kind, Metric
+from torchrelay.protocol.metrics.table import Metric, MetricType
 
 
 class Histogram:
@@ -37,8 +37,8 @@ class Sample:
         for label, value in zip(metric.labels, self.labels):
             if label.values and value not in label.values:
                 raise ValueError(f"{metric.name}: {label.name} cannot be {value!r}; known are {label.values}")
-        if isinstance(self.value, Histogram) is not (metric.kind is Kind.HISTOGRAM):
-            raise ValueError(f"{metric.name} is a {metric.kind.value}: {self.value!r} is none")
+        if isinstance(self.value, Histogram) is not (metric.type is MetricType.HISTOGRAM):
+            raise ValueError(f"{metric.name} is a {metric.type.value}: {self.value!r} is none")
 
 
 def by_metric(samples: Iterable[Sample]) -> dict[Metric, list[Sample]]:

@@ -11,9 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.metrics import endpoint as module
+from torchrelay.protocol.metrics import loop_watch
 from torchrelay.protocol.metrics.endpoint import Endpoint
 from torchrelay.protocol.metrics.samples import Histogram, Sample
-from torchrelay.protocol.metrics.table import JOB_STEPS, MIGRATION_STOP, TRANSFERRED
+from torchrelay.protocol.metrics.table import JOB_STEPS, MIGRATION_STOP
 
 LOOPBACK = "127.0.0.1"
 
@@ -28,8 +29,8 @@ def ask(port: int) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-async def asked(take: object, held_up: object = lambda seconds: []) -> dict[object, float]:
-    made = Endpoint(LOOPBACK, 0, take, held_up)  # type: ignore[arg-type]
+async def asked(take: object) -> dict[object, float]:
+    made = Endpoint(LOOPBACK, 0, take)  # type: ignore[arg-type]
     try:
         return await asyncio.to_thread(ask, made.port)  # type: ignore[return-value]
     finally:
@@ -64,7 +65,7 @@ def test_figures_are_taken_in_the_loop_and_told_in_prometheus_form() -> None:
 def test_a_port_that_is_taken_is_named() -> None:
     async def twice() -> None:
         with socket.create_server((LOOPBACK, 0)) as other:
-            Endpoint(LOOPBACK, other.getsockname()[1], list, lambda seconds: [])
+            Endpoint(LOOPBACK, other.getsockname()[1], list)
 
     with pytest.raises(UserError, match=r"metrics cannot be served on 127\.0\.0\.1:\d+"):
         asyncio.run(twice())
@@ -72,17 +73,18 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 def test_a_loop_that_is_held_up_is_told_as_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAIT_S", 0.05)
+    monkeypatch.setattr(loop_watch, "EVERY_S", 0.01)
     told: list[dict[object, float]] = []
 
     async def hold_up() -> None:
-        made = Endpoint(LOOPBACK, 0, list, lambda seconds: [Sample(TRANSFERRED, (), seconds)])
+        made = Endpoint(LOOPBACK, 0, list)
         asking = threading.Thread(target=lambda: told.append(ask(made.port)))  # type: ignore[arg-type]
         asking.start()
         asking.join()  # the loop stands still here
         await asyncio.to_thread(made.close)
 
     asyncio.run(hold_up())
-    assert told[0]["torchrelay_transferred_bytes_total", ()] >= 0.05
+    assert told[0]["torchrelay_event_loop_held_up_seconds", ()] > 0
 
 
 def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +95,7 @@ def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
             return sock.recv(1)
 
     async def held() -> bytes:
-        made = Endpoint(LOOPBACK, 0, list, lambda seconds: [])
+        made = Endpoint(LOOPBACK, 0, list)
         try:
             return await asyncio.to_thread(silent, made.port)
         finally:

@@ -346,3 +346,14 @@ def test_rules_and_dashboard_are_in_the_cluster_as_they_are_in_the_files() -> No
     board = one(objects, "ConfigMap", "relay-dashboard")
     assert json.loads(board["data"]["torchrelay.json"]) == json.loads((files / "dashboard.json").read_text())
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_the_kustomize_component_has_all_that_the_chart_has_with_metrics() -> None:
+    files = render_deploy.kustomize_files()
+    more, changed = ([*yaml.safe_load_all(files[f"monitoring/{name}.yaml"])] for name in ("monitoring", "patches"))
+    assert {o["kind"] for o in more} == {"ConfigMap", "Service", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
+    base = {(o["kind"], o["metadata"]["name"]) for o in yaml.safe_load_all(files["torchrelay.yaml"])}
+    names = {(o["kind"], o["metadata"]["name"]) for o in changed}
+    assert names <= base
+    assert {("Deployment", "torchrelay-controller"), ("ConfigMap", "torchrelay-webhook")} <= names
+    assert not {(o["kind"], o["metadata"]["name"]) for o in more} & base

@@ -378,7 +378,7 @@ CERTIFICATE_BEGINS = Metric(
     _GAUGE,
     "seconds since 1970",
     _BOTH,
-    "When the certificate was made: `time()` less this is its age. In a cluster alone.",
+    "From when the certificate counts: six hours before an agent's, and a day before the authority, was made. In a cluster alone.",
     (CERTIFICATE,),
 )
 CERTIFICATE_ENDS = Metric(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
+import math
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
-from socketserver import ThreadingMixIn
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -27,18 +30,38 @@ log = logging.getLogger(__name__)
 VERSION = metadata.version("torchrelay")
 SILENT_S = 10.0
 """Whoever opens a connection and says nothing is let go."""
+MOST_AT_ONCE = 16
+"""Connections: each has a thread. Prometheus needs one."""
+FRESH_S = 0.5
+"""Who asks within this time of another one gets the same figures: to ask often costs the loop nothing."""
+STOP_S = 0.1
+"""In which the server notices that it is to end."""
 WAIT_S = 4.0
 """For a loop that is held up: Prometheus waits for 10 s by default, and is told then that it is held up."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    address_family = WSGIServer.address_family
+
+    def __init__(self, *given: Any) -> None:
+        self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def server_bind(self) -> None:
         # WSGIServer asks the name service for the machine's name here, which can take seconds.
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
+        TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
@@ -94,15 +117,16 @@ class Endpoint:
 
     def __init__(self, host: str, port: int, take: Callable[[], list[Sample]]) -> None:
         self._loop, self._take = asyncio.get_running_loop(), take
+        self._lock, self._latest, self._taken_s = threading.Lock(), list[Sample](), -math.inf
         registry = CollectorRegistry()
         registry.register(_Collected(self._samples))
         ProcessCollector(registry=registry)
         try:
-            self._server = make_server(host, port, make_wsgi_app(registry), _Server, _Handler)
+            self._server = _listen(host, port, make_wsgi_app(registry))
         except OSError as e:
             raise UserError(f"metrics cannot be served on {host}:{port}: {e}") from e
         self._watch = LoopWatch()
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(STOP_S,), name="metrics", daemon=True)
         self._thread.start()
 
     @property
@@ -117,6 +141,13 @@ class Endpoint:
         self._thread.join()
 
     def _samples(self) -> list[Sample]:
+        with self._lock:
+            if time.monotonic() - self._taken_s > FRESH_S:
+                self._latest = self._ask_loop()
+                self._taken_s = time.monotonic()
+            return self._latest
+
+    def _ask_loop(self) -> list[Sample]:
         asked = asyncio.run_coroutine_threadsafe(self._taken(), self._loop)
         try:
             return asked.result(WAIT_S)
@@ -126,6 +157,15 @@ class Endpoint:
 
     async def _taken(self) -> list[Sample]:
         return [*self._take(), *self._watch.samples(), Sample(BUILD_INFO, (VERSION,), 1)]
+
+
+def _listen(host: str, port: int, app: Any) -> _Server:
+    families = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+
+    class Server(_Server):
+        address_family = families[0][0]
+
+    return make_server(host, port, app, Server, _Handler)
 
 
 def endpoint_or_none(host: str, port: int, take: Callable[[], list[Sample]]) -> Endpoint | None:

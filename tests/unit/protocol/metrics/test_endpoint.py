@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import select
 import socket
 import threading
 import time
@@ -112,3 +114,74 @@ def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_sample_that_the_table_does_not_know_is_refused(labels: tuple[str, ...], value: float | Histogram) -> None:
     with pytest.raises(ValueError, match="torchrelay_migration_downtime_seconds"):
         Sample(MIGRATION_STOP, labels, value)
+
+
+def test_more_connections_than_anybody_needs_are_closed_and_the_port_answers_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(module._Handler, "timeout", 30.0)
+
+    def crowd(port: int) -> tuple[int, float]:
+        with contextlib.ExitStack() as held:
+            silent = [held.enter_context(socket.create_connection((LOOPBACK, port), timeout=10)) for _ in range(6)]
+            closed, _, _ = select.select(silent, [], [], 5)
+            while len(closed) < 3:
+                closed, _, _ = select.select(silent, [], [], 5)
+        return len(closed), ask_until(port)
+
+    def ask_until(port: int) -> float:
+        until_s = time.monotonic() + 10
+        while True:
+            try:
+                return ask(port)["torchrelay_event_loop_held_up_seconds", ()]
+            except OSError:  # the threads of the others have not noticed yet that these are gone
+                assert time.monotonic() < until_s
+
+    async def held() -> tuple[int, float]:
+        made = Endpoint(LOOPBACK, 0, list)
+        try:
+            return await asyncio.to_thread(crowd, made.port)
+        finally:
+            await asyncio.to_thread(made.close)
+
+    assert asyncio.run(held()) == (3, 0.0)
+
+
+def test_who_asks_very_often_costs_the_loop_nothing() -> None:
+    times = []
+
+    async def often() -> None:
+        made = Endpoint(LOOPBACK, 0, lambda: times.append(1) or [])  # type: ignore[func-returns-value]
+        try:
+            for _ in range(5):
+                await asyncio.to_thread(ask, made.port)
+        finally:
+            await asyncio.to_thread(made.close)
+
+    began_s = time.monotonic()
+    asyncio.run(often())
+    assert len(times) <= 1 + (time.monotonic() - began_s) / module.FRESH_S
+
+
+def test_an_ipv6_address_will_do_and_a_name_that_nobody_knows_is_told() -> None:
+    async def there(host: str) -> int:
+        made = Endpoint(host, 0, list)
+        await asyncio.to_thread(made.close)
+        return made.port
+
+    assert asyncio.run(there("::1")) > 0
+    with pytest.raises(UserError, match=r"metrics cannot be served on no-such-host\.invalid"):
+        asyncio.run(there("no-such-host.invalid"))
+
+
+def test_the_next_controller_has_the_port_at_once() -> None:
+    async def twice() -> None:
+        port = 0
+        for _ in range(2):
+            made = Endpoint(LOOPBACK, port, list)
+            port = made.port
+            await asyncio.to_thread(ask, port)  # its end of the connection stays for a while
+            await asyncio.to_thread(made.close)
+
+    asyncio.run(twice())

@@ -213,3 +213,30 @@ def test_a_refuted_rank_is_not_said_to_begin_again_in_its_place() -> None:
     told = found(rehearsed=failed, spares_ready=0, respawns=True)
     assert (told.level, told.in_place) == (Level.PARTLY, True)
     assert told.reason.startswith("rank 1 could not be replaced, as a rehearsal has shown")
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({}, Cause.COVERED),
+        ({"reports": {}}, Cause.SET_UP),
+        ({"protection": "pending"}, Cause.SET_UP),
+        ({"protection": "off"}, Cause.OFF),
+        ({"spares_ready": 0}, Cause.NO_SPARE),
+        ({"spares_ready": 0, "spares_coming": 1}, Cause.NO_SPARE),
+        ({"losses_barred": "planned-only"}, Cause.PLANNED_ONLY),
+        ({"joiner_lacks": "/dev/shm is full"}, Cause.NO_ROOM),
+        ({"checkpoint_lacks": "/jit is full"}, Cause.NO_ROOM),
+        ({"nodes": 2}, Cause.MACHINE),
+        (SHARDED, Cause.NO_REPLICA),
+        (
+            {"reports": dict.fromkeys(range(2), dataclasses.replace(SETTLED, gaps=(Gap("object", LEFT, "db"),)))},
+            Cause.GAPS,
+        ),
+        ({"reports": {0: SETTLED, 1: dataclasses.replace(SETTLED, gaps=(Gap("object", BARS, "db"),))}}, Cause.GAPS),
+    ],
+)
+def test_what_the_level_hangs_on_is_told_in_one_word(changes: dict[str, object], cause: Cause) -> None:
+    told = found(**changes)
+    assert told.cause is cause
+    assert (told.level is Level.PROTECTED) <= (cause is Cause.COVERED), "a level that is whole lacks nothing"

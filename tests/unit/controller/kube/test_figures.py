@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.request
 from typing import Any
 
 import httpx2
 import pytest
 from lightkube.core.exceptions import ApiError
 from support.kube_world import KEY, World, in_world
+from support.ports import free_port
 
+from torchrelay.controller.kube.__main__ import _metrics
 from torchrelay.controller.kube.api import NODES, PODS, Api, Refused
 from torchrelay.controller.kube.api_calls import ApiCalls
 from torchrelay.controller.kube.figures import ClusterFigures
@@ -106,3 +109,21 @@ def test_the_port_is_off_unless_it_is_given() -> None:
     assert ClusterSettings.from_environ({"TORCHRELAY_METRICS_PORT": str(METRICS_PORT)}).metrics_port == METRICS_PORT
     with pytest.raises(UserError, match="TORCHRELAY_METRICS_PORT"):
         ClusterSettings.from_environ({"TORCHRELAY_METRICS_PORT": "x"})
+
+
+def test_a_replica_answers_before_it_leads_and_a_port_that_is_taken_ends_it() -> None:
+    def ask(port: int) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    async def test() -> None:
+        settings = ClusterSettings("s", "p", host="127.0.0.1", metrics_port=free_port())
+        figures = ClusterFigures(ApiCalls())
+        with _metrics(settings, figures):
+            assert "torchrelay_controller_leads 0.0" in await asyncio.to_thread(ask, settings.metrics_port)
+            with pytest.raises(UserError, match="metrics cannot be served"):
+                _metrics(settings, figures)
+        with _metrics(ClusterSettings("s", "p"), figures):
+            pass
+
+    asyncio.run(test())

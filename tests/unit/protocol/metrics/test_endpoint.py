@@ -90,6 +90,7 @@ def test_a_loop_that_is_held_up_is_told_as_held_up(monkeypatch: pytest.MonkeyPat
 
 
 def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert module._Handler.timeout == module.SILENT_S
     monkeypatch.setattr(module._Handler, "timeout", 0.05)
 
     def silent(port: int) -> bytes:

@@ -21,6 +21,7 @@ import yaml
 from support.ports import free_port
 from support.prometheus import ALERTS, RULES, program, promtool
 
+from torchrelay.controller.kube.api_calls import ApiCalls
 from torchrelay.controller.metrics.collect import JobFacts, job_samples, total_samples
 from torchrelay.controller.metrics.tally import JobTally, Totals
 from torchrelay.protocol.events import IncidentKept, JobStarted, MigrationFinished, ProgressMade
@@ -78,7 +79,8 @@ class World:
     def controller(self) -> list[Sample]:
         ends = Sample(table.CERTIFICATE_ENDS, (table.AUTHORITY,), time.time() + self.ends_s)
         job = job_samples(("team", "llm"), self.facts, self.tally, time.time())
-        return [Sample(table.LEADS, (), self.leads), ends, *job, *total_samples(self.totals)]
+        calls = ApiCalls().samples()
+        return [Sample(table.LEADS, (), self.leads), ends, *job, *total_samples(self.totals), *calls]
 
     def agent(self) -> list[Sample]:
         return [Sample(table.AGENT_AWAY, (), self.away_s)]
@@ -147,12 +149,36 @@ def get(port: int, path: str) -> Any:
 
 
 def value(port: int, query: str) -> float:
-    found = get(port, f"query?query={urllib.parse.quote(query)}")["result"]
+    found = get(port, asked_for(query))["result"]
     return float(found[0]["value"][1]) if found else -1.0
 
 
 def firing(port: int) -> set[str]:
     return {a["labels"]["alertname"] for a in get(port, "alerts")["alerts"] if a["state"] == "firing"}
+
+
+FILTERED = (" > 0", " == 0", " == 1")
+"""In queries that tell only what is there, or wrong."""
+
+
+def panels() -> Iterator[tuple[str, str]]:
+    """Of the dashboard: titles and queries with Grafana's variables filled in."""
+    for panel in json.loads((RULES.parent / "dashboard.json").read_text())["panels"]:
+        for target in panel["targets"]:
+            query = target["expr"]
+            for name, filled in (
+                ("$namespace", ".*"),
+                ("$name", ".*"),
+                ("$__rate_interval", "10s"),
+                ("$__range", "60s"),
+            ):
+                query = query.replace(name, filled)
+            if not any(word in query for word in FILTERED):
+                yield panel["title"], query
+
+
+def asked_for(query: str) -> str:
+    return f"query?query={urllib.parse.quote(query)}"
 
 
 def test_a_real_prometheus_fires_every_alert_once_there_is_trouble_and_none_before(
@@ -170,6 +196,7 @@ def test_a_real_prometheus_fires_every_alert_once_there_is_trouble_and_none_befo
             assert [(r["name"], r["health"]) for r in rules] == [(name, "ok") for name in ALERTS]
             assert firing(port) == set()
             assert value(port, "torchrelay_job_boundary") == 7
+            assert [title for title, query in panels() if not get(port, asked_for(query))["result"]] == []
             world.trouble()
             loops[2].hold_up()
             wait_for(lambda: firing(port) == set(ALERTS), "an alert does not fire")

@@ -23,7 +23,7 @@ from torchrelay.protocol.names import (
     PART_OF_STEP,
     REHEARSAL_OUTCOMES,
 )
-from torchrelay.protocol.phases import KINDS
+from torchrelay.protocol.phases import DOWNTIME_ROWS, KINDS
 
 WORST_FIRST = (BARS, BARS_LATER, NO_JOINER, ALONE, PART_OF_STEP, GOES_BACK, LEFT)
 
@@ -101,11 +101,12 @@ def job_samples(labels: tuple[str, str], facts: JobFacts, tally: JobTally, now_s
 
 
 def total_samples(totals: Totals) -> Iterator[Sample]:
-    """Zeros are told, too: a counter that appears with 1 has not increased, for Prometheus. Phases alone would be too many."""
+    """Zeros are told, too: a counter that appears with 1 has not increased, for Prometheus."""
     for kind in KINDS:
         yield Sample(t.MIGRATION_STOP, (kind,), totals.stops.get(kind) or Histogram(t.MIGRATION_STOP.buckets))
-    for (kind, phase), found in sorted(totals.phases.items()):
-        yield Sample(t.MIGRATION_PHASES, (kind, phase), found)
+        for phase in DOWNTIME_ROWS:
+            phases = totals.phases.get((kind, phase)) or Histogram(t.MIGRATION_PHASES.buckets)
+            yield Sample(t.MIGRATION_PHASES, (kind, phase), phases)
     for kind, outcome, cause in product(KINDS, t.REPORTED_OUTCOMES, MigrationCause):
         yield Sample(t.MIGRATIONS, (kind, outcome, cause.value), totals.migrations[kind, outcome, cause.value])
     for action, outcome in product(t.VERDICT_ACTIONS, t.VERDICT_OUTCOMES):

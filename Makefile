@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long attack e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench relay-score wild soak gpu-check proto images pin-images clean
+.PHONY: venv demo test test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench relay-score wild soak gpu-check proto images pin-images clean
 
 venv: $(STAMP)
 
@@ -39,7 +39,14 @@ test-long: venv
 e2e: venv
 	bash tests/e2e/run.sh $(E2E)
 
-e2e-core: venv
+# Rules, dashboard and endpoints with a real Prometheus (20 s); says so, and does nothing, where it is missing and cannot be installed.
+prometheus: venv
+	@command -v prometheus promtool >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus; } \
+		|| echo "prometheus is missing, and only root can install it: what needs it is SKIPPED"
+	$(VENV)/bin/python -m pytest tests/prometheus
+
+e2e-core: prometheus
 	bash tests/e2e/run.sh --core
 
 e2e-kind: venv
@@ -66,6 +73,8 @@ lint: venv
 	$(VENV)/bin/lint-imports --no-cache --config shim/layers.toml
 	$(VENV)/bin/python scripts/generate_proto.py --check
 	$(VENV)/bin/python scripts/generate_faults_page.py --check
+	$(VENV)/bin/python scripts/generate_metrics_page.py --check
+	$(VENV)/bin/python scripts/generate_dashboard.py --check
 	$(VENV)/bin/python scripts/render_deploy.py --check
 
 fmt: venv

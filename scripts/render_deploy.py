@@ -19,7 +19,11 @@ CHART = ROOT / "deploy" / "chart"
 CRDS = ROOT / "deploy" / "crds"
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 NAMESPACE = "torchrelay-system"
-VALUES_OF_KUSTOMIZE = {"namespace": {"create": True}}
+VALUES_OF_KUSTOMIZE: dict[str, Any] = {"namespace": {"create": True}}
+_ON = {"enabled": True}
+VALUES_OF_MONITORING = VALUES_OF_KUSTOMIZE | {
+    "metrics": {"enabled": True, "serviceMonitor": _ON, "podMonitor": _ON, "rules": _ON, "dashboard": _ON}
+}
 _KINDS_FIRST = ("Namespace", "ServiceAccount", "Secret", "ConfigMap")
 _MANAGED_BY = "app.kubernetes.io/managed-by"
 _HEAD = "# Made by scripts/render_deploy.py from deploy/chart: change it there.\n"
@@ -43,12 +47,30 @@ def text_of(objects: list[dict[str, Any]]) -> str:
 
 
 def kustomize_files() -> dict[str, str]:
-    objects = render(VALUES_OF_KUSTOMIZE)
+    """By name, below deploy/kustomize. With monitoring some objects are more, and some otherwise: these are patches."""
+    objects, watched = _of_kustomize(VALUES_OF_KUSTOMIZE), _of_kustomize(VALUES_OF_MONITORING)
+    before = {_key(found): found for found in objects}
+    more = [found for found in watched if _key(found) not in before]
+    changed = [found for found in watched if before.get(_key(found), found) != found]
+    return {
+        "crds.yaml": _HEAD + text_of(crds()),
+        "torchrelay.yaml": _HEAD + text_of(objects),
+        "monitoring/monitoring.yaml": _HEAD + text_of(more),
+        "monitoring/patches.yaml": _HEAD + text_of(changed),
+    }
+
+
+def _of_kustomize(values: dict[str, Any]) -> list[dict[str, Any]]:
+    objects = render(values)
     for found in objects:
         labels = found["metadata"].get("labels", {})
         if labels.get(_MANAGED_BY) == "Helm":
             labels[_MANAGED_BY] = "kustomize"
-    return {"crds.yaml": _HEAD + text_of(crds()), "torchrelay.yaml": _HEAD + text_of(objects)}
+    return objects
+
+
+def _key(found: dict[str, Any]) -> tuple[str, str, str]:
+    return found["kind"], found["metadata"].get("namespace", ""), found["metadata"]["name"]
 
 
 def main() -> int:
@@ -65,6 +87,7 @@ def main() -> int:
     for name, text in kustomize_files().items():
         file = KUSTOMIZE / name
         if not given.check:
+            file.parent.mkdir(exist_ok=True)
             file.write_text(text)
         elif not file.exists() or file.read_text() != text:
             stale.append(str(file.relative_to(ROOT)))

@@ -23,7 +23,7 @@ class FakeSession:
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.connected, self.away_s = False, 0.0
-        self.renewed = 0
+        self.renewed = self.waiting = 0
 
     def send(self, message: Any) -> None:
         self.sent.append(message)
@@ -58,7 +58,7 @@ class Shim:
 
 
 class World:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, metrics_port: int = 0) -> None:
         self.config = PodConfig(
             "team",
             "train-1",
@@ -72,6 +72,7 @@ class World:
             0.1,
             0.1,
             kept=folder / "kept",
+            metrics_port=metrics_port,
         )
         self.config.run_folder.mkdir()
         self.config.shim_token.write_text(TOKEN)  # of an agent before this one

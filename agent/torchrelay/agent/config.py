@@ -77,6 +77,9 @@ class AgentConfig:
     controller_file: str = ""
     candidate: str = ""
     """HOST:PORT of a controller that the command of this machine starts when it has to."""
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 0
+    """Where Prometheus is answered; 0: nowhere."""
     joins: bool = False
     """The job has begun without this machine, whose processes are spares for it."""
     scripts_begun: int = 0

@@ -20,6 +20,7 @@ from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.fake_machine.replay import play, read_timeline
 from torchrelay.agent.fake_machine.strike import strike
 from torchrelay.agent.fault_book import FaultBook
+from torchrelay.agent.figures import room_samples, session_samples
 from torchrelay.agent.health.check import check
 from torchrelay.agent.health.monitor import MachineMonitor
 from torchrelay.agent.health.places import WatchedPlaces
@@ -78,6 +79,8 @@ from torchrelay.protocol.messages import (
     WorkerInfo,
     WorkerProgress,
 )
+from torchrelay.protocol.metrics.endpoint import endpoint_or_none
+from torchrelay.protocol.metrics.samples import Sample
 from torchrelay.protocol.names import NO_RANK, WorkerId
 from torchrelay.protocol.security.tls import Credentials
 
@@ -130,6 +133,7 @@ class NodeAgent:
             self._machine.make(read_timeline(Path(replay)).gpus if replay else len(specs))
         self._session = Session(self._credentials, self._config.controller, self._hello, self._ordered)
         self._shims.start()
+        metrics = endpoint_or_none(self._config.metrics_host, self._config.metrics_port, self._samples)
         tasks: list[asyncio.Task[None]] = []
         try:
             for spec in specs:
@@ -155,11 +159,17 @@ class NodeAgent:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if metrics is not None:
+                metrics.close()
             self._shims.close()
             await self._copies.close()
             self._output.end()
             shutil.rmtree(self._config.kept_path, ignore_errors=True)
             self._journals.remove()
+
+    def _samples(self) -> list[Sample]:
+        processes = len(self._supervisor.children)
+        return [*session_samples(self._session, processes), *room_samples(self._room.latest)]
 
     def stop(self, exit_code: int, signal_number: int, reason: str) -> None:
         """Ends the node; the first word counts."""

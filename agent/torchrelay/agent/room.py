@@ -20,6 +20,7 @@ class RoomWatch:
     def __init__(self, memory: Path, folders: tuple[Path, ...], tell: Callable[[RoomLeft], None]) -> None:
         self._memory, self._folders, self._tell = memory, folders, tell
         self._told: RoomLeft | None = None
+        self.latest: RoomLeft | None = None
 
     async def run(self) -> None:
         """Looks again and again, without end. A file system that does not answer holds up nothing but this."""
@@ -29,6 +30,7 @@ class RoomWatch:
 
     def saw(self, now: RoomLeft) -> None:
         """Tells it if it is news."""
+        self.latest = now
         if self._told is None or is_news(self._told, now):
             self._told = now
             self._tell(now)

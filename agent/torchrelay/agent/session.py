@@ -68,6 +68,11 @@ class Session:
         """Seconds since the controller was last there; 0 while it is."""
         return 0.0 if self.connected else asyncio.get_running_loop().time() - self._away_since_s
 
+    @property
+    def waiting(self) -> int:
+        """Reports that the controller has not taken yet."""
+        return len(self._outbox)
+
     def send(self, message: Any) -> None:
         """Queues a message; kept until it could be written. Raises FrameError for one that can never be sent."""
         packed = wrap(relay_pb2.FromAgent, message)

@@ -253,6 +253,14 @@ ControllerPort = Annotated[
     ),
 ]
 
+MetricsPort = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT",
+        help="Answer Prometheus: the controller there, the agent one port above. Default host: 127.0.0.1.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
 Events = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write every event as a line of JSON.", rich_help_panel=_OUTPUT)
 ]

@@ -11,6 +11,7 @@ from typing import Any
 from torchrelay.cli import program
 from torchrelay.cli.journals import journal_folder
 from torchrelay.cli.options import LOOPBACK, GivenOptions, RunOptions
+from torchrelay.protocol.names import AGENT_METRICS_OFFSET
 from torchrelay.protocol.numbers import REPLICAS
 
 ORPHAN_S = 60.0
@@ -98,10 +99,18 @@ def agent_config(
         "controller_file": str(controller_file(run_folder)),
         "candidate": candidate,
         "joins": options.joins,
+        **_metrics(options, AGENT_METRICS_OFFSET),
         "jit_dirs": list(map(str, options.jit_dirs)),
         "program": _program(options),
         "orphan_s": ORPHAN_OF_ONE_MACHINE_S if options.nnodes == 1 else ORPHAN_S,
     }
+
+
+def _metrics(options: RunOptions, offset: int = 0) -> dict[str, Any]:
+    if options.metrics is None:
+        return {}
+    host, port = options.metrics
+    return {"metrics_host": host, "metrics_port": port + offset}
 
 
 def controller_config(options: RunOptions, run_id: str, secret_file: Path, address_file: Path) -> dict[str, Any]:
@@ -121,6 +130,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "listen_host": LOOPBACK if options.nnodes == 1 else EVERY_ADDRESS,
         "listen_port": options.controller_port,
         "port_is_held": True,
+        **_metrics(options),
         "node": options.node,
         "check_steps": options.check_steps,
         "resume_dir": str(options.resume) if options.resume else "",
@@ -197,6 +207,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--dcgm": given.dcgm,
         "--controller": given.controller,
         "--controller-port": given.controller_port,
+        "--metrics-port": given.metrics_port,
         "--events": given.events,
         "--name": given.name,
     }

@@ -15,7 +15,14 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import COMPILERS, CONTROLLER, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
-from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET, RESPAWN_LIMIT_DEFAULT
+from torchrelay.protocol.names import (
+    AGENT_METRICS_OFFSET,
+    DEFAULT_CONTROLLER_PORT,
+    DEFAULT_MASTER_PORT,
+    DEFAULT_METRICS_PORT,
+    ENV_SECRET,
+    RESPAWN_LIMIT_DEFAULT,
+)
 from torchrelay.protocol.numbers import NumberWatch, parse_watch
 from torchrelay.protocol.security.transfer_protection import INTEGRITY, checked
 
@@ -73,6 +80,7 @@ class GivenOptions:
     max_restarts: int | None = None
     controller: str | None = None
     controller_port: int | None = None
+    metrics_port: str | None = None
     quiet: bool = False
     name: str | None = None
 
@@ -129,6 +137,8 @@ class RunOptions:
     """Where the job's controller may listen. With none or several the machine with node rank 0 starts the first one."""
     controller_port: int
     """Of one that this command starts, at first or later. 0: any free port. The command holds it: leading.held_port."""
+    metrics: tuple[str, int] | None
+    """Where the controller answers Prometheus; the agent does so `names.AGENT_METRICS_OFFSET` above."""
     quiet: bool
     name: str
     """For people: as commands and lists show it beside the job's id."""
@@ -263,6 +273,7 @@ def check(
         max_restarts=MAX_RESTARTS_DEFAULT if given.max_restarts is None else given.max_restarts,
         controllers=_controllers(given, nnodes),
         controller_port=_controller_port(given, nnodes),
+        metrics=_metrics(given.metrics_port),
         quiet=given.quiet,
         name=given.name or Path(given.script).stem,
         secret=_secret(nnodes, environment),
@@ -438,6 +449,18 @@ def _controller_port(given: GivenOptions, nnodes: int) -> int:
 
 def _leads_first(node_rank: int, controllers: Sequence[tuple[str, int]]) -> bool:
     return not controllers or (node_rank == 0 and len(controllers) > 1)
+
+
+def _metrics(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(?:(?:\[([^\]]+)\]|([^:\[\]]+)):)?(\d{1,5})", text)
+    if found is None:
+        raise UserError(f"--metrics-port {text}: give a port, or HOST:PORT as in 0.0.0.0:{DEFAULT_METRICS_PORT}")
+    port = int(found[3])
+    for each in (port, port + AGENT_METRICS_OFFSET):
+        _check_port("--metrics-port", each)
+    return found[1] or found[2] or LOOPBACK, port
 
 
 def _controllers(given: GivenOptions, nnodes: int) -> tuple[tuple[str, int], ...]:

@@ -17,6 +17,7 @@ from torchrelay.controller.checkpoints.checkpoint import CheckpointOrigin, read_
 from torchrelay.controller.config import ControllerConfig, load_config
 from torchrelay.controller.core import Core
 from torchrelay.controller.machines.claims import Claims
+from torchrelay.controller.metrics.served import ServedJob
 from torchrelay.controller.server import Relay
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import TorchrelayError, UserError
@@ -42,7 +43,8 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
         origin = CheckpointOrigin(config.command, config.script_sha256)
         if word := stranger(f"--resume {config.resume_dir}", checkpoint.origin, origin):
             core.outbox.log("warning", word)
-    relay = Relay(core)
+    metrics = ServedJob(core, config.run_id, config.restarts_done)
+    relay = Relay(core, metrics.hear if config.metrics_port else None)
     server = make_server(port_is_held=config.port_is_held)
     relay_pb2_grpc.add_RelayServicer_to_server(relay, server)
     host = f"[{config.listen_host}]" if ":" in config.listen_host else config.listen_host
@@ -55,6 +57,7 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
     try:
         _write_address(Path(config.address_file), config.listen_host, port)
         log.info("listening on %s:%d", host, port)
+        metrics.open(config.metrics_host, config.metrics_port)
         with _end_with_the_command(relay, config.epoch > 0), _end_by_signal(relay), _policy_watched(config, core):
             await relay.run()
             if core.ended is None:
@@ -63,6 +66,7 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
             if not await relay.all_gone(AGENTS_END_S):
                 log.warning("some agents are still there, and are left to themselves")
     finally:
+        metrics.close()
         await server.stop(grace=1.0)
     return core.ended.exit_code
 

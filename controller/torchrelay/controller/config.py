@@ -83,6 +83,9 @@ class ControllerConfig:
     listen_port: int = 0
     port_is_held: bool = False
     """Whoever starts the controller keeps the port for it, see `make_server`."""
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 0
+    """Where Prometheus is answered; 0: nowhere."""
     epoch: int = 0
     """Several machines: which controller in their row this is. 0: it is nobody's question who leads (see `quorum`)."""
     follows: int = 0

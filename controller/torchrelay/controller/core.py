@@ -475,6 +475,10 @@ class Core:
         lately = self._judge.lately(now_s)
         return job_summary(self.job, self.driver, lately.level, lately.reason)
 
+    def coverage(self, now_s: float) -> msg.Coverage | None:
+        """How far the job is protected; its times may be some seconds old. None once something of ours has failed in it."""
+        return self._judge.lately(now_s) if self.aside is None else None
+
     def clear(self, request: msg.ClearRequest) -> msg.ClearReply:
         return self.health.clear(request)
 

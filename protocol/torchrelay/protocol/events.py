@@ -28,10 +28,14 @@ class JobStarted:
 
 @dataclass(frozen=True)
 class Protection:
-    """How far the job is protected from now on: a `level.Level`, and what an operator has to know of it."""
+    """How far the job is protected from now on: a `level.Level`, and what an operator has to know of it.
+
+    `cause`: a `causes.ProtectionCause`.
+    """
 
     level: str
     reason: str
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,13 +156,14 @@ class QuarantineCleared:
 
 @dataclass(frozen=True)
 class MigrationStarted:
-    """`kind`: planned, unplanned or resume (then `rank` is -1: all of them)."""
+    """`kind`: planned, unplanned or resume (then `rank` is -1: all of them). `cause`: a `causes.MigrationCause`."""
 
     migration: str
     kind: str
     rank: int
     reason: str
     generation: int
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -199,6 +204,7 @@ class MigrationFinished:
     transferred_bytes: int
     generation: int
     reason: str
+    cause: str = ""
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,11 @@ def claim_file(run_id: str, job: str, after: int) -> str:
 DEFAULT_CONTROLLER_PORT = 29476
 DEFAULT_MASTER_PORT = 29500
 
+DEFAULT_METRICS_PORT = 29480
+"""What the docs, and the agents of a cluster, use for Prometheus."""
+AGENT_METRICS_OFFSET = 1
+"""On machines the agent answers Prometheus so many ports above its controller."""
+
 EXIT_USAGE = 2
 RESPAWN_LIMIT_DEFAULT = 3
 """How often within an hour a process is started in the place of a rank's lost one."""

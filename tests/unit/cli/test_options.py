@@ -235,3 +235,22 @@ def test_copies_and_watches_are_checked_before_anything_starts() -> None:
         with pytest.raises(UserError) as caught:
             check(given(**wrong), FakeMachine(), {})
         assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("port", "where"),
+    [
+        (None, None),
+        ("29480", ("127.0.0.1", 29480)),
+        ("0.0.0.0:29480", ("0.0.0.0", 29480)),
+        ("[::1]:29480", ("::1", 29480)),
+    ],
+)
+def test_prometheus_is_answered_on_loopback_unless_an_address_is_named(port: str | None, where: object) -> None:
+    assert check(given(metrics_port=port), FakeMachine(), {}).metrics == where
+
+
+@pytest.mark.parametrize("port", ["0", "65535", "x", "host:", "node0", "::1:29480"])
+def test_what_is_no_port_for_prometheus_is_refused(port: str) -> None:
+    with pytest.raises(UserError, match="--metrics-port"):
+        check(given(metrics_port=port), FakeMachine(), {})

@@ -54,6 +54,7 @@ OTHERWISE = GivenOptions(
     max_restarts=0,
     controller="node0:29476",
     controller_port=29477,
+    metrics_port="0.0.0.0:29480",
     quiet=True,
     name="pretrain",
 )

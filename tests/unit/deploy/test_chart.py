@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import helm_python
@@ -42,6 +43,14 @@ VALUES: dict[str, dict[str, Any]] = {
             "sidecar": "classic",
             "prepull": {"enabled": True, "nodeSelector": {"gpu": "yes"}, "tolerations": [{"operator": "Exists"}]},
         },
+        "metrics": {
+            "enabled": True,
+            "scraperNamespaces": ["monitoring"],
+            "serviceMonitor": {"enabled": True, "interval": "30s", "labels": {"release": "prometheus"}},
+            "podMonitor": {"enabled": True},
+            "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+            "dashboard": {"enabled": True},
+        },
         "rbac": {"aggregate": False},
     },
     "less": {"networkPolicy": {"create": False}, "webhook": {"matchConditions": False, "failurePolicy": "Fail"}},
@@ -81,6 +90,7 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
         {"controller": {"image": {"name": "c", "digest": "sha256:1"}}},
         {"controller": {"resources": {"limit": {}}}},
         {"networkPolicy": {"apiServerPorts": [0]}},
+        {"metrics": {"serviceMonitor": {"interval": "often"}}},
     ],
 )
 def test_values_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
@@ -93,7 +103,7 @@ def test_values_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 def test_every_object_fits_the_schema_of_kubernetes(name: str, release: str) -> None:
     checked = 0
     for found in rendered(name):
-        if found["apiVersion"].startswith("cert-manager.io/"):
+        if found["apiVersion"].startswith(("cert-manager.io/", "monitoring.coreos.com/")):
             continue
         if release == "1.25":
             for webhook in found.get("webhooks", []):
@@ -297,3 +307,53 @@ def test_the_controller_s_ports_are_open_to_pods_of_jobs_alone(name: str, namesp
     else:
         named = [p["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for p in rule["from"]]
         assert named == namespaces
+
+
+def test_metrics_are_off_unless_asked_for() -> None:
+    objects = rendered("defaults")
+    assert not [o for o in objects if o["apiVersion"].startswith("monitoring.coreos.com/")]
+    (container,) = one(objects, "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]["containers"]
+    assert kube.ENV_METRICS_PORT not in {e["name"] for e in container["env"]}
+    assert settings_of(objects, "torchrelay-webhook").agent.metricsPort == 0
+    assert str(kube.METRICS_PORT) not in str([o for o in objects if o["kind"] == "NetworkPolicy"])
+
+
+def test_prometheus_finds_the_ports_that_controller_and_agents_open_and_the_network_lets_it_in() -> None:
+    objects = rendered("everything")
+    (container,) = one(objects, "Deployment", "relay-controller")["spec"]["template"]["spec"]["containers"]
+    env = {e["name"]: e.get("value") for e in container["env"]}
+    assert env[kube.ENV_METRICS_PORT] == str(kube.METRICS_PORT)
+    assert {"name": "metrics", "containerPort": kube.METRICS_PORT} in container["ports"]
+    service = one(objects, "Service", "relay-controller-metrics")
+    monitor = one(objects, "ServiceMonitor", "relay-controller")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert [p["port"] for p in service["spec"]["ports"] if p["name"] == endpoint["port"]] == [kube.METRICS_PORT]
+    assert endpoint["interval"] == "30s"
+    assert settings_of(objects, "relay-webhook").agent.metricsPort == kube.AGENT_METRICS_PORT
+    (agents,) = one(objects, "PodMonitor", "relay-agents")["spec"]["podMetricsEndpoints"]
+    assert agents == {"port": kube.AGENT_METRICS_PORT_NAME}
+    rule = one(objects, "NetworkPolicy", "relay-controller")["spec"]["ingress"][1]
+    assert rule["ports"] == [{"protocol": "TCP", "port": kube.METRICS_PORT}]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+
+
+def test_rules_and_dashboard_are_in_the_cluster_as_they_are_in_the_files() -> None:
+    objects, files = rendered("everything"), CHART / "files"
+    rules = one(objects, "PrometheusRule", "relay")
+    assert rules["spec"] == yaml.safe_load((files / "rules.yaml").read_text())
+    assert rules["metadata"]["labels"]["release"] == "prometheus"
+    board = one(objects, "ConfigMap", "relay-dashboard")
+    assert json.loads(board["data"]["torchrelay.json"]) == json.loads((files / "dashboard.json").read_text())
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_the_kustomize_component_has_all_that_the_chart_has_with_metrics() -> None:
+    files = render_deploy.kustomize_files()
+    more, changed = ([*yaml.safe_load_all(files[f"monitoring/{name}.yaml"])] for name in ("monitoring", "patches"))
+    assert {o["kind"] for o in more} == {"ConfigMap", "Service", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
+    base = {(o["kind"], o["metadata"]["name"]) for o in yaml.safe_load_all(files["torchrelay.yaml"])}
+    names = {(o["kind"], o["metadata"]["name"]) for o in changed}
+    assert names <= base
+    assert {("Deployment", "torchrelay-controller"), ("ConfigMap", "torchrelay-webhook")} <= names
+    assert not {(o["kind"], o["metadata"]["name"]) for o in more} & base

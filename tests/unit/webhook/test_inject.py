@@ -297,3 +297,17 @@ def test_a_pod_that_was_prepared_before_there_were_copies_is_not_given_a_mount_w
     old = made(pod("bare"))
     old["metadata"]["annotations"][kube.BUDDY_EVERY] = "8"
     assert patch(old, NATIVE, AUTHORITY).patch == []
+
+
+def test_agents_answer_prometheus_where_they_are_told_to_and_never_on_the_hosts_network() -> None:
+    settings = dataclasses.replace(NATIVE, agent=AgentSettings(metricsPort=kube.AGENT_METRICS_PORT))
+    before = pod("job")
+    agent = container(made(before, settings), kube.AGENT_CONTAINER)
+    assert agent["ports"] == [{"name": kube.AGENT_METRICS_PORT_NAME, "containerPort": kube.AGENT_METRICS_PORT}]
+    assert {"name": kube.ENV_METRICS_PORT, "value": str(kube.AGENT_METRICS_PORT)} in agent["env"]
+    assert len(kube.AGENT_METRICS_PORT_NAME) <= 15
+    before["spec"]["hostNetwork"] = True
+    for without in (made(before, settings), made(pod("job"))):
+        agent = container(without, kube.AGENT_CONTAINER)
+        assert "ports" not in agent
+        assert kube.ENV_METRICS_PORT not in {e["name"] for e in agent["env"]}

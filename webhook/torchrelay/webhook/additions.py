@@ -65,6 +65,8 @@ def additions(
         "env": _agent_env(pod, container, wishes, settings, authority),
         "volumeMounts": mounts,
     }
+    if answers_prometheus(pod, settings):
+        agent["ports"] = [{"name": kube.AGENT_METRICS_PORT_NAME, "containerPort": settings.agent.metricsPort}]
     if native:
         agent["restartPolicy"] = "Always"
     return Additions(_volumes(settings, wishes), init, agent, native, notes)
@@ -102,6 +104,8 @@ def _agent_env(
     ]
     if (user := user_of(pod, container)) is not None:
         env.append(value(kube.ENV_TRAINING_USER, str(user)))
+    if answers_prometheus(pod, settings):
+        env.append(value(kube.ENV_METRICS_PORT, str(settings.agent.metricsPort)))
     if wishes.checkpoint_dir:
         env.append(value(kube.ENV_CHECKPOINT_DIR, wishes.checkpoint_dir))
     if asked := gpus(container):
@@ -109,6 +113,11 @@ def _agent_env(
         if settings.agent.watchGPUs and any(name.startswith("nvidia.com/") for name in asked):
             env += [value("NVIDIA_VISIBLE_DEVICES", "all"), value("NVIDIA_DRIVER_CAPABILITIES", "utility")]
     return env + settings.agent.env
+
+
+def answers_prometheus(pod: Pod, settings: WebhookSettings) -> bool:
+    """Not on the host's network: a port that is named there is for one pod of each node, so that others would wait for ever."""
+    return settings.agent.metricsPort > 0 and not pod["spec"].get("hostNetwork")
 
 
 def user_of(pod: Pod, container: Container) -> int | None:

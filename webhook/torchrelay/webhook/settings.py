@@ -34,6 +34,8 @@ class AgentSettings:
     resources: dict[str, dict[str, str]] = field(
         default_factory=lambda: {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
     )
+    metricsPort: int = 0
+    """Where agents answer Prometheus; 0: nowhere."""
     watchGPUs: bool = True
     """Lets the agent load NVIDIA's driver library, for reading alone, where training asks for NVIDIA GPUs."""
 

@@ -38,6 +38,8 @@ class PodConfig:
     orphan_s: float = 60.0
     restarts: bool = True
     kept: Path = KEPT_FOLDER
+    metrics_port: int = 0
+    """Where Prometheus is answered, at the pod's address; 0: nowhere."""
     training_user: int | None = None
     """None: the one of the training container's image."""
 
@@ -88,5 +90,6 @@ class PodConfig:
             enrolment=need("ENROLL"),
             authority=need("CA").encode(),
             training_user=int(user) if (user := environ.get("TORCHRELAY_TRAINING_USER", "")).isdigit() else None,
+            metrics_port=int(port) if (port := environ.get("TORCHRELAY_METRICS_PORT", "")).isdigit() else 0,
             restarts=environ.get("TORCHRELAY_RESTART_POLICY") != "Never",
         )

@@ -33,22 +33,22 @@ class PodCredentials:
     def __init__(self, target: str, authority: bytes, token_file: Path, learnt: Path) -> None:
         self._target, self._token_file, self._learnt = target, token_file, learnt
         self._authority = _content(learnt) or authority
-        self._leaf: PodLeaf | None = None
+        self.leaf: PodLeaf | None = None
         self._said = ""
         self.ready = asyncio.Event()
 
     def channel(self, target: str) -> grpc.aio.Channel:
         """With the newest certificate. Raises RetryableError before there is one."""
-        if self._leaf is None:
+        if self.leaf is None:
             raise RetryableError("there is no certificate yet")
-        return self._leaf.channel(target, self._authority)
+        return self.leaf.channel(target, self._authority)
 
     async def run(self) -> None:
         """Until cancelled. A refusal is told once and tried again: the API server may be away."""
         backoff_s = FIRST_BACKOFF_S
         while True:
             try:
-                self._leaf = await self._enrol()
+                self.leaf = await self._enrol()
             except (grpc.aio.AioRpcError, OSError, RefusedError) as e:
                 self._tell(e.details() or e.code().name if isinstance(e, grpc.aio.AioRpcError) else str(e))
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
@@ -56,7 +56,7 @@ class PodCredentials:
                 continue
             self.ready.set()
             self._said, backoff_s = "", FIRST_BACKOFF_S
-            await asyncio.sleep(renew_in_s(self._leaf, dt.datetime.now(dt.timezone.utc)))
+            await asyncio.sleep(renew_in_s(self.leaf, dt.datetime.now(dt.timezone.utc)))
 
     async def _enrol(self) -> PodLeaf:
         signing_request = SigningRequest()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.agent.cadence import Cadence
+from torchrelay.agent.figures import certificate_samples, session_samples
 from torchrelay.agent.health.process import activity_if_seen
 from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import KeptJournals
@@ -66,6 +67,8 @@ from torchrelay.protocol.messages import (
     WorkerInfo,
     WorkerStarted,
 )
+from torchrelay.protocol.metrics.endpoint import endpoint_or_none
+from torchrelay.protocol.metrics.samples import Sample
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK, WorkerId
 
 log = logging.getLogger(__name__)
@@ -118,6 +121,7 @@ class PodNode:
         """Until the job is over, or the pod ends."""
         self._marks.begin()
         self._shims.start()
+        metrics = endpoint_or_none(self._config.host, self._config.metrics_port, self._samples)
         await self._copies.start()
         work = (self._credentials.run, self._speak, self._watch_progress, self._leave, self._leave_bystanders)
         tasks = [asyncio.create_task(persistently(w)) for w in (*work, self._monitor.run)]
@@ -133,9 +137,15 @@ class PodNode:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if metrics is not None:
+                metrics.close()
             self._shims.close()
             await self._copies.close()
             self._journals.remove()
+
+    def _samples(self) -> list[Sample]:
+        certificate = certificate_samples(self._credentials.leaf)
+        return [*session_samples(self._session, len(self._living())), *certificate]
 
     def leave(self) -> None:
         """The pod is told to end."""

@@ -12,6 +12,7 @@ from torchrelay.cli.preflight.facts import WorkerFacts
 from torchrelay.cli.preflight.finding import Finding, FindingMark
 from torchrelay.cli.preflight.probe import Probe
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import AGENT_METRICS_OFFSET
 
 DOCS = "docs/cli.md"
 
@@ -37,6 +38,8 @@ class Subject:
     """Of other machines of the job."""
     controller_port: int = 0
     """Where other machines look for this one's controller; 0: they look elsewhere."""
+    metrics: tuple[str, int] | None = None
+    """Where Prometheus is to be answered: by the controller, and by the agent one port above."""
     problem: str = ""
     """What is wrong with its command line, all in words; `command` is what it would run."""
     command: str = ""
@@ -82,6 +85,13 @@ def _controller_port(probe: Probe, job: Subject) -> Iterable[Finding]:
         yield decide.controller_port(job.controller_port, probe.port_holder(job.controller_port))
 
 
+def _metrics_ports(probe: Probe, job: Subject) -> Iterable[Finding]:
+    if job.metrics is not None:
+        host, port = job.metrics
+        for each in (port, port + AGENT_METRICS_OFFSET):
+            yield decide.metrics_port(host, each, probe.listening_problem(host, each))
+
+
 def _checkpoints(probe: Probe, job: Subject) -> Iterable[Finding]:
     for folder in job.jit_dirs:
         yield decide.checkpoint_folder(probe.folder(folder))
@@ -122,6 +132,7 @@ CHECKS = (
     ),
     Check("jit-dir", Group.JOB, "doctor-folders", _checkpoints, in_run=True),
     Check("controller-port", Group.JOB, "several-machines", _controller_port),
+    Check("metrics-port", Group.JOB, "options-for-what-is-told-and-kept", _metrics_ports, in_run=True),
     Check(
         "addresses",
         Group.JOB,

@@ -256,6 +256,16 @@ def controller_port(port: int, holder: str) -> Finding:
     return well(f"port {port} is free for the controller")
 
 
+def metrics_port(host: str, port: int, problem: str) -> Finding:
+    """Prometheus is answered there: by the controller, or by the agent one port above."""
+    if problem:
+        return bad(
+            f"{host}:{port}, where Prometheus is to be answered, cannot be used: {problem}",
+            "give another --metrics-port",
+        )
+    return well(f"{host}:{port} is free for Prometheus")
+
+
 def command_line(problem: str, text: str) -> Finding:
     """What `options.check` found. Its messages say what to do themselves."""
     return bad(problem, "") if problem else well(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import platform
@@ -130,6 +131,18 @@ class Probe:
     def port_holder(self, port: int) -> str:
         """Who has the port, in words; empty if nobody has."""
         return "" if LocalMachine().port_is_free(port) else holder(port)
+
+    def listening_problem(self, host: str, port: int) -> str:
+        """Why nothing can listen there, in words; empty if something can."""
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            with socket.socket(found[0][0], socket.SOCK_STREAM) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(found[0][4])
+                tried.listen(1)
+        except OSError as e:
+            return holder(port) if e.errno == errno.EADDRINUSE else str(e)
+        return ""
 
     def reader(self) -> Reader:
         """Tries it on a process like a rank's: neither is the other's child."""

@@ -23,6 +23,7 @@ def subject(options: RunOptions, environ: Mapping[str, str]) -> Subject:
         not options.no_python,
         tuple(sorted(others)),
         options.controller_port if options.controller is None else 0,
+        metrics=options.metrics,
         command=shlex.join((options.script, *options.script_args)) if options.script else "",
     )
 

@@ -12,6 +12,7 @@ from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol.causes import ProtectionCause
 from torchrelay.protocol.events import Protection
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.names import NO_RANK
@@ -38,7 +39,7 @@ class Aside:
         job = self._job
         job.protection, job.protection_reason = "off", self.reason
         job.journals.clear()
-        self._outbox.emit(Protection(Level.UNPROTECTED.value, self.reason))
+        self._outbox.emit(Protection(Level.UNPROTECTED.value, self.reason, ProtectionCause.FAULT.value))
         if migration is None or migration.phase in TRAINS:
             for worker in job.rank_workers:
                 self._begins(worker)

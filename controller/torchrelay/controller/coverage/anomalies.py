@@ -9,6 +9,7 @@ from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import NumberAlarm, NumbersDecided
@@ -69,7 +70,7 @@ class AnomalyController:
         return "" if any(not self._job.quarantined(w) for w in self._job.spares) else "no spare is left"
 
     def _replace(self, rank: int, reason: str, now_s: float) -> None:
-        lost = m.RankLost(rank, self._job.holders[rank], reason, now_s)
+        lost = m.RankLost(rank, self._job.holders[rank], reason, now_s, MigrationCause.NUMBERS.value)
         if self._driver.migration is not None:
             self._driver.feed(lost, now_s)
         else:

@@ -49,7 +49,7 @@ class ProtectionJudge:
         self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
         self._respawns, self._pool, self._is_rehearsing = respawns, pool, is_rehearsing
         self._told: tuple[Any, ...] | None = None
-        self._level_told = (Level.PENDING.value, "")
+        self._level_told = (Level.PENDING.value, "", "")
         self._then: tuple[Any, ...] = ()
         self._lately: tuple[float, Coverage] | None = None
         self._promised: tuple[Coverage, int] | None = None
@@ -197,7 +197,7 @@ class ProtectionJudge:
         return True
 
     def _tell_level(self, now: Coverage) -> None:
-        says = (now.level, now.reason)
+        says = (now.level, now.reason, now.cause)
         if now.level != Level.PENDING and says != self._level_told:
             self._level_told = says
             self._outbox.emit(Protection(*says))

@@ -45,6 +45,7 @@ def coverage(k: Known) -> Coverage:
         max((r.share for r in reports), default=0.0),
         max((r.share_p95 for r in reports), default=0.0),
         ",".join(sorted({r.transfer_encryption for r in reports} - {""})) if k.nodes > 1 else "",
+        found.cause.value,
     )
 
 

@@ -322,7 +322,7 @@ class Driver:
         if s.phase in (Phase.HEALTHY, Phase.SUSPECTED) or self._announced == s.kind:
             return
         self._announced = s.kind
-        self._outbox.emit(MigrationStarted(s.migration, s.kind, s.rank, s.reason, s.generation))
+        self._outbox.emit(MigrationStarted(s.migration, s.kind, s.rank, s.reason, s.generation, s.cause))
 
     def _carry_out(self, s: State, instruction: m.Instruction, now_s: float) -> None:  # noqa: C901 - one case for each instruction
         out = self._outbox
@@ -421,6 +421,7 @@ class Driver:
                 s.transferred_bytes,
                 s.generation,
                 f.reason,
+                s.cause,
             )
         )
         self.over(s, f, self._apart)

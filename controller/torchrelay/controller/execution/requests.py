@@ -8,6 +8,7 @@ from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import MoveNotMade
 from torchrelay.protocol.messages import MigrateReply
 
@@ -22,6 +23,7 @@ class _Wish:
     worker: str
     lasts: bool = False
     waits: str = ""
+    cause: MigrationCause = MigrationCause.ASKED
     told: str = ""
 
 
@@ -46,9 +48,16 @@ class Requests:
             True, name, f"rank {rank} moves as soon as a spare is ready for it; training goes on meanwhile"
         )
 
-    def want(self, rank: int, asked: str, now_s: float, lasts: bool = False) -> None:
+    def want(
+        self,
+        rank: int,
+        asked: str,
+        now_s: float,
+        lasts: bool = False,
+        cause: MigrationCause = MigrationCause.ASKED,
+    ) -> None:
         """Somebody asks who cannot be told to ask again later: a process, or (`lasts`) evidence that stays true."""
-        self._wishes.append(_Wish(rank, asked, self._job.holders.get(rank, ""), lasts))
+        self._wishes.append(_Wish(rank, asked, self._job.holders.get(rank, ""), lasts, cause=cause))
         self.tick(now_s)
 
     def drop(self, asked: str) -> None:
@@ -80,7 +89,7 @@ class Requests:
             wish.waits, _ = self._not_now(wish.rank)
             if not wish.waits:
                 self._wishes.remove(wish)
-                self._driver.begin(m.MoveRequested(wish.rank, wish.asked), now_s)
+                self._driver.begin(m.MoveRequested(wish.rank, wish.asked, wish.cause.value), now_s)
 
     def refuse(self, rank: int, asked: str, reason: str) -> None:
         """Tells the world, since who asked does not listen."""

@@ -14,6 +14,7 @@ from torchrelay.controller.execution.requests import Requests
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.spares.pool import SparePool
+from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import RankSpread
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.names import NO_RANK
@@ -94,7 +95,7 @@ class Spreading:
         self._begun = _Begun(move.rank, holder.worker, holder.node)
         self._calm_since_s, self.reason = None, ""
         self._driver.spares.away = move.rank
-        self._requests.want(move.rank, move.reason, now_s)
+        self._requests.want(move.rank, move.reason, now_s, cause=MigrationCause.SPREAD)
 
     def _note_end(self, now_s: float) -> None:
         """Of the move that was begun last."""

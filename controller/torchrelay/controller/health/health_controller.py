@@ -16,6 +16,7 @@ from torchrelay.controller.health.stragglers import Stragglers
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import DeviceVerdict
@@ -257,7 +258,7 @@ class HealthController:
         if not self._requests.is_wanted(rank):
             if v.seen.kind == k.NODE_CONDITION:
                 self._moving[v.seen.node, v.seen.subject] = v.reason
-            self._requests.want(rank, v.reason, now_s, lasts=True)
+            self._requests.want(rank, v.reason, now_s, lasts=True, cause=MigrationCause.EVIDENCE)
 
     def _cannot(self, v: DeviceVerdict, ranks: list[int], now_s: float) -> str:
         """Why nothing is done; empty if something is. Takes one from what the job may have automatically, however many ranks
@@ -289,7 +290,7 @@ class HealthController:
     def _replace(self, rank: int, v: DeviceVerdict, now_s: float) -> None:
         worker, migration = self._job.holder(rank), self._driver.migration
         since_s = worker.fault_s if worker.fault_s is not None else v.since_s
-        lost = m.RankLost(rank, worker.worker, v.reason, since_s)
+        lost = m.RankLost(rank, worker.worker, v.reason, since_s, MigrationCause.EVIDENCE.value)
         if migration is None:
             self._driver.begin(lost, now_s)
         elif migration.state.kind == PLANNED or rank not in migration.state.lost:

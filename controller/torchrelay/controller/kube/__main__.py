@@ -8,17 +8,20 @@ import logging
 import os
 import signal
 import sys
+from contextlib import AbstractContextManager
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from torchrelay.controller.kube.api import Api, connect
 from torchrelay.controller.kube.authority import open_authority
 from torchrelay.controller.kube.controller import Controller
+from torchrelay.controller.kube.figures import ClusterFigures
 from torchrelay.controller.kube.lease import Elector
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.readiness import serve_readiness
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.metrics.endpoint import Endpoint
 from torchrelay.protocol.names import EXIT_USAGE
 
 
@@ -33,15 +36,25 @@ async def _lead(api: Api, settings: ClusterSettings) -> None:
     elector = Elector(api, settings.namespace, settings.pod)
     await elector.look()
     pulse = Pulse()
+    figures = ClusterFigures(api.calls)
     async with await serve_readiness(settings, pulse):
-        await elector.win()
-        await _work(api, settings, elector, pulse)
+        with _metrics(settings, figures):
+            await elector.win()
+            await _work(api, settings, elector, pulse, figures)
 
 
-async def _work(api: Api, settings: ClusterSettings, elector: Elector, pulse: Pulse) -> None:
+def _metrics(settings: ClusterSettings, figures: ClusterFigures) -> AbstractContextManager[object]:
+    """Raises UserError for a port that is taken."""
+    if not settings.metrics_port:
+        return contextlib.nullcontext()
+    return contextlib.closing(Endpoint(settings.host, settings.metrics_port, figures.samples))
+
+
+async def _work(api: Api, settings: ClusterSettings, elector: Elector, pulse: Pulse, figures: ClusterFigures) -> None:
     try:
         authority = await open_authority(api, settings.namespace)
         controller = Controller(api, settings, authority, pulse)
+        figures.lead(controller.ledger, authority)
         work = [asyncio.ensure_future(w) for w in (controller.run(), elector.hold(controller.keep_address))]
         try:
             done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)

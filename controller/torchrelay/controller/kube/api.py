@@ -6,6 +6,7 @@ lightkube's typed models drop fields that they do not know; its generic resource
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,10 @@ from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.types import OnErrorHandler, PatchType
 
+from torchrelay.controller.kube.api_calls import ApiCalls
 from torchrelay.protocol.errors import FatalError, RetryableError
 from torchrelay.protocol.kube.kube_names import GROUP, VERSION
+from torchrelay.protocol.metrics.table import ANSWERED, AWAY, REFUSED
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +101,11 @@ class Refused(FatalError):
 class Api:
     """Raises RetryableError where the API server is away or overloaded, Refused where it says no."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+    def __init__(self, client: AsyncClient, calls: ApiCalls | None = None) -> None:
+        self._client, self.calls = client, calls or ApiCalls()
+
+    def _errors(self, verb: str, kind: ObjectKind, name: str = "") -> _errors:
+        return _errors(self.calls, verb, kind, name)
 
     async def list(
         self, kind: ObjectKind, namespace: str = ALL, labels: dict[str, Any] | None = None
@@ -116,7 +122,7 @@ class Api:
         labels: dict[str, Any] | None = None,
     ) -> str:
         """`take` is given each object; only some are in memory at a time. Returns the version to watch from."""
-        with _errors(kind):
+        with self._errors("list", kind):
             more: dict[str, Any] = {"namespace": namespace} if kind.namespaced else {}
             listed = self._client.list(kind.resource, labels=labels, chunk_size=PAGE, **more)
             async for found in listed:
@@ -127,7 +133,7 @@ class Api:
         self, kind: ObjectKind, version: str, namespace: str = ALL, labels: dict[str, Any] | None = None
     ) -> AsyncIterator[tuple[str, Object]]:
         """`ADDED`, `MODIFIED` or `DELETED`, with the object; ends by an error. List again after that: there may be a gap."""
-        with _errors(kind):
+        with self._errors("watch", kind):
             more: dict[str, Any] = {"namespace": namespace} if kind.namespaced else {}
             stop: OnErrorHandler = _raise
             changes = self._client.watch(kind.resource, labels=labels, resource_version=version, on_error=stop, **more)
@@ -140,7 +146,7 @@ class Api:
     async def get(self, kind: ObjectKind, name: str, namespace: str | None = None) -> Object | None:
         """None where there is none of the name."""
         try:
-            with _errors(kind, name):
+            with self._errors("get", kind, name):
                 return dict(await self._client.get(kind.resource, name, **_in(kind, namespace)))
         except Refused as e:
             if e.code == NOT_FOUND:
@@ -148,19 +154,19 @@ class Api:
             raise
 
     async def create(self, kind: ObjectKind, manifest: Object) -> Object:
-        with _errors(kind, manifest.get("metadata", {}).get("name", "")):
+        with self._errors("create", kind, manifest.get("metadata", {}).get("name", "")):
             return dict(await self._client.create(kind.resource(manifest)))
 
     async def replace(self, kind: ObjectKind, manifest: Object) -> Object:
         """Refused with CONFLICT where somebody was faster."""
-        with _errors(kind, manifest["metadata"]["name"]):
+        with self._errors("replace", kind, manifest["metadata"]["name"]):
             return dict(await self._client.replace(kind.resource(manifest)))
 
     async def patch(
         self, kind: ObjectKind, name: str, patch: Object, namespace: str | None = None, status: bool = False
     ) -> Object:
         """A merge patch, of the status subresource if so said."""
-        with _errors(kind, name):
+        with self._errors("patch", kind, name):
             resource = kind.resource.Status if status else kind.resource
             patched = await self._client.patch(
                 resource, name, patch, patch_type=PatchType.MERGE, **_in(kind, namespace)
@@ -172,7 +178,7 @@ class Api:
     ) -> None:
         """Gone already is as good."""
         try:
-            with _errors(kind, name):
+            with self._errors("delete", kind, name):
                 await self._client.delete(kind.resource, name, grace_period=grace_s, **_in(kind, namespace))
         except Refused as e:
             if e.code != NOT_FOUND:
@@ -196,13 +202,15 @@ def _raise(error: Exception, count: int) -> Any:
 
 
 class _errors:  # reads as a statement
-    def __init__(self, kind: ObjectKind, name: str = "") -> None:
+    def __init__(self, calls: ApiCalls, verb: str, kind: ObjectKind, name: str = "") -> None:
+        self._calls, self._verb, self._began_s = calls, verb, time.monotonic()
         self._what = f"{kind.name} {name}".strip()
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._calls.over(self._verb, _outcome(error), self._began_s)
         if isinstance(error, ApiError):
             text = f"{self._what}: {error.status.message or error}"
             if error.status.code in _LASTING:
@@ -210,3 +218,9 @@ class _errors:  # reads as a statement
             raise RetryableError(text) from error
         if isinstance(error, (httpx2.HTTPError, httpx2.StreamError, OSError)):
             raise RetryableError(f"{self._what}: the API server cannot be reached: {error}") from error
+
+
+def _outcome(error: BaseException | None) -> str:
+    if isinstance(error, ApiError):
+        return REFUSED if error.status.code in _LASTING else AWAY
+    return ANSWERED if error is None else AWAY

@@ -77,6 +77,11 @@ class Controller:
         self._pause = Pause()
         self._said: dict[str, str] = {}
 
+    @property
+    def ledger(self) -> Ledger:
+        """Which jobs there are."""
+        return self._ledger
+
     async def run(self) -> None:
         """Until cancelled. Raises UserError for a port that is taken."""
         labels: dict[str, Any] = {kube.JOB: operators.exists()}

@@ -22,6 +22,7 @@ from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.quarantines import Quarantines, read_quarantine
 from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
+from torchrelay.controller.metrics.tally import JobTally, Totals
 from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
 from torchrelay.protocol.health.node_facts import NodeFacts
@@ -62,6 +63,8 @@ class Ledger:
         self._book = NodeBook()
         self.pools: MutableMapping[JobKey, dict[str, Any]] = {}
         """SparePools by namespace and name, as the mirror has them."""
+        self.totals = Totals()
+        """Of all jobs."""
         self.over: list[JobRun] = []
         """Runs that are over and whose place another one has taken."""
 
@@ -122,6 +125,7 @@ class Ledger:
 
     def enter(self, run: JobRun) -> None:
         """It is the job of its name from now on."""
+        run.tally = JobTally(self.totals)
         run.there = lambda: self.pods_of(run.key)
         self.runs[run.key] = run
 

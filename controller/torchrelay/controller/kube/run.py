@@ -19,6 +19,7 @@ from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
 from torchrelay.controller.kube.losses import Loss, Losses
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.status_builder import Story
+from torchrelay.controller.metrics.tally import JobTally, Totals
 from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.controller.server import Relay
 from torchrelay.protocol.errors import RefusedError
@@ -89,6 +90,7 @@ class JobRun:
             key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders, self._lost_at, self.losses
         )
         self.story.begins_at = restart.step if restart is not None else None
+        self.tally = JobTally(Totals())
         self.failure = ""
         """What of ours has failed in this job, which is unprotected since; empty: nothing."""
         self.relay = Relay(self.core, self._hear, self.failed, TimeShare())
@@ -122,6 +124,7 @@ class JobRun:
         if event.name not in _UNTOLD:
             log.info("%s: %s %s", self.key, event.name, event.fields_json)
         self.story.take(event)
+        self.tally.hear(event)
         if event.name not in _UNTOLD:
             self.wake()
         if self.story.finished is not None and self.end is None:

@@ -37,6 +37,8 @@ class ClusterSettings:
     service: str = kube.CONTROLLER_SERVICE
     ready_port: int = kube.READY_PORT
     ttl_after_finished_s: float = TTL_AFTER_FINISHED_S
+    metrics_port: int = 0
+    """Where Prometheus is answered; 0: nowhere."""
 
     @property
     def role(self) -> str:
@@ -60,9 +62,10 @@ class ClusterSettings:
                 environ.get("TORCHRELAY_POD_IP", ""),
                 environ.get("TORCHRELAY_SERVICE") or kube.CONTROLLER_SERVICE,
                 ttl_after_finished_s=float(environ.get("TORCHRELAY_TTL_AFTER_FINISHED_S") or TTL_AFTER_FINISHED_S),
+                metrics_port=int(environ.get(kube.ENV_METRICS_PORT) or 0),
             )
         except ValueError as e:
             raise UserError(
-                "TORCHRELAY_RELAY_PORT, TORCHRELAY_ENROLL_PORT, TORCHRELAY_NODE_GRACE_S and "
+                "TORCHRELAY_RELAY_PORT, TORCHRELAY_ENROLL_PORT, TORCHRELAY_METRICS_PORT, TORCHRELAY_NODE_GRACE_S and "
                 f"TORCHRELAY_TTL_AFTER_FINISHED_S are numbers: {e}"
             ) from e

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.messages import ShimOrder, ShimReport
 from torchrelay.protocol.phases import Phase
 
@@ -15,6 +16,7 @@ class MoveRequested:
 
     rank: int
     reason: str
+    cause: str = MigrationCause.ASKED.value
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class RankLost:
     worker: str
     reason: str
     since_s: float
+    cause: str = MigrationCause.PROCESS.value
 
 
 @dataclass(frozen=True)

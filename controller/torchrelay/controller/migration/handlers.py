@@ -31,6 +31,7 @@ from torchrelay.controller.migration.events import (
 from torchrelay.controller.migration.state import JoiningSpare, State
 from torchrelay.controller.migration.steps import advance, choose_spares, donor_worker, send_plans
 from torchrelay.controller.migration.turn import Turn, abandon, finish_committed, is_joiner, is_member, lose, restart
+from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.messages import (
     Assign,
     OrderFailed,
@@ -52,7 +53,7 @@ QUIESCE_IDS_PER_GENERATION = 100
 
 def suspect(turn: Turn, event: SuspicionRaised) -> None:
     s = turn.state
-    s.rank, s.reason = event.rank, event.reason
+    s.rank, s.reason, s.cause = event.rank, event.reason, MigrationCause.HANG.value
     s.seconds["detect"] = max(0.0, turn.now_s - event.since_s)
     turn.enter(Phase.SUSPECTED)
 
@@ -68,7 +69,7 @@ def first_loss(turn: Turn, event: RankLost) -> None:
     if s.holders.get(event.rank) != event.worker:
         turn.do(Ignored(f"{event.worker} does not hold rank {event.rank}"))
         return
-    s.kind, s.rank, s.reason = UNPLANNED, event.rank, event.reason
+    s.kind, s.rank, s.reason, s.cause = UNPLANNED, event.rank, event.reason, event.cause
     if s.phase is Phase.HEALTHY or event.rank != s.rank:
         s.seconds["detect"] = max(0.0, turn.now_s - event.since_s)
         s.phase_since_s = turn.now_s
@@ -77,7 +78,7 @@ def first_loss(turn: Turn, event: RankLost) -> None:
 
 def move(turn: Turn, event: MoveRequested) -> None:
     s = turn.state
-    s.kind, s.rank, s.reason = PLANNED, event.rank, event.reason
+    s.kind, s.rank, s.reason, s.cause = PLANNED, event.rank, event.reason, event.cause
     s.lost[event.rank] = s.holders[event.rank]
     s.new_round()
     turn.enter(Phase.PREPARING)
@@ -85,7 +86,7 @@ def move(turn: Turn, event: MoveRequested) -> None:
 
 def resume(turn: Turn, event: ResumeRequested) -> None:
     s = turn.state
-    s.kind, s.reason = RESUME, event.reason
+    s.kind, s.reason, s.cause = RESUME, event.reason, MigrationCause.RESUME.value
     s.lost.update(dict.fromkeys(range(s.world_size), ""))
     s.journals.update(s.lost)
     s.new_round()
@@ -298,6 +299,7 @@ def diverged(turn: Turn, event: Diverged) -> None:
         return
     if s.phase is Phase.HEALTHY:
         s.kind, s.rank, s.reason, s.phase_since_s = UNPLANNED, event.rank, event.reason, turn.now_s
+        s.cause = MigrationCause.NUMBERS.value
     joining = [(rank, joiner.worker) for rank, joiner in s.joiners.items()]
     restart(turn, joining, event.reason, no_spare=event.reason)
     advance(turn)

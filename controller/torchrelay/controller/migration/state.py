@@ -42,6 +42,8 @@ class State:
     deadline_s: float | None = None
     rank: int = -1
     reason: str = ""
+    cause: str = ""
+    """A `causes.MigrationCause`."""
     lost: dict[int, str] = field(default_factory=dict)
     fencing: set[str] = field(default_factory=set)
     journals: set[int] = field(default_factory=set)

@@ -146,7 +146,7 @@ def _become_unplanned(turn: Turn, lost: RankLost) -> None:
     leaver_lost = s.lost.get(lost.rank) == lost.worker
     reason = f"the planned migration of rank {s.rank} is off: {lost.reason}"
     tell_old_generation(turn, reason, except_worker=lost.worker)
-    s.kind, s.rank, s.reason = UNPLANNED, lost.rank, lost.reason
+    s.kind, s.rank, s.reason, s.cause = UNPLANNED, lost.rank, lost.reason, lost.cause
     s.journals.clear()
     s.seconds = {"detect": max(0.0, turn.now_s - lost.since_s)}
     s.phase_since_s = turn.now_s

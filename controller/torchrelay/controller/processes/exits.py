@@ -15,6 +15,7 @@ from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.restart.fallen import Fallen
+from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import WorkerEnded
 from torchrelay.protocol.messages import FetchJournal, MayFinish, ScriptFailed, WorkerExited
 from torchrelay.protocol.names import NO_RANK
@@ -117,7 +118,7 @@ class Exits:
         elif worker.rank == NO_RANK or self._failing is not None:
             return
         elif self._job.is_holder(worker):
-            self._replace(worker, reason, since_s, now_s)
+            self._replace(worker, reason, since_s, now_s, MigrationCause.NODE)
         elif self._driver.migration is not None:
             self._lose(worker, reason, now_s)
 
@@ -178,9 +179,16 @@ class Exits:
         """Whether the script failed because of its device, and the rank can be replaced."""
         return bool(self._health.blamed(worker, now_s)) and not self._job.unprotected_because(worker.worker)
 
-    def _replace(self, worker: Worker, reason: str, since_s: float, now_s: float) -> None:
+    def _replace(
+        self,
+        worker: Worker,
+        reason: str,
+        since_s: float,
+        now_s: float,
+        cause: MigrationCause = MigrationCause.PROCESS,
+    ) -> None:
         since_s = worker.fault_s if worker.fault_s is not None else since_s
-        lost = m.RankLost(worker.rank, worker.worker, reason, since_s)
+        lost = m.RankLost(worker.rank, worker.worker, reason, since_s, cause.value)
         if self._driver.migration is not None:
             self._driver.feed(lost, now_s)
         else:

@@ -14,6 +14,7 @@ from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.processes.stack_questions import Witness
 from torchrelay.controller.restart.fallen import Fallen
+from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import Suspected
 from torchrelay.protocol.machine.process_states import CANNOT_GO_ON, STOPPED
 from torchrelay.protocol.messages import Explained
@@ -102,7 +103,9 @@ class HangWatch:
         elif culprit is not None:
             worker = self._job.holder(culprit.rank)
             since_s = _since_s(worker, culprit, now_s)
-            self._driver.feed(m.RankLost(culprit.rank, worker.worker, culprit.reason, since_s), now_s)
+            self._driver.feed(
+                m.RankLost(culprit.rank, worker.worker, culprit.reason, since_s, MigrationCause.HANG.value), now_s
+            )
 
     def _wait_for(self, culprit: Culprit | None, because: str, now_s: float) -> None:
         """Name a rank that cannot be replaced, once for each hang, and end the job when the others have waited long enough."""
@@ -130,7 +133,9 @@ class HangWatch:
                 state = worker.progress.process_state if worker.progress is not None else STOPPED
                 how = CANNOT_GO_ON.get(state, CANNOT_GO_ON[STOPPED])
                 reason = f"{worker_id} (rank {rank}) {how} for {stopped_s:.1f} s in a migration"
-                self._driver.feed(m.RankLost(rank, worker_id, reason, now_s - stopped_s), now_s)
+                self._driver.feed(
+                    m.RankLost(rank, worker_id, reason, now_s - stopped_s, MigrationCause.HANG.value), now_s
+                )
                 return
 
     def _vital(self, worker: Worker, now_s: float) -> Vital:

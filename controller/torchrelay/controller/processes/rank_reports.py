@@ -16,6 +16,7 @@ from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import FaultFired, ReportMade
 from torchrelay.protocol.names import NO_RANK, TOLD_TO_END
 
@@ -132,7 +133,8 @@ class RankReports:
         if report.reason == TOLD_TO_END and self._requests.is_wanted(worker.rank):
             return  # for another reason: whoever deletes a pod is seen, too
         if self._job.is_holder(worker):
-            self._requests.want(worker.rank, report.reason, now_s)
+            cause = MigrationCause.TOLD_TO_END if report.reason == TOLD_TO_END else MigrationCause.ASKED
+            self._requests.want(worker.rank, report.reason, now_s, cause=cause)
         else:
             self._requests.refuse(
                 worker.rank, report.reason, f"{worker.worker} does not hold rank {worker.rank} any more"

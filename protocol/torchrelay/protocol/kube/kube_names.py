@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torchrelay.protocol.names import AGENT_METRICS_OFFSET, DEFAULT_METRICS_PORT
+
 GROUP = "torchrelay.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -104,6 +106,8 @@ ENV_CONTAINER = "TORCHRELAY_CONTAINER"
 """Name of the training container."""
 ENV_RESTART_POLICY = "TORCHRELAY_RESTART_POLICY"
 """The pod's: an agent whose pod's containers are not started again need not wait for that."""
+ENV_METRICS_PORT = "TORCHRELAY_METRICS_PORT"
+"""Of agent and controller: where they answer Prometheus; 0 or absent: nowhere."""
 ENV_SIDECAR = "TORCHRELAY_SIDECAR"
 NATIVE, CLASSIC = "native", "classic"
 """`native`: an init container with restartPolicy Always, ended by the kubelet when training is over. `classic`: a container
@@ -115,6 +119,10 @@ CONTROLLER_SERVICE = "torchrelay-controller"
 RELAY_PORT = 29476
 ENROLL_PORT = 29477
 READY_PORT = 29478
+METRICS_PORT = DEFAULT_METRICS_PORT
+AGENT_METRICS_PORT = METRICS_PORT + AGENT_METRICS_OFFSET
+AGENT_METRICS_PORT_NAME = "torchrelay"
+"""Of the agent's container port: a PodMonitor looks for it. Kubernetes allows 15 characters."""
 WEBHOOK_SERVICE = "torchrelay-webhook"
 WEBHOOK_CONFIGURATION = "torchrelay"
 WEBHOOK_CERT_SECRET = "torchrelay-webhook-cert"

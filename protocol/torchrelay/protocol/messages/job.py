@@ -75,6 +75,8 @@ class Coverage:
     share_p95: float = 0.0
     transfer_encryption: str = ""
     """How tensors are protected between machines, as in Report; several, with commas, where ranks differ. Empty on one machine."""
+    cause: str = ""
+    """A `causes.ProtectionCause`: what the level hangs on; empty from a controller that does not say."""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class PodLeaf:
     key: bytes
     certificate: bytes
     expires: dt.datetime
+    begins: dt.datetime
 
     def channel(self, target: str, authority: bytes) -> grpc.aio.Channel:
         credentials = grpc.ssl_channel_credentials(authority, self.key, self.certificate)
@@ -84,7 +85,7 @@ class SigningRequest:
         key = self._key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        return PodLeaf(key, certificate, parsed.not_valid_after_utc)
+        return PodLeaf(key, certificate, parsed.not_valid_after_utc, parsed.not_valid_before_utc)
 
 
 def sign(authority: Credentials, signing_request: bytes, identity: PodIdentity) -> bytes:

@@ -30,6 +30,9 @@ class AgentOutbox(Generic[M]):
         """Nothing is left that the controller may not have."""
         return not self._kept
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def add(self, message: M) -> None:
         self._kept.append(message)
 

@@ -68,6 +68,7 @@ WELL: dict[str, Any] = {
     "gpus": Gpus(),
     "address_problem": "",
     "port_holder": "",
+    "listening_problem": "",
 }
 JOB = Subject(Path("/state"), (Path("/jit"), Path("/other")), command="train.py")
 
@@ -81,7 +82,11 @@ def marks(job: Subject = JOB, **changes: Any) -> dict[str, FindingMark]:
 
 
 def test_where_all_is_well_every_check_says_so() -> None:
-    found = look(CHECKS, probe(), dataclasses.replace(JOB, addresses=("node0",), controller_port=29476))
+    found = look(
+        CHECKS,
+        probe(),
+        dataclasses.replace(JOB, addresses=("node0",), controller_port=29476, metrics=("127.0.0.1", 29480)),
+    )
     assert {each.check.name for each in found} == {check.name for check in CHECKS}
     assert {each.finding.mark for each in found} == {FindingMark.WELL}
     assert [each.check.name for each in found].count("jit-dir") == 2

@@ -117,6 +117,8 @@ def worker(**changes: Any) -> WorkerFacts:
         (decide.address("node0", ""), FindingMark.WELL, "node0"),
         (decide.address("node0", "unknown"), FindingMark.BAD, "node0 cannot be reached from here: unknown"),
         (decide.controller_port(29476, ""), FindingMark.WELL, "port 29476 is free"),
+        (decide.metrics_port("127.0.0.1", 29480, ""), FindingMark.WELL, "127.0.0.1:29480 is free"),
+        (decide.metrics_port("127.0.0.1", 29480, "process 7 listens"), FindingMark.BAD, "cannot be used: process 7"),
         (decide.controller_port(29476, "process 7 listens"), FindingMark.BAD, "29476, where the other machines look"),
         (decide.command_line("", "train.py"), FindingMark.WELL, "train.py"),
     ],

@@ -10,6 +10,7 @@ import pytest
 from torchrelay.controller.decide.coverage import coverage
 from torchrelay.controller.decide.known import Known, gaps_of
 from torchrelay.controller.decide.level import LevelDecision, protection
+from torchrelay.protocol.causes import ProtectionCause as Cause
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Gap, Rehearsed, ReplicaCheck, Report
 from torchrelay.protocol.names import BARS, LEFT, NO_JOINER, REHEARSAL_FAILED
@@ -110,20 +111,24 @@ def test_who_holds_the_same_on_the_same_machine_alone_is_of_no_use_when_that_is_
 
 def test_what_somebody_has_chosen_comes_before_what_could_be() -> None:
     assert found(losses_barred="its policy is planned-only") == LevelDecision(
-        Level.PARTLY, "only planned moves: its policy is planned-only"
+        Level.PARTLY, "only planned moves: its policy is planned-only", cause=Cause.PLANNED_ONLY
     )
     told = found(losses_barred="its policy is planned-only", spares_ready=0)
     assert (told.level, told.reason.partition(".")[0]) == (
         Level.UNPROTECTED,
         "no spare is there, so no rank can be moved",
     )
-    assert found(protection="off", protection_reason="it observes") == LevelDecision(Level.UNPROTECTED, "it observes")
+    assert found(protection="off", protection_reason="it observes") == LevelDecision(
+        Level.UNPROTECTED, "it observes", cause=Cause.OFF
+    )
 
 
 def test_what_bars_counts_whether_or_not_there_is_a_spare() -> None:
     bars = dataclasses.replace(SETTLED, gaps=(Gap("iterator", BARS, "it", "train.py", 7),))
     for spares in (0, 1):
-        assert found(spares_ready=spares, reports={0: SETTLED, 1: bars}) == LevelDecision(Level.UNPROTECTED, "it")
+        assert found(spares_ready=spares, reports={0: SETTLED, 1: bars}) == LevelDecision(
+            Level.UNPROTECTED, "it", cause=Cause.GAPS
+        )
 
 
 def test_a_rehearsal_that_failed_names_the_copies_where_there_are_any() -> None:
@@ -208,3 +213,30 @@ def test_a_refuted_rank_is_not_said_to_begin_again_in_its_place() -> None:
     told = found(rehearsed=failed, spares_ready=0, respawns=True)
     assert (told.level, told.in_place) == (Level.PARTLY, True)
     assert told.reason.startswith("rank 1 could not be replaced, as a rehearsal has shown")
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({}, Cause.COVERED),
+        ({"reports": {}}, Cause.SET_UP),
+        ({"protection": "pending"}, Cause.SET_UP),
+        ({"protection": "off"}, Cause.OFF),
+        ({"spares_ready": 0}, Cause.NO_SPARE),
+        ({"spares_ready": 0, "spares_coming": 1}, Cause.NO_SPARE),
+        ({"losses_barred": "planned-only"}, Cause.PLANNED_ONLY),
+        ({"joiner_lacks": "/dev/shm is full"}, Cause.NO_ROOM),
+        ({"checkpoint_lacks": "/jit is full"}, Cause.NO_ROOM),
+        ({"nodes": 2}, Cause.MACHINE),
+        (SHARDED, Cause.NO_REPLICA),
+        (
+            {"reports": dict.fromkeys(range(2), dataclasses.replace(SETTLED, gaps=(Gap("object", LEFT, "db"),)))},
+            Cause.GAPS,
+        ),
+        ({"reports": {0: SETTLED, 1: dataclasses.replace(SETTLED, gaps=(Gap("object", BARS, "db"),))}}, Cause.GAPS),
+    ],
+)
+def test_what_the_level_hangs_on_is_told_in_one_word(changes: dict[str, object], cause: Cause) -> None:
+    told = found(**changes)
+    assert told.cause is cause
+    assert (told.level is Level.PROTECTED) <= (cause is Cause.COVERED), "a level that is whole lacks nothing"

@@ -94,7 +94,7 @@ class Agent:
 
     async def renews(self) -> None:
         self.credentials._target = self._cluster.enrol
-        self.credentials._leaf = await self.credentials._enrol()
+        self.credentials.leaf = await self.credentials._enrol()
 
     async def is_heard(self) -> bool:
         """By the controller of now, with the certificate that it has."""

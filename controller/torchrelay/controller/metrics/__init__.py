@@ -1,0 +1,1 @@
+"""What the controller tells Prometheus: events are counted, and the rest is read off its state when it is asked."""

@@ -1,0 +1,55 @@
+"""Reads off a job's core what `collect` needs."""
+
+from __future__ import annotations
+
+from torchrelay.controller.core import Core
+from torchrelay.controller.metrics.collect import JobFacts, rank_protection
+from torchrelay.protocol.causes import ProtectionCause
+from torchrelay.protocol.level import Level
+from torchrelay.protocol.metrics.table import (
+    BARRIER,
+    COPY,
+    DEVICE,
+    GATE,
+    HEAD,
+    MISSING,
+    NODE,
+    NOTHING,
+    QUARANTINED,
+    READY,
+    STARTING,
+)
+
+
+def job_facts(core: Core, restarts: int, now_s: float) -> JobFacts:
+    """`restarts`: how often the job began again; `now_s`: the clock of the core's calls.
+
+    Costs in proportion to the number of ranks.
+    """
+    summary, job = core.summary(now_s), core.job
+    wanted = max(core.pool.wanted, job.spares_wanted)
+    ready = sum(w.warm and not job.quarantined(w) for w in job.spares)
+    barred = sum(bool(job.quarantined(w)) for w in job.spares)
+    starting = len(job.spares) - ready - barred + core.pool.making + job.spares_coming
+    nodes = sum(subject in job.nodes for subject in job.quarantine)
+    common = {
+        "boundary": summary.boundary,
+        "ranks": summary.states,
+        "spares": {READY: ready, STARTING: starting, QUARANTINED: barred, MISSING: max(wanted - ready - starting, 0)},
+        "spares_wanted": wanted,
+        "quarantined": {NODE: nodes, DEVICE: len(job.quarantine) - nodes},
+        "restarts": restarts,
+    }
+    if (found := core.coverage(now_s)) is None:
+        fault = {"level": Level.UNPROTECTED.value, "cause": ProtectionCause.FAULT.value}
+        nobody = {"protection": {NOTHING: job.world_size}, "step_s": 0.0, "costs": {}, "cost_share": 0.0}
+        return JobFacts(**fault, **nobody, **common)  # type: ignore[arg-type]
+    return JobFacts(
+        level=found.level,
+        cause=found.cause,
+        protection=rank_protection(found.level, found.gaps, job.world_size),
+        step_s=found.step_s,
+        costs={HEAD: found.head_s, GATE: found.gate_s, BARRIER: found.barrier_s, COPY: found.copy_s},
+        cost_share=found.share,
+        **common,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,1 @@
+"""What Prometheus is told: the names, and how they are served."""

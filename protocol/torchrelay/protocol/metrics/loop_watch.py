@@ -1,0 +1,38 @@
+"""How late the event loop comes to what is due: the time in which nobody is served, whatever holds it up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from torchrelay.protocol.metrics.samples import Histogram, Sample
+from torchrelay.protocol.metrics.table import LAG_S, LOOP_HELD_UP, LOOP_LAG
+
+EVERY_S = 0.5
+
+
+class LoopWatch:
+    """Watches the loop that runs where it is made, until it is closed. Other threads may ask `held_up_s`."""
+
+    def __init__(self) -> None:
+        self._lags = Histogram(LAG_S)
+        self._loop = asyncio.get_running_loop()
+        self._due_s = time.monotonic() + EVERY_S
+        self._timer = self._loop.call_later(EVERY_S, self._beat)
+
+    def close(self) -> None:
+        """To be called in the loop."""
+        self._timer.cancel()
+
+    def held_up_s(self) -> float:
+        """For how long a beat has been due; 0 while none is."""
+        return max(time.monotonic() - self._due_s, 0.0)
+
+    def samples(self) -> list[Sample]:
+        """To be called in the loop, which is not held up then."""
+        return [Sample(LOOP_LAG, (), self._lags), Sample(LOOP_HELD_UP, (), 0.0)]
+
+    def _beat(self) -> None:
+        self._lags.observe(self.held_up_s())
+        self._due_s = time.monotonic() + EVERY_S
+        self._timer = self._loop.call_later(EVERY_S, self._beat)

@@ -1,0 +1,72 @@
+"""Writes the tables of docs/metrics.md from the metrics' table; `--check` only says whether they are up to date."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchrelay.protocol.metrics.table import METRICS, Metric, MetricLabel, MetricsOf
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
+BEGIN, END = "<!-- metrics: begin (scripts/generate_metrics_page.py) -->\n", "<!-- metrics: end -->"
+HEADINGS = {
+    MetricsOf.CONTROLLER: "## Of the controller",
+    MetricsOf.AGENT: "## Of an agent",
+    MetricsOf.BOTH: "## Of controller and agents",
+}
+
+
+def row(metric: Metric) -> str:
+    labels = ", ".join(f"`{name}`" for name in metric.label_names) or "none"
+    return f"| `{metric.name}` | {metric.type.value} | {metric.unit} | {labels} | {metric.help} |"
+
+
+def labels_of(metrics: list[Metric]) -> list[MetricLabel]:
+    """Each once: of the same name only those that differ in what they can be."""
+    return list(dict.fromkeys(label for metric in metrics for label in metric.labels))
+
+
+def meaning(label: MetricLabel, metrics: list[Metric]) -> str:
+    users = [m.name for m in metrics if label in m.labels]
+    where = "all of a job" if len(users) > 6 else ", ".join(f"`{name}`" for name in users)
+    values = (
+        ", ".join(f"`{value}`" for value in label.values) if label.values else f"as many as there are {label.bound}"
+    )
+    return f"| `{label.name}` | {where} | {label.meaning} | {values} |"
+
+
+def tables() -> str:
+    lines = []
+    for part, heading in HEADINGS.items():
+        if not (found := [m for m in METRICS if m.part is part]):
+            continue
+        lines += [heading, "", "| metric | type | unit | labels | what it tells |", "|---|---|---|---|---|"]
+        lines += [*map(row, found), ""]
+    everything = list(METRICS)
+    lines += ["## Labels", "", "| label | of | meaning | values |", "|---|---|---|---|"]
+    lines += [*(meaning(label, everything) for label in labels_of(everything)), ""]
+    return "\n".join(lines)
+
+
+def page() -> str:
+    text = PAGE.read_text("utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + BEGIN + tables() + END + after
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if the page is stale")
+    if not parser.parse_args().check:
+        PAGE.write_text(page(), "utf-8")
+        return 0
+    if page() != PAGE.read_text("utf-8"):
+        print(f"{PAGE} is stale; run: python scripts/generate_metrics_page.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,12 +18,13 @@ from torchrelay.protocol.messages import JobEvent
 
 @dataclass(frozen=True)
 class JobStarted:
-    """All nodes are there."""
+    """All nodes are there. `holders`: the worker that begins with each rank, in their order."""
 
     run_id: str
     world_size: int
     spares: int
     nodes: tuple[str, ...]
+    holders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import secrets
 import socket
 import stat
 import sys
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,16 @@ from typing import Any
 from torchrelay.cli import folder, narrate
 from torchrelay.cli.live_run import LiveRun
 from torchrelay.cli.teller import make_console
+from torchrelay.dashboard import words
 from torchrelay.dashboard.event_lines import EventLines
 from torchrelay.dashboard.hub import Answer, Hub
+from torchrelay.dashboard.record import RunRecord
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol.errors import UserError
 
 LOOK_AGAIN_S = 1.0
+SILENT_S, SILENT_STEPS = 120.0, 10
+"""For so long, and for the time of so many steps, a run may say nothing."""
 SHORTEST_TOKEN = 16
 
 
@@ -46,7 +51,8 @@ class FileRun:
 
     def seen(self) -> Seen:
         record = self._lines.record
-        return Seen(record, record.newest_s, str(self._lines.path), unreachable=self._problem)
+        problem = self._problem or silence(record, time.time())
+        return Seen(record, record.newest_s, str(self._lines.path), unreachable=problem)
 
     async def follow(self) -> None:
         """Until its last event."""
@@ -63,6 +69,15 @@ class FileRun:
 
     async def clear(self, subject: str, reason: str, check: bool) -> Answer:
         return Answer(False, "this is the file of a run: nothing can be asked of it")
+
+
+def silence(record: RunRecord, now_s: float) -> str:
+    """Why a file is taken for one that does not grow any more, though its run has no end in it; empty if it may."""
+    usual_s = SILENT_STEPS / record.steps_per_s if record.steps_per_s > 0 else 0.0
+    quiet_s = now_s - record.newest_s
+    if record.ended is not None or quiet_s < max(SILENT_S, usual_s):
+        return ""
+    return f"the file ends before the run does, {words.duration(quiet_s)} ago: the run was killed, or writes elsewhere"
 
 
 async def dashboard(options: DashboardOptions) -> int:
@@ -98,7 +113,8 @@ def _prepare(hub: Hub, options: DashboardOptions) -> Coroutine[Any, Any, None]:
     """What follows the runs. Raises UserError if there is no such run or file."""
     if options.events is not None:
         lines = EventLines(options.events)
-        lines.read_more()
+        while not lines.record.run_id and lines.read_more():
+            pass
         run = FileRun(lines)
         hub.put(lines.record.run_id or options.events.stem, run)
         return run.follow()

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from torchrelay.dashboard.record import RunRecord
 from torchrelay.protocol.errors import FrameError, UserError
-from torchrelay.protocol.events import CLASSES, from_job_event
-from torchrelay.protocol.messages import JobEvent
+from torchrelay.protocol.events import from_fields
 
-AT_ONCE_BYTES = 1 << 20
+AT_ONCE_BYTES = 128 << 10
 _UNUSED = {"report"}
 """What each rank says of itself: what it comes to is in `coverage`, and a large job says it very often."""
 
@@ -56,9 +55,9 @@ class EventLines:
             name, time_s = fields.pop("name"), float(fields.pop("time_s"))
         except (ValueError, TypeError, KeyError, AttributeError) as e:
             raise UserError(f"{self.path} is not a file of `torchrelay run --events`: {line[:80]!r}") from e
-        if name not in CLASSES or (name in _UNUSED and self.record.first_step_s is not None):
+        if name in _UNUSED and self.record.first_step_s is not None:
             return
         try:
-            self.record.take(from_job_event(JobEvent(time_s, name, json.dumps(fields))), time_s)
+            self.record.take(from_fields(name, fields), time_s)
         except FrameError:  # of another version
             return

@@ -10,6 +10,8 @@ from torchrelay.protocol import events
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.phases import PLANNED
 
+ASIDE_NAMED = 3
+"""Of what is in quarantine."""
 WELL, WORKING, NOTICE, ACT, OVER = "well", "working", "notice", "act", "over"
 
 
@@ -96,7 +98,9 @@ def _training(record: RunRecord) -> Headline:
         return Headline(NOTICE, "Training runs, partly protected", f"{why} {now}")
     if record.level is Level.PROTECTED:
         spares = f"{words.count(record.spares_ready, 'spare')} ready." if record.pool is not None else ""
-        return Headline(WELL, "All is well", f"{now} {why} {spares}".strip())
+        left = len(to_do(record))
+        all_well = "All is well" if not left else f"Training is well; {words.count(left, 'thing')} left for you to do"
+        return Headline(WELL, all_well, f"{now} {why} {spares}".strip())
     return Headline(WORKING, "Training runs; protection is on its way", f"{why} {now}")
 
 
@@ -119,11 +123,14 @@ def to_do(record: RunRecord) -> tuple[ToDo, ...]:
     if record.pool is not None and record.pool.reason:
         few = f"{record.pool.ready} of {words.count(record.pool.wanted, 'spare')} ready"
         made.append(ToDo(f"Spares are short ({few}): {record.pool.reason}."))
-    for kept in list(record.quarantine.values())[:20]:
+    aside = list(record.quarantine.values())
+    for kept in aside[:ASIDE_NAMED]:
         command = f'torchrelay clear {kept.subject} --reason "repaired"{run}'
         made.append(
             ToDo(f"Look at {kept.subject}{_where(kept.node, kept.subject)}. Clear it when it is well.", command)
         )
+    if len(aside) > ASIDE_NAMED:
+        made.append(ToDo(f"{len(aside) - ASIDE_NAMED} more are in quarantine, and listed below."))
     for heard in list(record.verdicts)[-3:]:
         e = heard.what
         if isinstance(e, events.HealthVerdict) and e.outcome == REFUSED:

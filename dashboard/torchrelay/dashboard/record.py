@@ -39,7 +39,7 @@ class Heard:
 class MigrationRecord:
     """`key` is unique in the run; `name` is the controller's, which begins anew when all processes do.
 
-    `workers`: who held `ranks` before, where that is known. `boundary`: steps that were done when it began, -1 if none.
+    `workers`: who held `ranks` before, where that is known.
     """
 
     key: str
@@ -49,7 +49,6 @@ class MigrationRecord:
     workers: tuple[str, ...]
     reason: str
     started_s: float
-    boundary: int
     kinds: list[str]
     seen: list[Heard] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
@@ -261,7 +260,7 @@ class RunRecord:
         """A watcher that came late hears of migrations that it has not seen start."""
         key = name if name not in self.migrations else f"{name}.{len(self.restarts)}"
         workers = tuple(self.holders[r] for r in ranks if r in self.holders)
-        made = MigrationRecord(key, name, kind, ranks, workers, reason, time_s, self.boundary, [kind])
+        made = MigrationRecord(key, name, kind, ranks, workers, reason, time_s, [kind])
         made.phase_s = time_s
         nodes = {self.node_of(w) for w in workers}
         of_it = [h for h in self._signs if time_s - h.time_s <= BEFORE_S and _is_about(h.what, ranks, nodes)]

@@ -42,7 +42,7 @@ function draw(place, said, data, run) {
   const picture = svg("svg", { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": label },
     rows(top, y, width), columns(t0, t1, started_s, x),
     svg("path", { class: "area", d: area }),
-    marks.map((m) => band(m, x, run)),
+    marks.map((m) => band(m, x, run, marks.length > 30 ? 1.5 : 3)),
     svg("path", { class: "line", d: line }), cross);
   place.replaceChildren(picture);
   said.textContent = label + ".";
@@ -82,8 +82,8 @@ function columns(t0, t1, startedS, x) {
   return made;
 }
 
-function band(m, x, run) {
-  const from = x(m.from), wide = Math.max(x(m.to) - from, 3);
+function band(m, x, run, least) {
+  const from = x(m.from), wide = Math.max(x(m.to) - from, least);
   const href = `#/runs/${encodeURIComponent(run)}/migrations/${encodeURIComponent(m.key)}`;
   return svg("a", { href, tabindex: "-1", "aria-hidden": "true" },
     svg("rect", { class: `band tone-${m.tone}`, x: from, y: TOP, width: wide, height: HEIGHT - TOP - BOTTOM }, svg("title", {}, m.title)));

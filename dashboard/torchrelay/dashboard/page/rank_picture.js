@@ -40,10 +40,10 @@ export function picture(place, choose) {
   };
 }
 
-// Blocks as wide as the largest node, squares as large as fit: the whole job is seen at once.
+// Blocks as wide as most nodes are large, squares as large as fit: the whole job is seen at once.
 function lay(view, width) {
   const blocks = view.ranks.nodes.map(members);
-  const wide = Math.min(Math.max(...blocks.map((b) => b.length)), 16);
+  const wide = Math.min(usual(blocks.map((b) => b.length)), 16);
   const gap = width < 500 ? 3 : 5;
   const total = view.ranks.states.length;
   const size = Math.max(4, Math.min(14, Math.floor(Math.sqrt((width * (width < 500 ? 700 : 460)) / total) - 1.5)));
@@ -62,6 +62,13 @@ function lay(view, width) {
     y += deep * size + (deep > 1 ? gap : 2);
   }
   return y;
+}
+
+// How many ranks most nodes have: one that took others over has more, in further rows.
+function usual(lengths) {
+  const times = new Map();
+  for (const length of lengths) times.set(length, (times.get(length) ?? 0) + 1);
+  return [...times].reduce((best, now) => (now[1] > best[1] ? now : best))[0];
 }
 
 function paint(canvas, place, view) {

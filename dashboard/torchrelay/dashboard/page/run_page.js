@@ -73,19 +73,19 @@ function tiles(j, spares) {
     h("ul", { class: "legend" }, g.parts.map((p) => h("li", {}, h("span", { class: `swatch part-${p.part}`, "aria-hidden": "true" }), `${p.name} `, h("b", {}, p.words)))));
   const dots = spares.wanted <= 12 && spares.known && h("span", { class: "dots", "aria-hidden": "true" },
     Array.from({ length: Math.max(spares.wanted, spares.ready) }, (_, n) => h("span", { class: n < spares.ready ? "dot ready" : n < spares.ready + spares.making ? "dot making" : "dot" })));
-  const making = spares.making ? `, ${spares.making} being made` : "";
+  const making = spares.making ? `${spares.making} being made` : "";
   return h("section", { class: "tiles", "aria-label": "Figures" },
     tile("Goodput", g.known ? g.share : "–", "", h("p", { class: "quiet" }, g.known ? `of the time since the first step; ${g.of_all} with set-up` : "It counts from the first step."), good),
     tile("Protection", h("span", { class: `level level-${j.level}` }, j.protection), "", h("p", { class: "quiet" }, j.protection_reason)),
     tile("Steps", number(j.steps), "", h("p", { class: "quiet" }, [!j.over && j.steps_per_s && `${rate(j.steps_per_s)} now`, j.began && `${j.began} since the start`].filter(Boolean).join("; "))),
-    tile("Spares", spares.known ? `${spares.ready}` : "–", spares.known ? `of ${spares.wanted} ready${making}` : "", dots, h("p", { class: "quiet" }, spares.reason)),
+    tile("Spares", spares.known ? `${spares.ready}` : "–", spares.known ? `of ${spares.wanted} ready` : "", dots, h("p", { class: "quiet" }, [making, spares.reason].filter(Boolean).join(". "))),
     tile("Migrations", number(j.migrations), "", h("p", { class: "quiet" }, j.migrations ? `training stood still for ${j.standstill} in all` : "nothing had to be moved", j.not_done ? `; ${j.not_done} not made` : "")));
 }
 
 function migrations(run, list) {
   const longest = Math.max(0, ...list.map((m) => total(m.bar)));
   const body = list.length
-    ? h("ol", { class: "moves" }, list.map((m) => h("li", {},
+    ? folded("ol", "moves", 8, "migrations", list.map((m) => h("li", {},
         h("a", { class: `move tone-${m.tone}`, href: `#/runs/${encodeURIComponent(run)}/migrations/${encodeURIComponent(m.key)}`, "data-key": m.key },
           h("span", { class: "move-when" }, `${day(m.started_s)} ${clock(m.started_s)}`),
           h("span", { class: "move-title" }, h("span", { class: "dot", "aria-hidden": "true" }), m.title),
@@ -97,6 +97,17 @@ function migrations(run, list) {
   const legend = h("ul", { class: "legend" }, [...names].map(([row, name]) => h("li", {}, h("span", { class: `swatch row-${row}`, "aria-hidden": "true" }), name)));
   return h("section", { class: "card", "aria-labelledby": "h-moves" }, h("h2", { id: "h-moves" }, "Migrations"), body, list.length > 0 && legend);
 }
+
+// A long list begins with its newest; the rest is there for who wants it.
+function folded(tag, look, shown, what, rows) {
+  if (rows.length <= shown + 2) return h(tag, { class: look }, rows);
+  const more = h("details", { class: "more" }, h("summary", {}, `${number(rows.length - shown)} more ${what}`), h(tag, { class: look }, rows.slice(shown)));
+  more.open = opened.has(what);
+  more.addEventListener("toggle", () => (more.open ? opened.add(what) : opened.delete(what)));
+  return [h(tag, { class: look }, rows.slice(0, shown)), more];
+}
+
+const opened = new Set();
 
 function restarts(list) {
   if (!list.length) return null;
@@ -115,13 +126,13 @@ function quarantine(run, list, actions) {
       : command(`torchrelay clear ${q.subject} --reason "…" --run ${run}`, `clear-${q.subject}`)));
   return h("section", { class: "card", "aria-labelledby": "h-quarantine" }, h("h2", { id: "h-quarantine" }, "Quarantine"),
     list.length
-      ? [h("p", { class: "quiet" }, "These are given no rank until somebody has looked at them and cleared them."), h("ul", { class: "plain-list devices" }, rows)]
+      ? [h("p", { class: "quiet" }, "These are given no rank until somebody has looked at them and cleared them."), folded("ul", "plain-list devices", 5, "in quarantine", rows)]
       : h("p", { class: "quiet" }, "No device and no machine is in quarantine."));
 }
 
 function verdictRow(v) {
   return h("li", {}, h("span", { class: "when" }, clock(v.time_s)), h("span", { class: `chip outcome-${v.outcome}` }, v.would ? `would ${v.action}` : v.outcome === "refused" ? "not done" : v.action),
-    h("span", {}, h("b", {}, [v.ranks, v.subject].filter(Boolean).join(", ")), " ", v.text));
+    h("span", {}, h("b", {}, [v.ranks, v.text.startsWith(v.subject) ? "" : v.subject].filter(Boolean).join(", ")), " ", v.text));
 }
 
 function verdicts(list) {
@@ -129,8 +140,8 @@ function verdicts(list) {
   const did = list.filter((v) => !v.would);
   return [
     would.length > 0 && h("section", { class: "card", "aria-labelledby": "h-would" }, h("h2", { id: "h-would" }, "What torchrelay would have done"),
-      h("p", { class: "quiet" }, "The fault policy only observes (--observe): nothing of this was done."), h("ul", { class: "verdicts" }, would.map(verdictRow))),
-    did.length > 0 && h("section", { class: "card", "aria-labelledby": "h-did" }, h("h2", { id: "h-did" }, "Faults of devices and numbers"), h("ul", { class: "verdicts" }, did.map(verdictRow))),
+      h("p", { class: "quiet" }, "The fault policy only observes (--observe): nothing of this was done."), folded("ul", "verdicts", 5, "verdicts", would.map(verdictRow))),
+    did.length > 0 && h("section", { class: "card", "aria-labelledby": "h-did" }, h("h2", { id: "h-did" }, "Faults of devices and numbers"), folded("ul", "verdicts", 5, "verdicts", did.map(verdictRow))),
   ];
 }
 

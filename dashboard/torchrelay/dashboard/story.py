@@ -41,14 +41,14 @@ _PLANNED_SAYS = {
 }
 _ALL_RANKS = {RESUME: "entered from a checkpoint", ROLLBACK: "went back to copies"}
 ROW_NAMES = {
-    "detect": "noticing",
+    "detect": "noticing it",
     "fence": "ending the old process",
-    "prepare": "preparing the new one",
+    "prepare": "preparing the new process",
     "quiesce": "coming to a stand",
     "transfer": "handing over tensors",
     "rebuild": "connecting anew",
     "verify": "verifying",
-    "first_step": "first step",
+    "first_step": "the first step after it",
     "beside": "prepared while training went on",
 }
 

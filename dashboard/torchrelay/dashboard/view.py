@@ -111,6 +111,7 @@ def _job(seen: Seen) -> dict[str, Any]:
             "parts": _parts(spent),
         },
         "migrations": committed,
+        "under_way": r.under_way is not None,
         "not_done": sum(n for o, n in r.totals.by_outcome.items() if o in ("abandoned", "checkpoint")),
         "standstill": words.duration(r.totals.standstill_s),
         "restarts": [
@@ -161,7 +162,7 @@ def _ranks(seen: Seen) -> dict[str, Any]:
         "states": "".join(letters),
         "counts": counts,
         "nodes": [{"name": name, "ranks": _runs_of(ranks)} for name, ranks in nodes.items()],
-        "workers": _workers(r, live),
+        "workers": _workers(r, live, told),
         "told": told,
         "moved": dict(list(r.moved.items())[-TOLD_RANKS:]),
     }
@@ -203,10 +204,10 @@ def _runs_of(ranks: list[int]) -> list[list[int]]:
     return made
 
 
-def _workers(r: RunRecord, live: dict[int, RankStatus]) -> dict[int, str]:
-    """Of a small job all, of a large one those that were moved."""
+def _workers(r: RunRecord, live: dict[int, RankStatus], told: Iterable[int]) -> dict[int, str]:
+    """Of a small job all, of a large one those of which there is something to tell."""
     known = {rank: s.worker for rank, s in live.items()} or r.holders
-    named: Iterable[int] = known if len(known) <= TOLD_RANKS else list(r.moved)[-TOLD_RANKS:]
+    named: Iterable[int] = known if len(known) <= TOLD_RANKS else told
     return {rank: known[rank] for rank in named if rank in known}
 
 
@@ -214,6 +215,8 @@ def _chart(seen: Seen) -> dict[str, Any]:
     """Seconds since the job started."""
     r = seen.record
     points = [[round(t - r.started_s, 2), step] for t, step in r.line.points]
+    if points and r.under_way is not None:  # it stands still until now
+        points.append([round(seen.now_s - r.started_s, 2), points[-1][1]])
     marks = []
     for m in _newest(r):
         if m.kind == RESUME or (m.stands_since_s is None and not m.downtime_s):

@@ -58,4 +58,6 @@ def sentence(text: str) -> str:
     text = text.strip()
     if not text:
         return ""
-    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
+    first = text.split()[0].strip("(),:;'")
+    begin = text[0].upper() if first.isalpha() else text[0]  # n0.s0 is a name
+    return begin + text[1:] + ("" if text[-1] in ".!?" else ".")

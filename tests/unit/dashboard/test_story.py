@@ -29,7 +29,7 @@ def test_a_killed_rank_is_told_from_what_was_seen_to_what_it_cost() -> None:
     assert "Spare n0.s0 takes over rank 0, on the same node; 1 left after that." in [line.text for line in s.lines]
     assert s.lines[-1].text == "It is done: every rank has done a step since."
     assert s.costs[0] == "Training stood still for 1.6 s."
-    assert "Most of it was preparing the new one: 0.77 s (49%)." in s.costs
+    assert "Most of it was preparing the new process: 0.77 s (49%)." in s.costs
     assert "Over 4 ranks that is 6.3 s of process time." in s.costs
 
 

@@ -14,6 +14,7 @@ const key = document.getElementById("key");
 let stream = null;
 let only = null; // the one run there is: its page is the first page
 let here = "";
+let byItself = false; // the page changes without anybody having asked: the focus stays
 
 function parse() {
   const parts = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
@@ -68,6 +69,7 @@ function show() {
 function openOnly(runs) {
   if (runs.length === 1 && only === null) {
     only = runs[0].run;
+    byItself = true;
     location.replace(`#/runs/${encodeURIComponent(only)}`);
   }
 }
@@ -81,7 +83,8 @@ key.addEventListener("click", askForToken);
 onToken(() => (key.textContent = hasToken() ? "Token entered" : "Enter token"));
 window.addEventListener("hashchange", () => {
   show();
-  if (location.hash !== "#main") main.focus({ preventScroll: true });
+  if (location.hash !== "#main" && !byItself) main.focus({ preventScroll: true });
+  byItself = false;
 });
 settings();
 show();

@@ -33,7 +33,11 @@ function open(title, text, fields, act, verb) {
     }
   }
   go.addEventListener("click", run);
-  inputs.at(-1).addEventListener("keydown", (e) => e.key === "Enter" && run());
+  inputs.at(-1).addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault(); // else it would press the button that has the focus afterwards
+    run();
+  });
   dialog.replaceChildren(
     h("h2", { id: "dialog-title" }, title),
     h("p", {}, text),

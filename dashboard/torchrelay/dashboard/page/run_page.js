@@ -23,7 +23,7 @@ export function runPage(run) {
     if (!j) return;
     put(parts.head, [j.headline, j.command], () => headline(j));
     put(parts.todo, j.to_do, () => todo(j.to_do));
-    if (known.devices) put(parts.tiles, [j.goodput, j.steps, j.steps_per_s, j.began, j.level, j.protection_reason, j.migrations, j.standstill, j.over, known.devices.spares], () => tiles(j, known.devices.spares));
+    if (known.devices) put(parts.tiles, [j.goodput, j.steps, j.steps_per_s, j.began, j.level, j.protection_reason, j.migrations, j.under_way, j.not_done, j.standstill, j.over, known.devices.spares], () => tiles(j, known.devices.spares));
     put(parts.restarts, j.restarts, () => restarts(j.restarts));
     if (known.devices) put(parts.quarantine, [known.devices.quarantine, j.actions], () => quarantine(run, known.devices.quarantine, j.actions));
     map.takeJob(j);
@@ -79,7 +79,7 @@ function tiles(j, spares) {
     tile("Protection", h("span", { class: `level level-${j.level}` }, j.protection), "", h("p", { class: "quiet" }, j.protection_reason)),
     tile("Steps", number(j.steps), "", h("p", { class: "quiet" }, [!j.over && j.steps_per_s && `${rate(j.steps_per_s)} now`, j.began && `${j.began} since the start`].filter(Boolean).join("; "))),
     tile("Spares", spares.known ? `${spares.ready}` : "–", spares.known ? `of ${spares.wanted} ready` : "", dots, h("p", { class: "quiet" }, [making, spares.reason].filter(Boolean).join(". "))),
-    tile("Migrations", number(j.migrations), "", h("p", { class: "quiet" }, j.migrations ? `training stood still for ${j.standstill} in all` : "nothing had to be moved", j.not_done ? `; ${j.not_done} not made` : "")));
+    tile("Migrations", number(j.migrations), "", h("p", { class: "quiet" }, [j.under_way && "one is under way", j.migrations ? `training stood still for ${j.standstill} in all` : !j.under_way && "nothing had to be moved", j.not_done && `${j.not_done} not made`].filter(Boolean).join("; "))));
 }
 
 function migrations(run, list) {

@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench relay-score wild soak gpu-check proto images pin-images clean
+.PHONY: venv demo test test-browser test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench relay-score wild soak gpu-check proto images pin-images clean
 
 venv: $(STAMP)
 
@@ -64,6 +64,11 @@ $(IMITATED)/.installed: pyproject.toml constraints.txt tests/imitated_gpu/setup_
 
 test-imitated-gpu: imitated-gpu
 	$(IMITATED)/bin/python -m pytest --durations=20 tests/imitated_gpu
+
+# The dashboard in a real browser, which has to be there (apt-get install chromium). They make the pictures of docs/dashboard.md.
+test-browser: venv
+	$(PIP) install --quiet -c constraints.txt "$(TORCH)" -e ".[browser]"
+	TORCHRELAY_BROWSER_TESTS=docs/pictures $(VENV)/bin/python -m pytest tests/browser
 
 lint: venv
 	$(VENV)/bin/ruff format --check .

@@ -27,4 +27,4 @@ $pip install "$TORCH"
 echo "installing torchrelay and its tools into $dir"
 $pip install -c constraints.txt -e ".[dev,demo]"
 # An editable install is not compiled, and each of many short processes would do it anew where nothing may write it.
-"$dir/bin/python" -m compileall -q agent cli controller protocol shim webhook || exit 1
+"$dir/bin/python" -m compileall -q agent cli controller dashboard protocol shim webhook || exit 1

@@ -9,7 +9,7 @@ here=$(dirname "$0")
     -r "$here/requirements/$part.txt"
 "$PYTHON" -m pip install --no-compile --no-deps --no-index --target "$folder" "$WHEELS"/torchrelay-*.whl
 # Of the project each image has its own part, and the protocol; the agent brings the shim along.
-for other in agent controller webhook shim cli; do
+for other in agent controller webhook shim cli dashboard; do
     case "$part:$other" in "$other:$other" | agent:shim) ;; *) rm -rf "$folder/torchrelay/$other" ;; esac
 done
 rm -f "$folder/bin/torchrelay"

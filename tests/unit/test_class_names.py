@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("agent", "cli", "controller", "protocol", "shim", "webhook")
+PARTS = ("agent", "cli", "controller", "dashboard", "protocol", "shim", "webhook")
 ONE_MEANING = {
     "CheckpointSaved": "what a rank says of its part, and the event that tells of the whole",
 }

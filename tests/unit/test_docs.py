@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 TOUR = [DOCS / "architecture.md", *sorted((DOCS / "internals").glob("*.md"))]
-PARTS = ("protocol", "shim", "agent", "controller", "webhook", "cli")
+PARTS = ("protocol", "dashboard", "shim", "agent", "controller", "webhook", "cli")
 
 
 def anchors_of(page: Path) -> set[str]:

@@ -308,6 +308,38 @@ def quarantine_clear(
     return asyncio.run(command.clear(subject, reason, wanted, check))
 
 
+@app.command()
+def dashboard(
+    events: Annotated[
+        Path | None,
+        typer.Argument(metavar="EVENTS", help="File of `run --events`. Without it: this user's running jobs."),
+    ] = None,
+    run_id: a.RunId = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 8471,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="Name under which a browser reaches it; may be repeated."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="Whoever has this token may move ranks and clear devices. Made if absent.",
+        ),
+    ] = None,
+) -> int:
+    """Serve a page that shows running jobs, or a finished run: ranks, steps, migrations, spares, and what is left to do.
+
+    It is read-only without --token-file, and reached from this machine alone unless --host says otherwise.
+    """
+    from torchrelay.cli import dashboard as command
+
+    wanted = command.DashboardOptions(events, run_id, host, port, tuple(allow_host or ()), token_file)
+    return asyncio.run(command.dashboard(wanted))
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,

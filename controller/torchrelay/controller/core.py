@@ -255,7 +255,8 @@ class Core:
                 return  # who watches has been told by the one before
             nodes = tuple(sorted(self.job.nodes))
             spares = max(len(self.job.workers) - self._config.world_size, 0)
-            self.outbox.emit(JobStarted(self._config.run_id, self._config.world_size, spares, nodes))
+            holders = tuple(self.job.holders.get(rank, "") for rank in range(self._config.world_size))
+            self.outbox.emit(JobStarted(self._config.run_id, self._config.world_size, spares, nodes, holders))
             if self._checkpoint is not None:
                 self.driver.resume(self._checkpoint, self._config.resume_dir, now_s)
 

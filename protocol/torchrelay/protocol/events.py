@@ -18,12 +18,13 @@ from torchrelay.protocol.messages import JobEvent
 
 @dataclass(frozen=True)
 class JobStarted:
-    """All nodes are there."""
+    """All nodes are there. `holders`: the worker that begins with each rank, in their order."""
 
     run_id: str
     world_size: int
     spares: int
     nodes: tuple[str, ...]
+    holders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -457,9 +458,17 @@ def to_job_event(occurrence: Occurrence, time_s: float) -> JobEvent:
 def from_job_event(event: JobEvent) -> Occurrence:
     """Raises FrameError for a name or fields that this version does not know."""
     try:
-        cls = CLASSES[event.name]
         values = json.loads(event.fields_json)
+    except ValueError as e:
+        raise FrameError(f"not an event of this version: {event.name}: {e}") from e
+    return from_fields(event.name, values)
+
+
+def from_fields(name: str, values: Any) -> Occurrence:
+    """`values`: the fields as JSON has them. Raises FrameError for a name or fields that this version does not know."""
+    try:
+        cls = CLASSES[name]
         found: Occurrence = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
     except (KeyError, TypeError, ValueError, AttributeError) as e:
-        raise FrameError(f"not an event of this version: {event.name}: {type(e).__name__}: {e}") from e
+        raise FrameError(f"not an event of this version: {name}: {type(e).__name__}: {e}") from e
     return found

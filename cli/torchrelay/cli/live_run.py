@@ -1,0 +1,101 @@
+"""A running job of this user, for a dashboard: its events as they come, and its status now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+from torchrelay.cli import folder
+from torchrelay.cli.control import Control
+from torchrelay.dashboard.hub import Answer
+from torchrelay.dashboard.record import RunRecord
+from torchrelay.dashboard.view import Seen
+from torchrelay.protocol.errors import FrameError, TorchrelayError, UserError
+from torchrelay.protocol.events import from_job_event
+from torchrelay.protocol.messages import JobEvent, JobStatus
+
+AGAIN_S = 1.0
+STATUS_EVERY_S = 2.0
+RANKS_A_SECOND = 2000
+"""The status of a large job is asked for less often."""
+
+
+class LiveRun:
+    """`state`: the folder in which running jobs are listed."""
+
+    def __init__(self, state: Path, run: folder.KnownRun) -> None:
+        self._state, self._run = state, run
+        self._record = RunRecord(run.run_id)
+        self._newest_s = 0.0
+        self._status: JobStatus | None = None
+        self._problem = ""
+        self._control: Control | None = None
+
+    def seen(self) -> Seen:
+        command = " ".join(self._run.command)
+        return Seen(self._record, time.time(), command, self._status, self._problem, self._control is not None)
+
+    async def follow(self) -> None:
+        """Until the job is over. Its controller may go, and another one come at another address."""
+        while self._record.ended is None:
+            try:
+                self._run = folder.choose_run(self._state, self._run.run_id)
+                secret = folder.read_secret(self._state / self._run.folder)
+            except UserError:
+                self._problem = "its command has ended, and nobody has told how"
+                return
+            async with Control(self._run.controller_host, self._run.controller_port, secret) as control:
+                self._control = control
+                asking = asyncio.ensure_future(self._ask(control))
+                try:
+                    await self._listen(control)
+                finally:
+                    self._control = self._status = None
+                    asking.cancel()
+            await asyncio.sleep(AGAIN_S)
+
+    async def _listen(self, control: Control) -> None:
+        try:
+            async with aclosing(control.watch(without_progress=False)) as told:
+                async for event in told:
+                    self._problem = ""
+                    self._take(event)
+        except TorchrelayError as e:
+            self._problem = f"it runs without its controller ({e})"
+
+    def _take(self, event: JobEvent) -> None:
+        if event.time_s <= self._newest_s:
+            return  # a stream begins with all that its controller has ever told
+        self._newest_s = event.time_s
+        try:
+            self._record.take(from_job_event(event), event.time_s)
+        except FrameError:  # of a newer controller
+            return
+
+    async def _ask(self, control: Control) -> None:
+        while True:
+            try:
+                self._status = await control.status()
+            except TorchrelayError:  # whoever listens says so
+                self._status = None
+            await asyncio.sleep(max(STATUS_EVERY_S, self._record.world_size / RANKS_A_SECOND))
+
+    async def migrate(self, rank: int, reason: str) -> Answer:
+        if self._control is None:
+            return Answer(False, "the job has no controller that could be asked")
+        try:
+            reply = await self._control.migrate(rank, reason)
+        except TorchrelayError as e:
+            return Answer(False, str(e))
+        return Answer(reply.accepted, reply.message or f"migration {reply.migration} is under way")
+
+    async def clear(self, subject: str, reason: str, check: bool) -> Answer:
+        if self._control is None:
+            return Answer(False, "the job has no controller that could be asked")
+        try:
+            reply = await self._control.clear(subject, reason, check)
+        except TorchrelayError as e:
+            return Answer(False, str(e))
+        return Answer(reply.cleared or reply.checking, reply.message)

@@ -1,0 +1,63 @@
+"""A file of `torchrelay run --events`, read into a record, also while it grows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from torchrelay.dashboard.record import RunRecord
+from torchrelay.protocol.errors import FrameError, UserError
+from torchrelay.protocol.events import from_fields
+
+AT_ONCE_BYTES = 128 << 10
+_UNUSED = {"report"}
+"""What each rank says of itself: what it comes to is in `coverage`, and a large job says it very often."""
+
+
+class EventLines:
+    """`record`: what the events that were read so far come to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.record = RunRecord()
+        self._offset = 0
+        self._rest = b""
+
+    def read_more(self) -> bool:
+        """Takes what is new, some of it at a time; whether there was anything. A line that is not whole yet comes the next time.
+
+        Raises UserError if the file cannot be read, or is none of events.
+        """
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read(AT_ONCE_BYTES)
+        except OSError as e:
+            raise UserError(f"{self.path} cannot be read: {e.strerror}") from e
+        self._offset += len(data)
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        for line in lines:
+            self._take(line)
+        return bool(data)
+
+    def read_all(self) -> RunRecord:
+        """As far as it is written. Raises UserError."""
+        while self.read_more():
+            pass
+        return self.record
+
+    def _take(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            fields = json.loads(line)
+            name, time_s = fields.pop("name"), float(fields.pop("time_s"))
+        except (ValueError, TypeError, KeyError, AttributeError) as e:
+            raise UserError(f"{self.path} is not a file of `torchrelay run --events`: {line[:80]!r}") from e
+        if name in _UNUSED and self.record.first_step_s is not None:
+            return
+        try:
+            self.record.take(from_fields(name, fields), time_s)
+        except FrameError:  # of another version
+            return

@@ -1,0 +1,144 @@
+"""What whoever is on call has to know first: one sentence, and what is left for them to do. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchrelay.dashboard import story, words
+from torchrelay.dashboard.record import REFUSED, RunRecord
+from torchrelay.protocol import events
+from torchrelay.protocol.level import Level
+from torchrelay.protocol.phases import PLANNED
+
+ASIDE_NAMED = 3
+"""Of what is in quarantine."""
+WELL, WORKING, NOTICE, ACT, OVER = "well", "working", "notice", "act", "over"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """`tone`: well, working (it is being taken care of), notice, act (a person is needed) or over."""
+
+    tone: str
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class ToDo:
+    """Something that is left for a person. `command` works when pasted; empty where there is none."""
+
+    text: str
+    command: str = ""
+
+
+def headline(record: RunRecord, now_s: float, unreachable: str = "") -> Headline:
+    """`unreachable`: why nothing is heard of the job."""
+    if record.ended is not None:
+        return _over(record)
+    if unreachable:
+        return Headline(NOTICE, "No news of this job", words.sentence(unreachable))
+    if record.fell is not None:
+        return _falls(record)
+    if record.under_way is not None:
+        return _moving(record, now_s)
+    if record.first_step_s is None:
+        if not record.world_size:
+            return Headline(WORKING, "Starting", "Waiting until all machines are there.")
+        return Headline(WORKING, "Setting up", "No step is done yet. Protection begins with the first steps.")
+    return _training(record)
+
+
+def _over(record: RunRecord) -> Headline:
+    assert record.ended is not None
+    end = record.ended.what
+    assert isinstance(end, events.JobFinished)
+    took = words.duration(record.ended.time_s - record.started_s)
+    steps = f"{words.count(record.boundary, 'step')} in {took}" if record.boundary > 0 else f"after {took}"
+    if end.exit_code == 0:
+        return Headline(OVER, "Finished", f"{words.sentence(steps)} {_past(record)}")
+    return Headline(ACT, f"Ended with exit code {end.exit_code}", f"{words.sentence(end.reason)} It had run {steps}.")
+
+
+def _past(record: RunRecord) -> str:
+    done = record.totals.by_outcome.get("committed", 0)
+    if not done:
+        return "Nothing had to be moved."
+    stood = words.duration(record.totals.standstill_s)
+    return f"{words.count(done, 'migration')}; training stood still for {stood} in all."
+
+
+def _falls(record: RunRecord) -> Headline:
+    assert record.fell is not None
+    fell = record.fell.what
+    assert isinstance(fell, events.JobFell)
+    newest = record.restarts[-1].event if record.restarts else None
+    if newest is None or record.restarts[-1].time_s < record.fell.time_s:
+        return Headline(WORKING, "The job cannot go on in its processes", words.sentence(fell.reason))
+    whence = f"from the checkpoint of step {newest.boundary:,}" if newest.directory else "from the script's beginning"
+    lost = f" {words.count(newest.steps, 'step')} are done again." if newest.steps else ""
+    return Headline(WORKING, f"All processes start anew, {whence}", f"{words.sentence(newest.reason)}{lost}")
+
+
+def _moving(record: RunRecord, now_s: float) -> Headline:
+    running = record.under_way
+    assert running is not None
+    rest = "Nothing is to be done." if running.kind == PLANNED else "torchrelay takes care of it."
+    return Headline(WORKING, story.title(running), f"{story.summary(running, now_s)} {rest}")
+
+
+def _training(record: RunRecord) -> Headline:
+    alive, steps = words.count(record.ranks_alive, "rank"), f"{record.boundary:,}"
+    train = "trains" if record.ranks_alive == 1 else "train"
+    now = f"{alive} {train}; {'step' if record.boundary == 1 else 'steps'} done: {steps}."
+    why = words.sentence(record.level_reason)
+    if record.level is Level.UNPROTECTED:
+        return Headline(NOTICE, "Training runs, but is not protected", f"{why} {now}")
+    if record.level is Level.PARTLY:
+        return Headline(NOTICE, "Training runs, partly protected", f"{why} {now}")
+    if record.level is Level.PROTECTED:
+        spares = f"{words.count(record.spares_ready, 'spare')} ready." if record.pool is not None else ""
+        left = len(to_do(record))
+        all_well = "All is well" if not left else f"Training is well; {words.count(left, 'thing')} left for you to do"
+        return Headline(WELL, all_well, f"{now} {why} {spares}".strip())
+    return Headline(WORKING, "Training runs; protection is on its way", f"{why} {now}")
+
+
+def to_do(record: RunRecord) -> tuple[ToDo, ...]:
+    """What is left for a person, the most urgent first."""
+    run = f" --run {record.run_id}" if record.run_id else ""
+    made = []
+    ended = record.ended.what if record.ended is not None else None
+    if isinstance(ended, events.JobFinished) and ended.exit_code != 0 and record.checkpoint is not None:
+        saved = record.checkpoint
+        text = f"Go on from the checkpoint of step {saved.boundary:,} in {saved.directory}."
+        made.append(ToDo(text, saved.resume_command))
+    for incident in record.incidents:
+        where = f" What is needed to find the cause is in {incident.directory}." if incident.directory else ""
+        made.append(ToDo(f"A promise was not kept in migration {incident.migration}: {incident.reason}.{where}"))
+    if record.ended is not None:
+        return tuple(made)
+    if record.level is Level.UNPROTECTED:
+        made.append(ToDo(f"A failure would end this job: {record.level_reason}.", f"torchrelay status{run}"))
+    if record.pool is not None and record.pool.reason:
+        few = f"{record.pool.ready} of {words.count(record.pool.wanted, 'spare')} ready"
+        made.append(ToDo(f"Spares are short ({few}): {record.pool.reason}."))
+    aside = list(record.quarantine.values())
+    for kept in aside[:ASIDE_NAMED]:
+        command = f'torchrelay quarantine clear {kept.subject} --reason "repaired"{run}'
+        made.append(
+            ToDo(f"Look at {kept.subject}{_where(kept.node, kept.subject)}. Clear it when it is well.", command)
+        )
+    if len(aside) > ASIDE_NAMED:
+        made.append(ToDo(f"{len(aside) - ASIDE_NAMED} more are in quarantine, and listed below."))
+    for heard in list(record.verdicts)[-3:]:
+        e = heard.what
+        if isinstance(e, events.HealthVerdict) and e.outcome == REFUSED:
+            made.append(ToDo(f"torchrelay would not act by itself: {e.reason}."))
+    for move in list(record.not_made)[-3:]:
+        made.append(ToDo(f"Rank {move.rank} did not move, as was asked for: {move.reason}."))
+    return tuple(made)
+
+
+def _where(node: str, subject: str) -> str:
+    return f" on {node}" if node and node != subject else ""

@@ -1,0 +1,39 @@
+// All runs that the dashboard knows.
+
+import { h, number, put } from "./dom.js";
+
+export function runsPage(only) {
+  const list = h("div", {});
+  const element = h("div", { class: "page" }, h("h1", { class: "plain" }, "Runs"), list);
+  return {
+    element,
+    sections: ["runs"],
+    take(_, runs) {
+      only(runs);
+      put(list, runs, () => (runs.length ? h("ul", { class: "runs" }, runs.map(card)) : nothing()));
+    },
+  };
+}
+
+function nothing() {
+  return h("div", { class: "empty" },
+    h("p", {}, "No job of this user runs on this machine."),
+    h("p", {}, "It appears here as soon as one is started: ", h("code", {}, "torchrelay run --nproc-per-node 4 --spares 1 train.py")));
+}
+
+function card(r) {
+  const facts = [
+    [`${number(r.ranks)}`, r.ranks === 1 ? "rank" : "ranks"],
+    [number(r.steps), "steps"],
+    [r.over ? "–" : `${r.steps_per_s.toFixed(1)}/s`, "step rate"],
+    [r.goodput, "goodput"],
+    [r.protection, "protection"],
+  ];
+  return h("li", {},
+    h("a", { class: `card run-card tone-${r.tone}`, href: `#/runs/${encodeURIComponent(r.run)}`, "data-key": r.run },
+      h("span", { class: "run-name" }, `run ${r.run}`),
+      h("span", { class: "run-head" }, h("span", { class: "dot", "aria-hidden": "true" }), r.headline),
+      h("code", { class: "run-command" }, r.command),
+      h("dl", { class: "facts" }, facts.map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+      r.to_do ? h("span", { class: "badge" }, r.to_do === 1 ? "1 thing to do" : `${r.to_do} things to do`) : ""));
+}

@@ -1,0 +1,362 @@
+"""What a run has been so far: the facts of its events, in bounded memory. No I/O.
+
+What a page, `history` and `explain` say is made of this by pure functions: `view`, `headline`, `story`, `goodput`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrelay.dashboard.progress_line import ProgressLine
+from torchrelay.protocol import events
+from torchrelay.protocol.level import Level
+from torchrelay.protocol.phases import ABANDONED, COMMITTED
+
+MIGRATIONS_KEPT = 1000
+HEARD_KEPT = 120
+"""Of one migration, or before it."""
+VERDICTS_KEPT = 200
+QUARANTINED_KEPT = 2000
+BEFORE_S = 300.0
+"""What was heard of a rank for so long before it moved belongs to the story of its move."""
+UNDER_WAY = "under way"
+REFUSED, OBSERVED = "refused", "observed"
+_SIGNS = (events.FaultFired, events.Suspected, events.HealthVerdict, events.WorkerEnded, events.NodeLost)
+_OF_ITS_MIGRATION = (events.PhaseChanged, events.Decision, events.MoveNotMade, events.IncidentKept)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One event, and when it was told, in seconds since the epoch."""
+
+    time_s: float
+    what: events.Occurrence
+
+
+@dataclass
+class MigrationRecord:
+    """`key` is unique in the run; `name` is the controller's, which begins anew when all processes do.
+
+    `workers`: who held `ranks` before, where that is known.
+    """
+
+    key: str
+    name: str
+    kind: str
+    ranks: tuple[int, ...]
+    workers: tuple[str, ...]
+    reason: str
+    started_s: float
+    kinds: list[str]
+    seen: list[Heard] = field(default_factory=list)
+    heard: list[Heard] = field(default_factory=list)
+    phase: str = ""
+    phase_s: float = 0.0
+    stands_since_s: float | None = None
+    outcome: str = UNDER_WAY
+    outcome_reason: str = ""
+    ended_s: float | None = None
+    finished: events.MigrationFinished | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.outcome == UNDER_WAY
+
+    @property
+    def downtime_s(self) -> float:
+        return sum(self.finished.downtime_s.values()) if self.finished is not None else 0.0
+
+    def note(self, heard: Heard) -> None:
+        if len(self.heard) < HEARD_KEPT:
+            self.heard.append(heard)
+
+
+@dataclass(frozen=True)
+class QuarantinedSubject:
+    """A device or a node that is given no rank. `node`: where it is; `rule`: the row of the policy that put it there."""
+
+    subject: str
+    node: str
+    rule: str
+    reason: str
+    since_s: float
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass
+class Restart:
+    """All processes were started anew at `time_s`; `down_s`: until all ranks trained again, None as long as they do not."""
+
+    time_s: float
+    event: events.JobRestarted
+    down_s: float | None = None
+
+
+@dataclass
+class Totals:
+    """Of everything, also of what is no longer kept one by one."""
+
+    by_outcome: dict[str, int] = field(default_factory=dict)
+    standstill_s: float = 0.0
+    steps_redone: int = 0
+    transferred_bytes: int = 0
+    restart_s: float = 0.0
+    steps_of_restarts: int = 0
+
+
+class RunRecord:
+    """Takes the events of one run, in their order."""
+
+    def __init__(self, run_id: str = "") -> None:
+        self.run_id = run_id
+        self.world_size = 0
+        self.nodes: tuple[str, ...] = ()
+        self.holders: dict[int, str] = {}
+        """Rank -> worker, as far as it is known."""
+        self.lost: dict[int, str] = {}
+        """Rank -> how its process ended, until somebody has taken it over."""
+        self.moved: dict[int, str] = {}
+        """Rank -> key of its latest migration."""
+        self.started_s = 0.0
+        self.first_step_s: float | None = None
+        self.newest_s = 0.0
+        self.ended: Heard | None = None
+        self.fell: Heard | None = None
+        self.level = Level.PENDING
+        self.level_reason = ""
+        self.coverage: dict[str, Any] = {}
+        self.steps_per_s = 0.0
+        self.boundary = -1
+        self.ranks_alive = 0
+        self.spares_ready = 0
+        self.pool: events.SparesChanged | None = None
+        self.migrations: dict[str, MigrationRecord] = {}
+        self.quarantine: dict[str, QuarantinedSubject] = {}
+        self.verdicts: deque[Heard] = deque(maxlen=VERDICTS_KEPT)
+        self.not_made: deque[events.MoveNotMade] = deque(maxlen=VERDICTS_KEPT)
+        self.incidents: deque[events.IncidentKept] = deque(maxlen=VERDICTS_KEPT)
+        self.rehearsals: dict[int, events.RehearsalFinished] = {}
+        self.restarts: list[Restart] = []
+        self.checkpoint: events.CheckpointSaved | None = None
+        self.totals = Totals()
+        self.line = ProgressLine()
+        self._signs: deque[Heard] = deque(maxlen=HEARD_KEPT)
+
+    @property
+    def under_way(self) -> MigrationRecord | None:
+        """The migration that is going on."""
+        newest = next(reversed(self.migrations.values()), None)
+        return newest if newest is not None and newest.is_under_way else None
+
+    def node_of(self, worker: str) -> str:
+        """The name of a worker begins with its node's."""
+        return worker.rpartition(".")[0]
+
+    def take(self, what: events.Occurrence, time_s: float) -> None:
+        """One more event, told at `time_s`."""
+        self.newest_s = max(self.newest_s, time_s)
+        heard = Heard(time_s, what)
+        if isinstance(what, _OF_ITS_MIGRATION):
+            self._of_migration(heard)
+        elif isinstance(what, _SIGNS):
+            self._sign(heard)
+        self._take(what, time_s)
+
+    def _take(self, what: events.Occurrence, time_s: float) -> None:  # noqa: C901 - one case for each event
+        match what:
+            case events.JobStarted():
+                self._begin(what, time_s)
+            case events.Protection():
+                self.level, self.level_reason = Level(what.level), what.reason
+            case events.ReportMade():
+                self.first_step_s = self.first_step_s or time_s  # the training loop has come round
+            case events.CoverageKnown():
+                self.coverage = what.coverage
+            case events.ProgressMade():
+                self._progress(what, time_s)
+            case events.SparesChanged():
+                self.pool = what
+            case events.RehearsalFinished() if what.outcome != "broken-off":
+                self.rehearsals[what.rank] = what
+            case events.HealthVerdict():
+                self._verdict(what, time_s)
+            case events.QuarantineCleared():
+                self.quarantine.pop(what.subject, None)
+            case events.WorkerEnded() if what.rank >= 0 and not what.fenced:
+                if self.holders.get(what.rank, what.worker) == what.worker:
+                    self.lost[what.rank] = _ended(what)
+            case events.NodeLost():
+                self.lost.update(dict.fromkeys(what.ranks, f"its machine {what.node} is lost: {what.reason}"))
+            case events.MigrationStarted():
+                self._migration_started(what, time_s)
+            case events.PhaseChanged():
+                self._phase(what, time_s)
+            case events.MigrationFinished():
+                self._migration_finished(what, time_s)
+            case events.MoveNotMade():
+                self.not_made.append(what)
+            case events.IncidentKept():
+                self.incidents.append(what)
+            case events.CheckpointSaved():
+                self.checkpoint = what
+            case events.TakenOver():
+                self._taken_over(what, time_s)
+            case events.JobFell():
+                self.fell = Heard(time_s, what)
+            case events.JobRestarted():
+                self._restarted(what, time_s)
+            case events.RestartDone():
+                self._restart_done(what)
+            case events.JobFinished():
+                self.ended = Heard(time_s, what)
+
+    def _begin(self, what: events.JobStarted, time_s: float) -> None:
+        self.run_id = self.run_id or what.run_id
+        self.world_size, self.nodes = what.world_size, what.nodes
+        self.started_s = self.started_s or time_s
+        self.holders = dict(enumerate(what.holders or _spread(what.world_size, what.nodes)))
+        self.lost.clear()
+        self.ranks_alive, self.spares_ready = what.world_size, 0
+
+    def _progress(self, what: events.ProgressMade, time_s: float) -> None:
+        if what.boundary >= 0 and self.first_step_s is None:
+            self.first_step_s = time_s
+        self.boundary, self.steps_per_s = what.boundary, what.steps_per_s
+        self.ranks_alive, self.spares_ready = what.ranks, what.spares
+        if what.boundary >= 0:
+            self.line.add(time_s, what.boundary)
+
+    def _verdict(self, what: events.HealthVerdict, time_s: float) -> None:
+        if what.action == "ignore":
+            return
+        self.verdicts.append(Heard(time_s, what))
+        if what.outcome in ("done", REFUSED) and what.quarantine in ("device", "node"):
+            subject = what.node if what.quarantine == "node" else what.subject
+            if subject not in self.quarantine and len(self.quarantine) < QUARANTINED_KEPT:
+                self.quarantine[subject] = QuarantinedSubject(
+                    subject, what.node, what.rule, what.reason, time_s, what.ranks
+                )
+
+    def _sign(self, heard: Heard) -> None:
+        if isinstance(heard.what, events.HealthVerdict) and heard.what.action == "ignore":
+            return
+        running = self.under_way
+        if running is not None:
+            running.note(heard)
+        else:
+            self._signs.append(heard)
+
+    def _of_migration(self, heard: Heard) -> None:
+        found = self._newest(getattr(heard.what, "migration", ""))
+        if found is not None:
+            found.note(heard)
+
+    def _newest(self, name: str) -> MigrationRecord | None:
+        return next((m for m in reversed(self.migrations.values()) if m.name == name), None) if name else None
+
+    def _open(self, name: str, kind: str, ranks: tuple[int, ...], reason: str, time_s: float) -> MigrationRecord:
+        """A watcher that came late hears of migrations that it has not seen start."""
+        key = name if name not in self.migrations else f"{name}.{len(self.restarts)}"
+        workers = tuple(self.holders[r] for r in ranks if r in self.holders)
+        made = MigrationRecord(key, name, kind, ranks, workers, reason, time_s, [kind])
+        made.phase_s = time_s
+        nodes = {self.node_of(w) for w in workers}
+        of_it = [h for h in self._signs if time_s - h.time_s <= BEFORE_S and _is_about(h.what, ranks, nodes)]
+        made.seen = of_it
+        self._signs = deque((h for h in self._signs if h not in of_it), maxlen=HEARD_KEPT)
+        self.migrations[key] = made
+        if len(self.migrations) > MIGRATIONS_KEPT:
+            del self.migrations[next(iter(self.migrations))]
+        return made
+
+    def _migration_started(self, what: events.MigrationStarted, time_s: float) -> None:
+        ranks = (what.rank,) if what.rank >= 0 else ()
+        found = self._newest(what.migration)
+        if found is None or not found.is_under_way:
+            found = self._open(what.migration, what.kind, ranks, what.reason, time_s)
+        elif found.kind != what.kind:
+            found.kind = what.kind
+            found.kinds.append(what.kind)
+            found.ranks = tuple(dict.fromkeys((*found.ranks, *ranks)))
+            found.note(Heard(time_s, what))
+        if what.kind != "planned" and found.stands_since_s is None:
+            found.stands_since_s = time_s
+
+    def _phase(self, what: events.PhaseChanged, time_s: float) -> None:
+        found = self._newest(what.migration)
+        if found is None:
+            return
+        found.phase, found.phase_s = what.phase, time_s
+        if what.phase not in ("preparing", "suspected") and found.stands_since_s is None:
+            found.stands_since_s = time_s
+
+    def _migration_finished(self, what: events.MigrationFinished, time_s: float) -> None:
+        found = self._newest(what.migration)
+        if found is None or not found.is_under_way:
+            found = self._open(what.migration, what.kind, what.ranks, "", time_s)
+        found.kind, found.finished, found.ended_s = what.kind, what, time_s
+        found.outcome, found.outcome_reason = what.outcome, what.reason
+        found.ranks = what.ranks or found.ranks
+        if len(found.workers) != len(found.ranks):
+            found.workers = tuple(self.holders[r] for r in found.ranks if r in self.holders)
+        totals = self.totals
+        totals.by_outcome[what.outcome] = totals.by_outcome.get(what.outcome, 0) + 1
+        totals.standstill_s += found.downtime_s
+        if what.outcome == COMMITTED:
+            totals.steps_redone += what.steps_redone
+            totals.transferred_bytes += what.transferred_bytes
+            for rank, worker in zip(what.ranks, what.spares):
+                self.holders[rank] = worker
+                self.lost.pop(rank, None)
+                self.moved[rank] = found.key
+
+    def _taken_over(self, what: events.TakenOver, time_s: float) -> None:
+        """What was under way has no other end: the new controller counts its own migrations."""
+        running = self.under_way
+        if running is not None:
+            running.outcome = COMMITTED if what.outcome == COMMITTED else ABANDONED
+            running.outcome_reason, running.ended_s = what.reason or "its controller ended", time_s
+
+    def _restarted(self, what: events.JobRestarted, time_s: float) -> None:
+        running = self.under_way
+        if running is not None:
+            running.outcome, running.outcome_reason, running.ended_s = ABANDONED, what.reason, time_s
+        self.restarts.append(Restart(time_s, what))
+        self.totals.steps_of_restarts += what.steps
+        self.level, self.level_reason, self.coverage, self.pool = Level.PENDING, "", {}, None
+        self.ended, self.checkpoint = None, None
+        self.boundary = what.boundary
+        self.line.go_back(time_s, max(what.boundary, 0))
+
+    def _restart_done(self, what: events.RestartDone) -> None:
+        for restart in self.restarts:
+            if restart.event.restart == what.restart:
+                restart.down_s = what.elapsed_s
+                self.totals.restart_s += what.elapsed_s
+        self.fell = None
+
+
+def _spread(world_size: int, nodes: tuple[str, ...]) -> list[str]:
+    """Who begins with each rank, where the event does not say it: as `torchrelay run` gives ranks to machines."""
+    if not nodes or world_size % len(nodes):
+        return []
+    each = world_size // len(nodes)
+    return [f"{node}.w{place}" for node in nodes for place in range(each)]
+
+
+def _is_about(what: events.Occurrence, ranks: tuple[int, ...], nodes: set[str]) -> bool:
+    match what:
+        case events.FaultFired() | events.Suspected() | events.WorkerEnded():
+            return what.rank in ranks
+        case events.HealthVerdict():
+            return bool(set(what.ranks) & set(ranks)) or (not what.ranks and what.node in nodes)
+        case events.NodeLost():
+            return bool(set(what.ranks) & set(ranks))
+    return False
+
+
+def _ended(what: events.WorkerEnded) -> str:
+    how = f"was ended by signal {what.signal}" if what.signal else f"ended with exit code {what.exit_code}"
+    return f"its process {what.worker} {how}"

@@ -1,0 +1,170 @@
+"""The dashboard over HTTP: its page, a stream of what changes, and, with a token, what can be asked for.
+
+Paths have a run's and a migration's name in them and nothing secret; the token travels in a header alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection
+from importlib import resources
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from torchrelay.dashboard import view
+from torchrelay.dashboard.guard import GuardedApp
+from torchrelay.dashboard.hub import EVERY_S, Answer, Hub
+
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MAX_BODY_BYTES = 64 << 10
+MAX_STREAMS = 200
+STILL_THERE_S = 15.0
+"""A stream that has nothing to say says so: whoever is between must not take it for dead."""
+END_S = 2.0
+LONGEST_REASON = 500
+
+
+def page_files() -> dict[str, tuple[bytes, str]]:
+    """Path below `/` -> content and type of each file of the page."""
+    folder = resources.files("torchrelay.dashboard") / "page"
+    found = {}
+    for file in folder.iterdir():
+        kind = next((t for suffix, t in TYPES.items() if file.name.endswith(suffix)), None)
+        if kind is not None:
+            found[file.name] = (file.read_bytes(), f"{kind}; charset=utf-8")
+    return found
+
+
+def make_app(hub: Hub, names: Collection[str], token: str = "") -> Starlette:
+    """`names`: hosts under which it is reached; `token`: of whoever may ask for something, empty if nobody may."""
+    site = _Site(hub, token)
+    return Starlette(
+        routes=[
+            Route("/", site.page),
+            Route("/api/settings", site.settings),
+            Route("/api/runs/stream", site.stream_runs),
+            Route("/api/runs/{run}/stream", site.stream_run),
+            Route("/api/runs/{run}/migrations/{key}", site.migration),
+            Route("/api/runs/{run}/migrate", site.migrate, methods=["POST"]),
+            Route("/api/runs/{run}/clear", site.clear, methods=["POST"]),
+            Route("/{name}", site.page),
+        ],
+        middleware=[Middleware(GuardedApp, names=names, token=token)],
+    )
+
+
+def make_server(app: Starlette) -> uvicorn.Server:
+    """A server that logs no request, for sockets that listen already."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=int(END_S),
+    )
+    return uvicorn.Server(config)
+
+
+class _Site:
+    def __init__(self, hub: Hub, token: str) -> None:
+        self._hub, self._token = hub, token
+        self._files = page_files()
+        self._streams = 0
+
+    async def page(self, request: Request) -> Response:
+        found = self._files.get(request.path_params.get("name", "index.html"))
+        if found is None:
+            return PlainTextResponse("there is no such page", 404)
+        return Response(found[0], media_type=found[1])
+
+    async def settings(self, _: Request) -> Response:
+        return JSONResponse({"actions": bool(self._token)})
+
+    async def stream_runs(self, _: Request) -> Response:
+        return self._stream(lambda: {"runs": self._hub.cards()})
+
+    async def stream_run(self, request: Request) -> Response:
+        run = request.path_params["run"]
+        if self._hub.find(run) is None:
+            return PlainTextResponse("this dashboard knows no such run", 404)
+        return self._stream(lambda: self._hub.sections(run))
+
+    async def migration(self, request: Request) -> Response:
+        source = self._hub.find(request.path_params["run"])
+        told = view.migration(source.seen(), request.path_params["key"]) if source is not None else None
+        if told is None:
+            return PlainTextResponse("no such migration is known", 404)
+        return JSONResponse(told)
+
+    async def migrate(self, request: Request) -> Response:
+        source, asked = self._hub.find(request.path_params["run"]), await _body(request)
+        rank, reason = asked.get("rank"), _reason(asked)
+        if source is None or type(rank) is not int or rank < 0 or not reason:
+            return PlainTextResponse("a rank and a reason are needed", 400)
+        return _answered(await source.migrate(rank, reason))
+
+    async def clear(self, request: Request) -> Response:
+        source, asked = self._hub.find(request.path_params["run"]), await _body(request)
+        subject, reason = asked.get("subject"), _reason(asked)
+        if source is None or type(subject) is not str or not subject or not reason:
+            return PlainTextResponse("a device or node and a reason are needed", 400)
+        return _answered(await source.clear(subject, reason, asked.get("check") is True))
+
+    def _stream(self, look: Any) -> Response:
+        if self._streams >= MAX_STREAMS:
+            return PlainTextResponse("too many pages look at this dashboard", 503)
+        return StreamingResponse(self._changes(look), media_type="text/event-stream")
+
+    async def _changes(self, look: Any) -> AsyncIterator[str]:
+        """Each section when it is another than the one that was sent."""
+        sent: dict[str, str] = {}
+        quiet_s = 0.0
+        self._streams += 1
+        try:
+            yield "retry: 2000\n\n"
+            while True:
+                try:
+                    now = look()
+                except KeyError:  # the oldest runs go, where there are many
+                    return
+                new = [(name, text) for name, text in now.items() if sent.get(name) != text]
+                for name, text in new:
+                    yield f"event: {name}\ndata: {text}\n\n"
+                sent = dict(now)
+                quiet_s = 0.0 if new else quiet_s + EVERY_S
+                if quiet_s >= STILL_THERE_S:
+                    yield ": still there\n\n"
+                    quiet_s = 0.0
+                await asyncio.sleep(EVERY_S)
+        finally:
+            self._streams -= 1
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > MAX_BODY_BYTES:
+            return {}
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _reason(asked: dict[str, Any]) -> str:
+    reason = asked.get("reason")
+    return reason.strip()[:LONGEST_REASON] if isinstance(reason, str) else ""
+
+
+def _answered(answer: Answer) -> Response:
+    return JSONResponse({"done": answer.done, "message": answer.message})

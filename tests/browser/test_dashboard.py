@@ -55,7 +55,9 @@ def fits(page: Page) -> bool:
 def test_a_small_run_is_understood_at_a_glance(serve: Serve, open_page: Open) -> None:
     page = open_page(serve({RUN: ToldRun(t.small_run())}).address)
     expect(page.locator("main h1")).to_have_text("Training is well; 1 thing left for you to do")
-    expect(page.get_by_role("region", name="Left for you to do")).to_contain_text(f"torchrelay quarantine clear {t.GPU}")
+    expect(page.get_by_role("region", name="Left for you to do")).to_contain_text(
+        f"torchrelay quarantine clear {t.GPU}"
+    )
     figures = page.get_by_role("region", name="Figures")
     for text in ("Goodput97.9 %", "Protectionprotected", "Steps347", "Spares1 of 2 ready", "Migrations2"):
         expect(figures).to_contain_text(text)

@@ -260,6 +260,42 @@ def stop(
     return asyncio.run(command.stop(wanted, wait=not no_wait))
 
 
+@app.command()
+def history(
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many, the newest first.")] = 20,
+    as_json: a.AsJson = False,
+) -> int:
+    """List the runs that are kept: when each began, how far it came, its goodput, its migrations, and how it ended.
+
+    Example: torchrelay history -n 5
+    """
+    from torchrelay.cli.history import listing as command
+
+    return asyncio.run(command.history(count, as_json))
+
+
+@app.command()
+def explain(
+    migration: Annotated[
+        str | None, typer.Argument(metavar="MIGRATION", help="As `history` or `status` names it. Default: the latest.")
+    ] = None,
+    wanted: Annotated[
+        str | None,
+        typer.Option(
+            "--run", metavar="ID", help="Of which run, by its id or name, running or over. Default: the newest."
+        ),
+    ] = None,
+    as_json: a.AsJson = False,
+) -> int:
+    """Tell the story of a migration: what was seen, by whom, which rule decided, what it cost, and what is left to do.
+
+    Example: torchrelay explain m2 --run pretrain
+    """
+    from torchrelay.cli.history import explain as command
+
+    return asyncio.run(command.explain(migration, wanted, as_json))
+
+
 quarantine = typer.Typer(
     name="quarantine", help="List, add and clear what is given no rank: devices and nodes.", no_args_is_help=True
 )

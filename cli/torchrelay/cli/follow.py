@@ -12,6 +12,7 @@ from typing import TextIO
 
 from torchrelay.cli import narrate
 from torchrelay.cli.control import Control
+from torchrelay.cli.history.kept_run import RunWriter
 from torchrelay.cli.summary import RunSummary, fold
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, FrameError
@@ -27,11 +28,11 @@ def json_line(event: JobEvent) -> str:
 
 
 class JobFollower:
-    """`summary` is what has been heard so far."""
+    """`summary` is what has been heard so far. `kept`: writes it into the history."""
 
-    def __init__(self, teller: Teller, events_file: Path | None) -> None:
+    def __init__(self, teller: Teller, events_file: Path | None, kept: RunWriter | None = None) -> None:
         self._teller = teller
-        self._path = events_file
+        self._path, self._kept = events_file, kept
         self._file: TextIO | None = None
         self._newest_s = 0.0
         self.summary = RunSummary()
@@ -49,6 +50,8 @@ class JobFollower:
     ) -> None:
         if self._file is not None:
             self._file.close()
+        if self._kept is not None:
+            self._kept.close()
 
     async def follow(self, control: Control) -> None:
         """Until the job's last event. A controller that is gone may come back, or another one take its place at that address."""
@@ -60,7 +63,7 @@ class JobFollower:
 
     async def _follow_one(self, control: Control) -> bool:
         """Whether there is no more to hear."""
-        nobody_looks = self._file is None and not self._teller.is_live
+        nobody_looks = self._file is None and self._kept is None and not self._teller.is_live
         known_s = self._newest_s
         async with aclosing(control.watch(without_progress=nobody_looks)) as events:
             try:
@@ -82,6 +85,8 @@ class JobFollower:
         if self._file is not None:
             self._file.write(json_line(event) + "\n")
             self._file.flush()
+        if self._kept is not None:
+            self._kept.take(event)
         try:
             occurrence = from_job_event(event)
         except FrameError:  # of a newer controller: it is in the file, and means nothing to this version

@@ -18,7 +18,9 @@ from typing import Any
 from torchrelay.cli import configs, folder, narrate, user_environment
 from torchrelay.cli.child import CommandChild
 from torchrelay.cli.control import Control, target
-from torchrelay.cli.follow import JobFollower
+from torchrelay.cli.follow import JobFollower, json_line
+from torchrelay.cli.history.kept_run import RunHead, RunWriter
+from torchrelay.cli.history.store import history_folder, prune
 from torchrelay.cli.journals import own_journals
 from torchrelay.cli.leader import Leader, cannot_take_over, stands
 from torchrelay.cli.leading.find import Asked, find
@@ -63,7 +65,8 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     try:
         if not options.quiet:
             teller.say([narrate.line(f"{w.text}: {w.remedy}", "yellow") for w in warnings])
-        with own_journals(name, run_folder), JobFollower(teller, options.events) as follower:
+        kept = _history_of(options, run_id, name, command, teller)
+        with own_journals(name, run_folder), JobFollower(teller, options.events, kept) as follower:
 
             def new_job(these: RunOptions, restarts: tuple[str, ...]) -> LocalJob:
                 return LocalJob(these, run_id, run_folder, secret, follower, teller, restarts, seat)
@@ -79,6 +82,17 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
         teller.close()
         held.sock.close()
         folder.remove_run(run_folder)
+
+
+def _history_of(options: RunOptions, run_id: str, machine: str, command: tuple[str, ...], teller: Teller) -> RunWriter:
+    """Opens the history of this run, and makes room for it."""
+    history = history_folder(os.environ)
+    own = folder.Process.find(os.getpid())
+    head = RunHead(run_id, options.name, machine, os.getcwd(), command, time.time(), own)
+    writer = RunWriter(history, head, json_line, lambda text: teller.say([narrate.line(text, "yellow")]))
+    if history is not None:
+        prune(history)
+    return writer
 
 
 class LocalJob:

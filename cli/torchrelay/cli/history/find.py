@@ -1,0 +1,46 @@
+"""The record of a run, whether it still runs or is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import aclosing
+
+from torchrelay.cli import folder
+from torchrelay.cli.history.store import choose_kept, history_folder, kept_runs
+from torchrelay.cli.jobs.reach import controller_of
+from torchrelay.dashboard.record import RunRecord
+from torchrelay.protocol.errors import FatalError, FrameError, UserError
+from torchrelay.protocol.events import from_job_event
+
+
+async def find_record(environment: Mapping[str, str], wanted: str | None) -> RunRecord:
+    """Return what the running job or the kept run `wanted` (id or name) has been; of the newest one if nothing is named.
+
+    Raises UserError if there is none, or several run and none is named.
+    """
+    state, history = folder.state_folder(environment), history_folder(environment)
+    running = folder.one_of_each(state)
+    if wanted is None and not running:
+        runs = kept_runs(history)
+        if not runs:
+            raise UserError(f"nothing runs here, and no run is kept (looked in {history}); `torchrelay run` starts one")
+        return runs[0].record()
+    named = {run.run_id for run in folder.running_jobs(state) if run.name == wanted}
+    if wanted is not None and wanted not in {run.run_id for run in running} | named | {run.name for run in running}:
+        return choose_kept(history, wanted).record()
+    record = RunRecord()
+    try:
+        async with (
+            controller_of(state, wanted) as (_, control),
+            aclosing(control.watch(without_progress=False, follow=False)) as stream,
+        ):
+            async for packed in stream:
+                try:
+                    record.take(from_job_event(packed), packed.time_s)
+                except FrameError:  # of a newer controller
+                    continue
+    except FatalError:
+        if wanted is None:
+            raise
+        return choose_kept(history, wanted).record()
+    return record

@@ -16,6 +16,7 @@ from torchrelay.cli import arguments as a
 from torchrelay.cli import machine, options
 from torchrelay.cli.bench import bench
 from torchrelay.cli.given import takes_options_of_a_run
+from torchrelay.protocol.errors import UserError
 
 app = typer.Typer(
     name="torchrelay",
@@ -294,6 +295,34 @@ def explain(
     from torchrelay.cli.history import explain as command
 
     return asyncio.run(command.explain(migration, wanted, as_json))
+
+
+@app.command()
+def report(
+    wanted: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="Its id or name, running or over. Default: the newest.")
+    ] = None,
+    checkpoint_every: Annotated[
+        str, typer.Option(metavar="TIME", help="For the comparison: time between two checkpoints, as 30m.")
+    ] = "30m",
+    restart: Annotated[
+        str, typer.Option(metavar="TIME", help="For the comparison: how long a restart of all ranks takes, as 5m.")
+    ] = "5m",
+    form: Annotated[str, typer.Option("--format", metavar="FORM", help="text, markdown or json.")] = "text",
+) -> int:
+    """Say what protection cost a run and what it saved, against a restart from a checkpoint for each loss.
+
+    Example: torchrelay report pretrain --checkpoint-every 1h --restart 10m --format markdown
+    """
+    from torchrelay.cli.history import report as command
+    from torchrelay.cli.history.cost import Assumed
+    from torchrelay.cli.times import time_s
+
+    forms = [each.value for each in command.Form]
+    if form not in forms:
+        raise UserError(f"--format {form}: give one of {', '.join(forms)}")
+    assumed = Assumed(time_s("--checkpoint-every", checkpoint_every), time_s("--restart", restart))
+    return asyncio.run(command.report(wanted, assumed, command.Form(form)))
 
 
 quarantine = typer.Typer(

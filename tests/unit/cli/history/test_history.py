@@ -14,9 +14,11 @@ from support import told_runs
 from torchrelay.cli.folder import Process
 from torchrelay.cli.follow import json_line
 from torchrelay.cli.history import kept_run, store
+from torchrelay.cli.history.cost import Assumed
 from torchrelay.cli.history.explain import explain
 from torchrelay.cli.history.kept_run import RunHead, RunWriter
 from torchrelay.cli.history.listing import KILLED, RUNNING, history
+from torchrelay.cli.history.report import Form, report
 from torchrelay.cli.history.store import choose_kept, history_folder, kept_runs, prune
 from torchrelay.protocol import events
 from torchrelay.protocol.errors import UserError
@@ -151,3 +153,30 @@ def test_what_is_not_there_is_said_with_what_is(folder: Path) -> None:
         asyncio.run(explain("m9", None, as_json=False))
     with pytest.raises(UserError, match=r"no run zz is kept in .*; the newest ones: ab"):
         asyncio.run(explain(None, "zz", as_json=False))
+
+
+def test_a_report_compares_with_restarts_under_times_that_it_names(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, SMALL_RUN, head())
+    assert asyncio.run(report("ab", Assumed(1800.0, 300.0), Form.JSON)) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["losses_survived"], told["moves_done"], told["ranks"]) == (1, 1, 4)
+    assert told["restart_device_h"] == pytest.approx(4 * 2 * (900 + 300) / 3600)
+    assert told["spare_device_h"] == pytest.approx(2 * told["wall_s"] / 3600)
+    assert told["lost_device_h"] == pytest.approx(4 * (told["standstill_s"] + told["redone_s"]) / 3600)
+    left = told["restart_device_h"] - told["lost_device_h"] - told["spare_device_h"]
+    assert told["saved_device_h"] == pytest.approx(left)
+    assert [fault["name"] for fault in told["faults"]] == ["m1", "m2"]
+    assert asyncio.run(report("ab", Assumed(1800.0, 300.0), Form.MARKDOWN)) == 0
+    page = capsys.readouterr().out
+    assert "| m1 | unplanned | committed | 1.6 s | 1 | rank 0 (n0.w0) was killed by SIGKILL |" in page
+    assert "a checkpoint every 30 min, a restart of 5 min: assumed" in page
+
+
+def test_a_report_says_when_protection_cost_more_than_it_saved(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, SMALL_RUN, head())
+    assert asyncio.run(report(None, Assumed(0.0, 1.0), Form.TEXT)) == 0
+    assert "cost more than it saved" in capsys.readouterr().out

@@ -1,0 +1,112 @@
+"""What a run's protection cost, and what it saved, against a restart from a checkpoint for each loss. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchrelay.dashboard.goodput import useful_time
+from torchrelay.dashboard.record import MigrationRecord, RunRecord
+from torchrelay.protocol.phases import COMMITTED, PLANNED
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What the run's events do not say, for the comparison: how often it would save, and how long a restart takes.
+
+    A loss at a random moment costs half the time between two checkpoints on average, and the restart.
+    """
+
+    checkpoint_every_s: float
+    restart_s: float
+
+    @property
+    def per_loss_s(self) -> float:
+        return self.checkpoint_every_s / 2 + self.restart_s
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One migration or restart. `downtime_s`: how long training stood still, or fell back, for it."""
+
+    name: str
+    what: str
+    reason: str
+    outcome: str
+    downtime_s: float
+    steps_redone: int
+
+
+@dataclass(frozen=True)
+class CostReport:
+    """Times of devices are times of all ranks, or spares, together. `goodput`: useful time divided by wall time, 0 to 1."""
+
+    run_id: str
+    ranks: int
+    wall_s: float
+    steps: int
+    goodput: float
+    faults: tuple[Fault, ...]
+    losses_survived: int
+    moves_done: int
+    standstill_s: float
+    redone_s: float
+    spare_device_h: float
+    lost_device_h: float
+    restart_device_h: float
+    assumed: Assumed
+    not_protected: tuple[str, ...]
+
+    @property
+    def saved_device_h(self) -> float:
+        """What restarts would have cost, less what the migrations and the spares did; negative if it did not pay."""
+        return self.restart_device_h - self.lost_device_h - self.spare_device_h
+
+
+def cost_report(record: RunRecord, now_s: float, assumed: Assumed) -> CostReport:
+    """Return the report of a run until `now_s`, or until its end."""
+    time = useful_time(record, now_s)
+    migrations = list(record.migrations.values())
+    survived = sum(m.outcome == COMMITTED and m.kind != PLANNED for m in migrations)
+    moved = sum(m.outcome == COMMITTED and m.kind == PLANNED for m in migrations)
+    spares = record.pool.wanted if record.pool is not None else record.spares_ready
+    lost_s = time.standstill_s + time.redone_s + time.restart_s
+    return CostReport(
+        record.run_id,
+        record.world_size,
+        time.wall_s,
+        max(record.boundary, 0),
+        time.share,
+        (*map(_migrated, migrations), *_restarts(record)),
+        survived,
+        moved,
+        time.standstill_s,
+        time.redone_s,
+        spares * time.wall_s / HOUR_S,
+        record.world_size * lost_s / HOUR_S,
+        record.world_size * (survived + moved) * assumed.per_loss_s / HOUR_S,
+        assumed,
+        tuple(
+            f"{gap['text']} (ranks {', '.join(map(str, gap['ranks'][:8]))})" for gap in record.coverage.get("gaps", ())
+        ),
+    )
+
+
+def _migrated(m: MigrationRecord) -> Fault:
+    redone = m.finished.steps_redone if m.finished is not None else 0
+    return Fault(m.key, m.kind, m.reason, m.outcome, m.downtime_s, redone)
+
+
+def _restarts(record: RunRecord) -> list[Fault]:
+    return [
+        Fault(
+            f"restart {r.event.restart}",
+            r.event.rung,
+            r.event.reason,
+            "all started anew",
+            r.down_s or 0.0,
+            r.event.steps,
+        )
+        for r in record.restarts
+    ]

@@ -1,0 +1,106 @@
+"""`torchrelay report`: what protection cost and saved, as text, Markdown or JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import Enum
+
+from rich.table import Table
+from rich.text import Text
+
+from torchrelay.cli.history.cost import HOUR_S, Assumed, CostReport, Fault, cost_report
+from torchrelay.cli.history.find import find_record
+from torchrelay.cli.teller import make_console
+from torchrelay.dashboard import words
+
+_COLUMNS = ("fault", "kind", "what came of it", "stood still", "steps redone", "reason")
+
+
+class Form(str, Enum):
+    """How the report is printed."""
+
+    TEXT, MARKDOWN, JSON = "text", "markdown", "json"
+
+
+async def report(wanted: str | None, assumed: Assumed, form: Form) -> int:
+    """Raises UserError if there is no such run."""
+    told = cost_report(await find_record(os.environ, wanted), time.time(), assumed)
+    if form is Form.JSON:
+        print(json.dumps({**asdict(told), "saved_device_h": told.saved_device_h}))
+    elif form is Form.MARKDOWN:
+        print(as_markdown(told))
+    else:
+        console = make_console(sys.stdout)
+        console.print(Text(f"Run {told.run_id}", style="bold"))
+        for what, value in facts(told):
+            console.print(Text(f"  {what}: {value}"))
+        if told.faults:
+            table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+            for name in _COLUMNS:
+                table.add_column(name, justify="right" if name in ("stood still", "steps redone") else "left")
+            for fault in told.faults:
+                table.add_row(*map(Text, _row(fault)))
+            console.print()
+            console.print(table)
+        for text in told.not_protected:
+            console.print(Text(f"  not protected: {text}", style="yellow"))
+    return 0
+
+
+def facts(told: CostReport) -> list[tuple[str, str]]:
+    """Return what the report says in sentences: a name and a value each."""
+    per_loss = words.duration(told.assumed.per_loss_s)
+    paid = "saved" if told.saved_device_h >= 0 else "cost more than it saved"
+    return [
+        ("ranks", f"{told.ranks:,}"),
+        ("steps", f"{told.steps:,} in {words.duration(told.wall_s)}"),
+        ("goodput", f"{words.percent(told.goodput)} of the time since the start"),
+        ("losses survived", f"{told.losses_survived}; planned moves: {told.moves_done}"),
+        (
+            "lost to them",
+            f"{hours(told.lost_device_h)} of all ranks: training stood still for {words.duration(told.standstill_s)}, "
+            f"and {words.duration(told.redone_s)} of steps were done again",
+        ),
+        ("spares", f"{hours(told.spare_device_h)} of waiting"),
+        (
+            "restarts from a checkpoint",
+            f"{hours(told.restart_device_h)} of all ranks, at {per_loss} for each (a checkpoint every "
+            f"{words.duration(told.assumed.checkpoint_every_s)}, a restart of {words.duration(told.assumed.restart_s)}: assumed)",
+        ),
+        (paid, hours(abs(told.saved_device_h))),
+    ]
+
+
+def hours(device_h: float) -> str:
+    """`3.2 device-hours`, `4.0 device-minutes`, `0.8 device-seconds`."""
+    for unit_h, unit in ((1.0, "hours"), (1 / 60, "minutes")):
+        if device_h >= unit_h:
+            return f"{device_h / unit_h:.1f} device-{unit}"
+    return f"{device_h * HOUR_S:.1f} device-seconds"
+
+
+def as_markdown(told: CostReport) -> str:
+    """Return the report as a page."""
+    lines = [f"# Run {told.run_id}", "", *_table(("", ""), facts(told))]
+    if told.faults:
+        lines += ["", "## Faults", "", *_table(_COLUMNS, [_row(fault) for fault in told.faults])]
+    if told.not_protected:
+        lines += ["", "## Not protected", "", *(f"- {text}" for text in told.not_protected)]
+    return "\n".join(lines)
+
+
+def _row(fault: Fault) -> tuple[str, ...]:
+    stood = words.duration(fault.downtime_s)
+    return fault.name, fault.what, fault.outcome, stood, str(fault.steps_redone), fault.reason
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+    return [line(header), line(["---"] * len(header)), *map(line, rows)]

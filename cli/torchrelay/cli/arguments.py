@@ -279,6 +279,32 @@ JobName = Annotated[
     ),
 ]
 
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Post a message there about each move, a lack of spares, and the end.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+NotifyOn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        help="Only about these: migrated, not-migrated, spares-low, unprotected, needs-person, restarted, ended.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+NotifyFormat = Annotated[
+    str, typer.Option(metavar="FORM", help="json or slack: what is posted.", rich_help_panel=_OUTPUT)
+]
+NotifyTemplate = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="The body, with $text, $hint, $kind, $job, $name and $host in it.", rich_help_panel=_OUTPUT
+    ),
+]
+
 RunId = Annotated[
     str | None, typer.Option("--run", metavar="ID", help="Which job, by its id or name, if several run here.")
 ]

@@ -210,6 +210,10 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--metrics-port": given.metrics_port,
         "--events": given.events,
         "--name": given.name,
+        "--notify": given.notify,
+        "--notify-on": given.notify_on,
+        "--notify-format": given.notify_format,
+        "--notify-template": given.notify_template,
     }
     for flag, value in values.items():
         if value != getattr(default, flag[2:].replace("-", "_")):

@@ -16,7 +16,7 @@ from torchrelay.cli.history.kept_run import RunWriter
 from torchrelay.cli.summary import RunSummary, fold
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, FrameError
-from torchrelay.protocol.events import from_job_event
+from torchrelay.protocol.events import Occurrence, from_job_event
 from torchrelay.protocol.messages import JobEvent
 
 AGAIN_S = 0.2
@@ -28,11 +28,20 @@ def json_line(event: JobEvent) -> str:
 
 
 class JobFollower:
-    """`summary` is what has been heard so far. `kept`: writes it into the history."""
+    """`summary` is what has been heard so far.
 
-    def __init__(self, teller: Teller, events_file: Path | None, kept: RunWriter | None = None) -> None:
+    `kept`: writes it into the history. `notify`: told the summary before and after each event, and the event.
+    """
+
+    def __init__(
+        self,
+        teller: Teller,
+        events_file: Path | None,
+        kept: RunWriter | None = None,
+        notify: Callable[[RunSummary, RunSummary, Occurrence], None] = lambda before, now, event: None,
+    ) -> None:
         self._teller = teller
-        self._path, self._kept = events_file, kept
+        self._path, self._kept, self._notify = events_file, kept, notify
         self._file: TextIO | None = None
         self._newest_s = 0.0
         self.summary = RunSummary()
@@ -93,4 +102,5 @@ class JobFollower:
             return
         before, self.summary = self.summary, fold(self.summary, occurrence, event.time_s)
         self._teller.event(before, self.summary, occurrence)
+        self._notify(before, self.summary, occurrence)
         self.heard(before, self.summary)

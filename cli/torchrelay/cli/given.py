@@ -84,6 +84,10 @@ def _given(
     json_summary: a.JsonSummary = False,
     quiet: a.Quiet = False,
     name: a.JobName = None,
+    notify: a.Notify = None,
+    notify_on: a.NotifyOn = None,
+    notify_format: a.NotifyFormat = "json",
+    notify_template: a.NotifyTemplate = None,
 ) -> options.GivenOptions:
     """What `run` and `doctor` are given: the same options."""
     return options.GivenOptions(
@@ -130,4 +134,8 @@ def _given(
         json_summary=json_summary,
         quiet=quiet,
         name=name,
+        notify=notify,
+        notify_on=notify_on,
+        notify_format=notify_format,
+        notify_template=notify_template,
     )

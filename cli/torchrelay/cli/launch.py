@@ -29,6 +29,7 @@ from torchrelay.cli.leading.known_machines import mark, read_machines, remove_ma
 from torchrelay.cli.leading.seat import Seat
 from torchrelay.cli.leading.watch import LeaderWatch
 from torchrelay.cli.machine import address_towards
+from torchrelay.cli.notify.of_run import notices_of
 from torchrelay.cli.options import LOOPBACK, RunOptions, parse_address
 from torchrelay.cli.preflight.checks import before_a_run
 from torchrelay.cli.preflight.probe import Probe
@@ -66,18 +67,21 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
         if not options.quiet:
             teller.say([narrate.line(f"{w.text}: {w.remedy}", "yellow") for w in warnings])
         kept = _history_of(options, run_id, name, command, teller)
-        with own_journals(name, run_folder), JobFollower(teller, options.events, kept) as follower:
+        async with notices_of(options, run_id, teller) as notices:
+            with own_journals(name, run_folder), JobFollower(teller, options.events, kept, notices.event) as follower:
 
-            def new_job(these: RunOptions, restarts: tuple[str, ...]) -> LocalJob:
-                return LocalJob(these, run_id, run_folder, secret, follower, teller, restarts, seat)
+                def new_job(these: RunOptions, restarts: tuple[str, ...]) -> LocalJob:
+                    return LocalJob(these, run_id, run_folder, secret, follower, teller, restarts, seat)
 
-            runs = Runs(options, run_id, follower, new_job, lambda: options.nnodes == 1 or seat.known.shared)
-            code = await runs.run(command)
-            teller.close()
-            if options.nnodes > 1 and follower.summary.exit_code is not None:
-                for jit_dir in options.jit_dirs:
-                    remove_machines(jit_dir, run_id, [seat.known.job])
-            return _conclude(options, runs, follower.summary, code, teller)
+                runs = Runs(options, run_id, follower, new_job, lambda: options.nnodes == 1 or seat.known.shared)
+                code = await runs.run(command)
+                teller.close()
+                if options.nnodes > 1 and follower.summary.exit_code is not None:
+                    for jit_dir in options.jit_dirs:
+                        remove_machines(jit_dir, run_id, [seat.known.job])
+                code = _conclude(options, runs, follower.summary, code, teller)
+                notices.end(follower.summary, code, configs.resume_command(options.given, follower.summary.checkpoint))
+                return code
     finally:
         teller.close()
         held.sock.close()

@@ -57,6 +57,10 @@ OTHERWISE = GivenOptions(
     metrics_port="0.0.0.0:29480",
     quiet=True,
     name="pretrain",
+    notify="https://host/hook",
+    notify_on="ended",
+    notify_format="slack",
+    notify_template=Path("body.json"),
 )
 NOT_AGAIN = {"inject": (), "replay": None}
 """Faults that were asked for: their steps may be over."""

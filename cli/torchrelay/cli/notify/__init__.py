@@ -1,0 +1,1 @@
+"""Messages to a webhook about what a person wants to hear of a job."""

@@ -1,0 +1,118 @@
+"""Posts notices to a URL: in their order, with retries, beside the run and never in its way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from torchrelay.cli.notify.notices import Notice
+from torchrelay.cli.notify.target import Form, Target
+
+QUEUED = 100
+TIMEOUT_S = 10.0
+WAITS_S = (1.0, 2.0, 4.0, 8.0)
+"""Between the tries of one notice."""
+AT_THE_END_S = 20.0
+AGAIN_CODES = (408, 425, 429)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a notice says of its job."""
+
+    run_id: str
+    name: str
+    host: str
+
+
+def body(notice: Notice, job: Job, target: Target) -> bytes:
+    """Return what is posted."""
+    values = {
+        "kind": notice.kind.value,
+        "text": notice.text,
+        "hint": notice.hint,
+        "job": job.run_id,
+        "name": job.name,
+        "host": job.host,
+    }
+    if target.template:
+        return string.Template(target.template).safe_substitute(_escaped(values)).encode()
+    if target.form is Form.SLACK:
+        hint = (
+            f"\n`{notice.hint}`" if notice.hint.startswith("torchrelay ") else f"\n{notice.hint}" if notice.hint else ""
+        )
+        return json.dumps({"text": f"*{job.name}* ({job.run_id} on {job.host}): {notice.text}{hint}"}).encode()
+    return json.dumps(values).encode()
+
+
+def _escaped(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: json.dumps(value)[1:-1] for name, value in values.items()}
+
+
+class Webhook:
+    """`say` is told once that notices do not arrive. `transport`: of the HTTP client, the network by default."""
+
+    def __init__(
+        self,
+        target: Target,
+        job: Job,
+        say: Callable[[str], None],
+        transport: httpx2.AsyncBaseTransport | None = None,
+        waits_s: tuple[float, ...] = WAITS_S,
+    ) -> None:
+        self._target, self._job, self._say, self._waits_s = target, job, say, waits_s
+        self._client = httpx2.AsyncClient(timeout=TIMEOUT_S, transport=transport)
+        self._queue: asyncio.Queue[Notice | None] = asyncio.Queue()
+        self._has_complained = False
+        self._task = asyncio.ensure_future(self._run())
+
+    def post(self, notice: Notice) -> None:
+        """Returns at once. Of very many that wait the newest are left out, and that is said."""
+        if notice.kind not in self._target.kinds:
+            return
+        if self._queue.qsize() >= QUEUED:
+            self._complain("too many notices wait")
+            return
+        self._queue.put_nowait(notice)
+
+    async def close(self) -> None:
+        """Returns when all that was posted has arrived or was given up, or after a while."""
+        self._queue.put_nowait(None)
+        await asyncio.wait([self._task], timeout=AT_THE_END_S)
+        self._task.cancel()
+        await self._client.aclose()
+
+    async def _run(self) -> None:
+        while (notice := await self._queue.get()) is not None:
+            problem = ""
+            for wait_s in (*self._waits_s, None):
+                problem, again = await self._try(notice)
+                if not again or wait_s is None:
+                    break
+                await asyncio.sleep(wait_s)
+            if problem:
+                self._complain(problem)
+
+    async def _try(self, notice: Notice) -> tuple[str, bool]:
+        """Return why the notice did not arrive, empty if it did; and whether another try may help."""
+        headers: dict[str, Any] = {"Content-Type": "application/json"}
+        try:
+            content = body(notice, self._job, self._target)
+            reply = await self._client.post(self._target.url, content=content, headers=headers)
+        except httpx2.HTTPError as e:
+            return f"{type(e).__name__}: {e}", True
+        if reply.is_success:
+            return "", False
+        again = reply.status_code >= 500 or reply.status_code in AGAIN_CODES
+        return f"HTTP status {reply.status_code}: {reply.text[:200]}", again
+
+    def _complain(self, problem: str) -> None:
+        if not self._has_complained:
+            self._has_complained = True
+            self._say(f"notices do not arrive at --notify ({problem}); the run goes on")

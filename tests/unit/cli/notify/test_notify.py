@@ -1,0 +1,182 @@
+"""Notices: which events are worth one, what is posted, and what happens where nobody takes it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from support import told_runs
+
+from torchrelay.cli.notify.notices import Kind, Notice, ending, notice
+from torchrelay.cli.notify.target import Form, Target
+from torchrelay.cli.notify.webhook import Job, Webhook, body
+from torchrelay.cli.summary import RunSummary, fold
+from torchrelay.protocol import events
+
+JOB = Job("7e70abbe", "pretrain", "node7")
+MOVED = Notice(Kind.MIGRATED, 'Rank 1 moved to "n0.s0"', "torchrelay explain m1 --run 7e70abbe")
+URL = "http://hook.test/x"
+
+
+def told(occurrences: list[tuple[float, events.Occurrence]]) -> list[Notice]:
+    now, found = RunSummary(), []
+    for time_s, what in occurrences:
+        if isinstance(what, events.CoverageKnown):  # of the dashboard's runs: not whole
+            continue
+        before, now = now, fold(now, what, time_s)
+        if (each := notice(before, now, what)) is not None:
+            found.append(each)
+    return found
+
+
+def test_a_small_run_is_worth_two_notices() -> None:
+    assert [(n.kind, n.text) for n in told(told_runs.small_run())] == [
+        (Kind.MIGRATED, "Rank 0 moved to n0.s0: 1.6 s of standstill, 1 step done again"),
+        (Kind.MIGRATED, "Rank 2 moved to n0.s1: 0.6 s of standstill, no step lost"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "said"),
+    [
+        (events.SparesChanged(2, 0, 0, "no place is free"), Kind.SPARES_LOW, "No spare is ready: no place is free"),
+        (events.SparesChanged(2, 0, 1, ""), Kind.SPARES_LOW, "No spare is ready: 1 spare being made"),
+        (events.Protection("unprotected", "no spare"), Kind.UNPROTECTED, "The job is not protected: no spare"),
+        (
+            events.HealthVerdict("migrate", "xid-94", "n0", "GPU-1", (1,), "refused", "device", "too many moves"),
+            Kind.NEEDS_PERSON,
+            "Something is wrong, and nothing is done about it: too many moves",
+        ),
+        (
+            events.IncidentKept("m3", "/inc", "protected", "", "no such file"),
+            Kind.NEEDS_PERSON,
+            "A promise was not kept: no such file",
+        ),
+        (
+            events.MoveNotMade("", 2, "a fan", "no spare"),
+            Kind.NOT_MIGRATED,
+            "Rank 2 was to move (a fan) and did not: no spare",
+        ),
+        (
+            told_runs.finished("m3", "unplanned", "abandoned", 1, "", reason="nobody holds it"),
+            Kind.NOT_MIGRATED,
+            "Rank 1 did not move (abandoned): nobody holds it",
+        ),
+    ],
+)
+def test_what_a_person_wants_to_hear(what: events.Occurrence, kind: Kind, said: str) -> None:
+    *_, newest = told([*told_runs.begins(), (told_runs.BEGAN_S + 30, what)])
+    assert (newest.kind, newest.text) == (kind, said)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        events.SparesChanged(0, 0, 0, ""),
+        events.Protection("protected", "any rank"),
+        events.ProgressMade(3, 1.0, 4, 2),
+        events.MoveNotMade("m1", 2, "a fan", "told by its migration"),
+    ],
+)
+def test_what_nobody_is_woken_for(what: events.Occurrence) -> None:
+    assert told([*told_runs.begins(), (told_runs.BEGAN_S + 30, what)]) == []
+
+
+def test_what_is_posted() -> None:
+    assert json.loads(body(MOVED, JOB, Target(URL))) == {
+        "kind": "migrated",
+        "text": MOVED.text,
+        "hint": MOVED.hint,
+        "job": "7e70abbe",
+        "name": "pretrain",
+        "host": "node7",
+    }
+    slack = json.loads(body(MOVED, JOB, Target(URL, form=Form.SLACK)))
+    assert slack == {"text": f"*pretrain* (7e70abbe on node7): {MOVED.text}\n`{MOVED.hint}`"}
+    own = json.loads(body(MOVED, JOB, Target(URL, template='{"msg": "$name: $text", "left": "$unknown"}')))
+    assert own == {"msg": f"pretrain: {MOVED.text}", "left": "$unknown"}
+
+
+def posted(answers: list[int | Exception], notices: list[Notice], target: Target) -> tuple[list[str], list[str]]:
+    """Return the texts that arrived, and what was said. `answers`: of one try after the other; 200 after these."""
+    arrived: list[str] = []
+    said: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        reply = answers.pop(0) if answers else 200
+        if isinstance(reply, Exception):
+            raise reply
+        if reply == 200:
+            arrived.append(json.loads(request.content)["text"])
+        return httpx2.Response(reply, text="so it is")
+
+    async def run() -> None:
+        webhook = Webhook(target, JOB, said.append, httpx2.MockTransport(answer), waits_s=(0.0, 0.0))
+        for each in notices:
+            webhook.post(each)
+        await webhook.close()
+
+    asyncio.run(run())
+    return arrived, said
+
+
+@pytest.mark.parametrize("first", [503, 429, httpx2.ConnectError("refused")])
+def test_a_notice_that_is_not_taken_is_posted_again_and_keeps_its_place(first: int | Exception) -> None:
+    later = Notice(Kind.ENDED, "Finished")
+    assert posted([first, first], [MOVED, later], Target(URL)) == ([MOVED.text, "Finished"], [])
+
+
+def test_a_notice_that_is_refused_is_said_once_and_the_next_one_is_posted() -> None:
+    later = Notice(Kind.ENDED, "Finished")
+    arrived, said = posted([404, 404], [MOVED, MOVED, later], Target(URL))
+    assert arrived == ["Finished"]
+    assert said == ["notices do not arrive at --notify (HTTP status 404: so it is); the run goes on"]
+
+
+def test_only_what_was_asked_for_is_posted() -> None:
+    later = ending(RunSummary(boundary=7, reason="rank 1 was killed"), 137, "torchrelay run --resume x")
+    assert posted([], [MOVED, later], Target(URL, kinds=(Kind.ENDED,)))[0] == [
+        "Ended with exit code 137 after 7 steps: rank 1 was killed"
+    ]
+
+
+class _Hook(http.server.BaseHTTPRequestHandler):
+    arrived: list[bytes]
+
+    def do_POST(self) -> None:
+        self.arrived.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[str, list[bytes]]]:
+    """A real server: its URL, and what has arrived."""
+    arrived: list[bytes] = []
+    server = http.server.HTTPServer(("127.0.0.1", 0), type("Hook", (_Hook,), {"arrived": arrived}))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", arrived
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_notice_arrives_at_a_real_server(hook: tuple[str, list[bytes]]) -> None:
+    url, arrived = hook
+
+    async def run() -> None:
+        webhook = Webhook(Target(url), JOB, pytest.fail)
+        webhook.post(MOVED)
+        await webhook.close()
+
+    asyncio.run(run())
+    assert [json.loads(content)["text"] for content in arrived] == [MOVED.text]

@@ -43,11 +43,8 @@ def notice(before: RunSummary, now: RunSummary, event: events.Occurrence) -> Not
             return Notice(
                 Kind.NOT_MIGRATED, f"Rank {event.rank} was to move ({event.asked}) and did not: {event.reason}"
             )
-        case events.SparesChanged() if event.wanted and not event.ready and before.pool and before.pool.ready:
-            making = (
-                f"{count(event.making, 'spare')} being made" if event.making else event.reason or "none is being made"
-            )
-            return Notice(Kind.SPARES_LOW, f"No spare is ready: {making}")
+        case events.SparesChanged() if _has_run_out(event) and before.pool and not _has_run_out(before.pool):
+            return Notice(Kind.SPARES_LOW, f"There is no spare: {event.reason or 'none is being made'}")
         case events.Protection() if Level(event.level) is Level.UNPROTECTED and before.was_protected:
             if before.protection is Level.UNPROTECTED and before.protection_reason == event.reason:
                 return None
@@ -73,6 +70,11 @@ def ending(summary: RunSummary, exit_code: int, hint: str = "") -> Notice:
         return Notice(Kind.ENDED, f"Finished{steps}")
     reason = f": {summary.reason}" if summary.reason else ""
     return Notice(Kind.ENDED, f"Ended with exit code {exit_code}{steps}{reason}", hint)
+
+
+def _has_run_out(pool: events.SparesChanged) -> bool:
+    """Whether none is ready and none is on its way."""
+    return pool.wanted > 0 and not pool.ready and not pool.making
 
 
 def _migrated(event: events.MigrationFinished, run: str) -> Notice:

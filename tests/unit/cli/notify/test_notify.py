@@ -44,8 +44,8 @@ def test_a_small_run_is_worth_two_notices() -> None:
 @pytest.mark.parametrize(
     ("what", "kind", "said"),
     [
-        (events.SparesChanged(2, 0, 0, "no place is free"), Kind.SPARES_LOW, "No spare is ready: no place is free"),
-        (events.SparesChanged(2, 0, 1, ""), Kind.SPARES_LOW, "No spare is ready: 1 spare being made"),
+        (events.SparesChanged(2, 0, 0, "no place is free"), Kind.SPARES_LOW, "There is no spare: no place is free"),
+        (events.SparesChanged(2, 0, 0, ""), Kind.SPARES_LOW, "There is no spare: none is being made"),
         (events.Protection("unprotected", "no spare"), Kind.UNPROTECTED, "The job is not protected: no spare"),
         (
             events.HealthVerdict("migrate", "xid-94", "n0", "GPU-1", (1,), "refused", "device", "too many moves"),
@@ -78,6 +78,7 @@ def test_what_a_person_wants_to_hear(what: events.Occurrence, kind: Kind, said: 
     "what",
     [
         events.SparesChanged(0, 0, 0, ""),
+        events.SparesChanged(2, 0, 1, ""),
         events.Protection("protected", "any rank"),
         events.ProgressMade(3, 1.0, 4, 2),
         events.MoveNotMade("m1", 2, "a fan", "told by its migration"),

@@ -6,7 +6,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from torchrelay.protocol.metrics.table import METRICS, Metric, MetricLabel, MetricsOf
+from torchrelay.protocol.metrics.table import (
+    COSTS,
+    METRICS,
+    RANK_PROTECTION,
+    SPARE_STATES,
+    USES,
+    Metric,
+    MetricLabel,
+    MetricsOf,
+)
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 BEGIN, END = "<!-- metrics: begin (scripts/generate_metrics_page.py) -->\n", "<!-- metrics: end -->"
@@ -14,6 +23,14 @@ HEADINGS = {
     MetricsOf.CONTROLLER: "## Of the controller",
     MetricsOf.AGENT: "## Of an agent",
     MetricsOf.BOTH: "## Of controller and agents",
+}
+
+
+WORDS = {
+    "use": USES,
+    "state of a spare": SPARE_STATES,
+    "protection": RANK_PROTECTION,
+    "part": COSTS,
 }
 
 
@@ -46,7 +63,10 @@ def tables() -> str:
     everything = list(METRICS)
     lines += ["## Labels", "", "| label | of | meaning | values |", "|---|---|---|---|"]
     lines += [*(meaning(label, everything) for label in labels_of(everything)), ""]
-    return "\n".join(lines)
+    lines += ["| value of | value | means |", "|---|---|---|"]
+    for label, words in WORDS.items():
+        lines += [f"| {label} | `{value}` | {word} |" for value, word in words.items()]
+    return "\n".join([*lines, ""])
 
 
 def page() -> str:

@@ -13,9 +13,8 @@ from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report
 from torchrelay.protocol.phases import PLANNED, Phase
-from torchrelay.protocol.positions import RankPhase
+from torchrelay.protocol.positions import RANK_STATES, RankPhase
 
-RANK_STATES = ("starting", "running", "standing", "lost", "finished")
 RANKS_NAMED = 64
 
 

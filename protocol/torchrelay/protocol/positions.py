@@ -77,3 +77,7 @@ class JoinerAction(_Word):
     """With the state of that boundary."""
     SHADOW = "shadow"
     """From the boundary before, with what was recorded at the gate."""
+
+
+RANK_STATES = ("starting", "running", "standing", "lost", "finished")
+"""Of a rank, as `status` and metrics have it."""

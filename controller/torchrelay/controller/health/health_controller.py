@@ -37,7 +37,6 @@ from torchrelay.protocol.phases import PLANNED
 from torchrelay.protocol.transport.telling import LATE_S
 
 EXIT_PROGRAM = 1
-DONE, OBSERVED, REFUSED, TOLD = "done", "observed", "refused", "told"
 EVENTS_THAT_SLOW = (k.HW_SLOWDOWN, k.PCIE_REPLAYS)
 CAUSE_S = 600.0
 HOT_C, FULL_WIDTH, SHORT_OF_CPU = 10.0, 1.0, 0.2
@@ -149,7 +148,7 @@ class HealthController:
     def _as_watched(self, worker: Worker, reason: str) -> None:
         """`--watch replicas` says what is done, in place of the policy."""
         ends = self._replica_action == STOP
-        action, outcome = (k.STOP, DONE) if ends else (k.WATCH, TOLD)
+        action, outcome = (k.STOP, k.DONE) if ends else (k.WATCH, k.TOLD)
         ranks = (worker.rank,)
         self._outbox.emit(HealthVerdict(action, "replicas", worker.node, "", ranks, outcome, k.NOBODY, reason))
         self._verdicts.append(f"{action}: rank {worker.rank}: {reason}")
@@ -173,7 +172,7 @@ class HealthController:
         """A rank is gone of a job in which nothing is done."""
         reason = f"{how}; not done: {self._job.protection_reason}"
         self._outbox.emit(
-            HealthVerdict(k.REPLACE, "loss", worker.node, worker.worker, (worker.rank,), OBSERVED, k.NOBODY, reason)
+            HealthVerdict(k.REPLACE, "loss", worker.node, worker.worker, (worker.rank,), k.OBSERVED, k.NOBODY, reason)
         )
         self._verdicts.append(f"would {k.REPLACE}: rank {worker.rank}: {reason}")
 
@@ -233,17 +232,17 @@ class HealthController:
         workers = self._concerned(v)
         ranks = sorted(w.rank for w in workers if self._job.is_holder(w) and w.alive and not w.finishing)
         if v.observe or v.action in (k.IGNORE, k.WATCH):
-            self._tell(v, ranks, OBSERVED if v.observe else TOLD)
+            self._tell(v, ranks, k.OBSERVED if v.observe else k.TOLD)
             return
         if v.action == k.STOP:
-            self._tell(v, ranks, DONE)
+            self._tell(v, ranks, k.DONE)
             self._end_job(v.seen.code or EXIT_PROGRAM, f"the program's own fault: {v.reason}")
             return
         self._quarantine.put(v)
         if because := self._cannot(v, ranks, now_s):
-            self._tell(v, ranks, REFUSED, because)
+            self._tell(v, ranks, k.REFUSED, because)
             return
-        self._tell(v, ranks, DONE)
+        self._tell(v, ranks, k.DONE)
         for rank in ranks:
             if v.action == k.REPLACE:
                 self._replace(rank, v, now_s)
@@ -328,5 +327,5 @@ class HealthController:
         )
         if v.action != k.IGNORE:
             who = f"rank {', '.join(map(str, ranks))}: " if ranks else ""
-            would = "would " if outcome == OBSERVED else ""
+            would = "would " if outcome == k.OBSERVED else ""
             self._verdicts.append(f"{would}{v.action}: {who}{reason}")

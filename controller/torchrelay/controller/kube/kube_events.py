@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchrelay.controller.health.health_controller import OBSERVED
 from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
 from torchrelay.protocol.events import (
     Decision,
@@ -19,6 +18,7 @@ from torchrelay.protocol.events import (
     Occurrence,
     Protection,
 )
+from torchrelay.protocol.health.kinds import OBSERVED
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.phases import COMMITTED, PLANNED

@@ -9,6 +9,7 @@ from itertools import product
 
 from torchrelay.controller.metrics.tally import JobTally, Totals
 from torchrelay.protocol.causes import MigrationCause, ProtectionCause
+from torchrelay.protocol.health.kinds import ACTIONS, DEVICE, NODE, OUTCOMES_OF_VERDICTS
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import RankGap
 from torchrelay.protocol.metrics import table as t
@@ -24,6 +25,7 @@ from torchrelay.protocol.names import (
     REHEARSAL_OUTCOMES,
 )
 from torchrelay.protocol.phases import DOWNTIME_ROWS, KINDS
+from torchrelay.protocol.positions import RANK_STATES
 
 WORST_FIRST = (BARS, BARS_LATER, NO_JOINER, ALONE, PART_OF_STEP, GOES_BACK, LEFT)
 
@@ -73,10 +75,10 @@ def job_samples(labels: tuple[str, str], facts: JobFacts, tally: JobTally, now_s
     for cause in ProtectionCause:
         yield Sample(t.JOB_PROTECTION_CAUSE, (*labels, cause.value), float(facts.cause == cause))
     counted: tuple[tuple[t.Metric, Mapping[str, float], Sequence[str]], ...] = (
-        (t.JOB_RANKS, facts.ranks, t.RANK_STATES),
+        (t.JOB_RANKS, facts.ranks, RANK_STATES),
         (t.JOB_RANK_PROTECTION, facts.protection, tuple(t.RANK_PROTECTION)),
         (t.JOB_SPARES, facts.spares, tuple(t.SPARE_STATES)),
-        (t.JOB_QUARANTINED, facts.quarantined, (t.DEVICE, t.NODE)),
+        (t.JOB_QUARANTINED, facts.quarantined, (DEVICE, NODE)),
         (t.JOB_COST, facts.costs, tuple(t.COSTS)),
         (t.JOB_MIGRATIONS, tally.migrations, t.REPORTED_OUTCOMES),
         (t.JOB_TIME, account.seconds, tuple(t.USES)),
@@ -109,7 +111,7 @@ def total_samples(totals: Totals) -> Iterator[Sample]:
             yield Sample(t.MIGRATION_PHASES, (kind, phase), phases)
     for kind, outcome, cause in product(KINDS, t.REPORTED_OUTCOMES, MigrationCause):
         yield Sample(t.MIGRATIONS, (kind, outcome, cause.value), totals.migrations[kind, outcome, cause.value])
-    for action, outcome in product(t.VERDICT_ACTIONS, t.VERDICT_OUTCOMES):
+    for action, outcome in product(ACTIONS, OUTCOMES_OF_VERDICTS):
         yield Sample(t.VERDICTS, (action, outcome), totals.verdicts[action, outcome])
     for outcome in REHEARSAL_OUTCOMES:
         yield Sample(t.REHEARSALS, (outcome,), totals.rehearsals[outcome])

@@ -5,15 +5,14 @@ from __future__ import annotations
 from torchrelay.controller.core import Core
 from torchrelay.controller.metrics.collect import JobFacts, rank_protection
 from torchrelay.protocol.causes import ProtectionCause
+from torchrelay.protocol.health.kinds import DEVICE, NODE
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.metrics.table import (
     BARRIER,
     COPY,
-    DEVICE,
     GATE,
     HEAD,
     MISSING,
-    NODE,
     NOTHING,
     QUARANTINED,
     READY,

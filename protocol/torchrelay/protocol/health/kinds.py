@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 IGNORE, WATCH, MIGRATE, REPLACE, STOP = "ignore", "watch", "migrate", "replace", "stop"
+DONE, OBSERVED, REFUSED, TOLD = "done", "observed", "refused", "told"
+OUTCOMES_OF_VERDICTS = (DONE, TOLD, OBSERVED, REFUSED)
 ACTIONS = (IGNORE, WATCH, MIGRATE, REPLACE, STOP)
 """From mild to severe. `migrate`: planned, while the rank still runs; `stop`: the program's own fault."""
 

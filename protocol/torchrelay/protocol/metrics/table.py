@@ -6,9 +6,11 @@ import enum
 from dataclasses import dataclass, field
 
 from torchrelay.protocol.causes import MigrationCause, ProtectionCause
+from torchrelay.protocol.health.kinds import ACTIONS, DEVICE, NODE, OUTCOMES_OF_VERDICTS
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.names import GAP_EFFECTS, REHEARSAL_OUTCOMES
 from torchrelay.protocol.phases import CLEARED, DOWNTIME_ROWS, KINDS, OUTCOMES
+from torchrelay.protocol.positions import RANK_STATES
 
 PREFIX = "torchrelay_"
 
@@ -72,7 +74,6 @@ USES = {
 }
 """What the time of a job was used for: each moment counts once."""
 
-RANK_STATES = ("starting", "running", "standing", "lost", "finished")
 READY, STARTING, MISSING, QUARANTINED = "ready", "starting", "missing", "quarantined"
 SPARE_STATES = {
     READY: "can take over now",
@@ -80,7 +81,6 @@ SPARE_STATES = {
     MISSING: "wanted, and neither there nor being made",
     QUARANTINED: "there, on a device or node that is given no rank",
 }
-DEVICE, NODE = "device", "node"
 PENDING, NOTHING, ANY_MOMENT = "pending", "nothing", "any-moment"
 RANK_PROTECTION = {
     PENDING: "not known yet",
@@ -89,8 +89,6 @@ RANK_PROTECTION = {
     **GAP_EFFECTS,
 }
 """Of a rank: by its gap with the worst effect, or without one."""
-VERDICT_ACTIONS = ("ignore", "watch", "migrate", "replace", "stop")
-VERDICT_OUTCOMES = ("done", "told", "observed", "refused")
 READS, WRITES = ("get", "list", "watch"), ("create", "replace", "patch", "delete")
 ANSWERED, REFUSED, AWAY = "answered", "refused", "away"
 API_OUTCOMES = (ANSWERED, REFUSED, AWAY)
@@ -292,8 +290,8 @@ VERDICTS = Metric(
     _CONTROLLER,
     "What evidence against devices, nodes and numbers meant, in all jobs.",
     (
-        MetricLabel("action", "that the policy asks for", VERDICT_ACTIONS),
-        MetricLabel("outcome", "what came of it", VERDICT_OUTCOMES),
+        MetricLabel("action", "that the policy asks for", ACTIONS),
+        MetricLabel("outcome", "what came of it", OUTCOMES_OF_VERDICTS),
     ),
 )
 MIGRATION_STOP = Metric(

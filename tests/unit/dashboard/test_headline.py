@@ -15,7 +15,7 @@ def test_a_protected_job_that_trains_is_well() -> None:
     head = headline(t.record_of([*t.begins(), *t.progress(20, 60, 0, 3.0)]), NOW_S)
     assert (head.tone, head.text) == ("well", "All is well")
     assert head.detail == (
-        "4 ranks train; steps done: 120. Any rank can be replaced, at any moment of a step. 2 spares ready."
+        "4 ranks train, 120 steps done. Any rank can be replaced, at any moment of a step. 2 spares ready."
     )
 
 

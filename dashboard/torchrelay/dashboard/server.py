@@ -67,8 +67,12 @@ def make_app(hub: Hub, names: Collection[str], token: str = "") -> Starlette:
 class DashboardServer(uvicorn.Server):
     """Ends its streams first when it is to end: they have no end of their own."""
 
+    def __init__(self, config: uvicorn.Config, closing: asyncio.Event) -> None:
+        super().__init__(config)
+        self._closing = closing
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.config.app.state.closing.set()
+        self._closing.set()
         await super().shutdown(sockets)
 
 
@@ -82,7 +86,7 @@ def make_server(app: Starlette) -> DashboardServer:
         server_header=False,
         timeout_graceful_shutdown=int(END_S),
     )
-    return DashboardServer(config)
+    return DashboardServer(config, app.state.closing)
 
 
 class _Site:

@@ -140,7 +140,7 @@ def test_another_controller_is_found_where_it_is(tmp_path: Path) -> None:
     async def act(live: LiveRun, stop: Callable[[], Awaitable[None]]) -> None:
         await until(lambda: live.seen().actions)
         await stop()
-        await until(lambda: not live.seen().actions)
+        await until(lambda: "connect" in live.seen().unreachable)  # it was tried anew, at the old address
         second, server = TellingController(), make_server()
         relay_pb2_grpc.add_RelayServicer_to_server(second, server)
         port = server.add_secure_port("127.0.0.1:0", Credentials.from_secret(SECRET, "controller").server())

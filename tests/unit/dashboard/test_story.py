@@ -121,4 +121,7 @@ def test_what_a_policy_that_only_observes_would_have_done_is_told_as_not_done() 
 def test_an_event_of_another_rank_is_not_part_of_the_story() -> None:
     other = (t.BEGAN_S + 59, e.Suspected(3, "it is silent", "", ()))
     s = told(t.record_of([*t.begins(), other, *t.kill(60)]))
-    assert not any("rank 3 seems" in line.text for line in s.lines)
+    assert not any("Rank 3 seems" in line.text for line in s.lines)
+    own = (t.BEGAN_S + 59, e.Suspected(0, "it is silent", "", ()))
+    s = told(t.record_of([*t.begins(), own, *t.kill(60)]))
+    assert any("Rank 0 seems to hang: it is silent" in line.text for line in s.lines)

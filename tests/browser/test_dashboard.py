@@ -57,7 +57,13 @@ def test_a_small_run_is_understood_at_a_glance(serve: Serve, open_page: Open) ->
     expect(page.locator("main h1")).to_have_text("Training is well; 1 thing left for you to do")
     expect(page.get_by_role("region", name="Left for you to do")).to_contain_text(f"torchrelay clear {t.GPU}")
     figures = page.get_by_role("region", name="Figures")
-    for text in ("Goodput97.9 %", "Protectionprotected", "Steps347", "Spares1 of 2 ready", "Migrations2"):
+    for text in (
+        "Goodput83.9 %of all time since the start; 97.9 % since the first step",
+        "Protectionprotected",
+        "Steps347",
+        "Spares1 of 2 ready",
+        "Migrations2",
+    ):
         expect(figures).to_contain_text(text)
     expect(page.get_by_role("button", name="Rank 3 (n0.w3) on n0: training")).to_have_text("3")
     expect(page.get_by_role("img", name="training stood still 2 times")).to_be_visible()

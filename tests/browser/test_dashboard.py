@@ -38,7 +38,9 @@ def picture(page: Page, name: str, height: int | None = None) -> None:
     data = page.screenshot(animations="disabled")
     page.set_viewport_size(size)
     with Image.open(io.BytesIO(data)) as taken:
-        taken.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
+        taken.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            PICTURES / f"{name}.png", optimize=True
+        )
 
 
 def wrong_for_everybody(page: Page) -> list[str]:

@@ -96,7 +96,7 @@ def _training(record: RunRecord) -> Headline:
     if record.level is Level.PARTLY:
         return Headline(NOTICE, "Training runs, partly protected", f"{why} {now}")
     if record.level is Level.PROTECTED:
-        spares = f"{words.count(record.spares_ready, 'spare')} ready." if record.pool is not None else ""
+        spares = f"{words.count(record.pool.ready, 'spare')} ready." if record.pool is not None else ""
         left = len(to_do(record))
         all_well = "All is well" if not left else f"Training is well; {words.count(left, 'thing')} left for you to do"
         return Headline(WELL, all_well, f"{now} {why} {spares}".strip())

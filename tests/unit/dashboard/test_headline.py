@@ -22,6 +22,7 @@ def test_a_protected_job_that_trains_is_well() -> None:
 def test_a_device_in_quarantine_is_left_to_do_though_training_is_well() -> None:
     record = t.record_of(t.small_run())
     assert headline(record, NOW_S).text == "Training is well; 1 thing left for you to do"
+    assert headline(record, NOW_S).detail.endswith("1 spare ready.")  # as the pool says, which is newer than progress
     (todo,) = to_do(record)
     assert todo.command == f'torchrelay clear {t.GPU} --reason "repaired" --run 7e70abbe'
 

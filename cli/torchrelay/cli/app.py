@@ -405,6 +405,17 @@ def dashboard(
     return asyncio.run(command.dashboard(wanted))
 
 
+@app.command()
+def plot(
+    events: Annotated[Path, typer.Argument(metavar="EVENTS", help="File of `run --events`.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Picture to write.")] = Path("run.png"),
+) -> int:
+    """Draw what happened to a run: steps over time with each standstill, and the phases of each migration."""
+    from torchrelay.cli import plot as command
+
+    return command.plot(events, out)
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,

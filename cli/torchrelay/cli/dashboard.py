@@ -90,8 +90,8 @@ async def dashboard(options: DashboardOptions) -> int:
         ) from e
     token = read_token(options.token_file) if options.token_file is not None else ""
     hub = Hub()
-    follower = _prepare(hub, options)
     with _listen(options.host, options.port) as sock:
+        following = asyncio.ensure_future(_prepare(hub, options))
         port = sock.getsockname()[1]
         names = {*guard.LOOPBACK_NAMES, _in_url(options.host), *options.allow_hosts}
         serving = server.make_server(server.make_app(hub, names, token))
@@ -100,12 +100,16 @@ async def dashboard(options: DashboardOptions) -> int:
             _say(f"moves and clears can be asked for with the token in {options.token_file}")
         if not _is_loopback(options.host):
             _say(f"whoever reaches {options.host}:{port} can read it: it asks nobody who they are", "yellow")
-        tasks = [asyncio.ensure_future(follower), asyncio.ensure_future(serving.serve([sock]))]
+        page = asyncio.ensure_future(serving.serve([sock]))
         try:
-            await tasks[1]
+            await asyncio.wait((following, page), return_when=asyncio.FIRST_COMPLETED)
+            if not page.done():
+                following.result()  # the run of a file is over, and the page stays
+            await page
         finally:
-            tasks[0].cancel()
-            await asyncio.wait(tasks)
+            following.cancel()
+            serving.should_exit = True
+            await asyncio.wait((following, page))
     return 0
 
 
@@ -134,6 +138,9 @@ async def _follow_jobs(hub: Hub, state: Path, run_id: str | None) -> None:
                     live = LiveRun(state, run)
                     hub.put(run.run_id, live)
                     following[run.run_id] = asyncio.ensure_future(live.follow())
+            for task in following.values():
+                if task.done():
+                    task.result()
             await asyncio.sleep(LOOK_AGAIN_S)
     finally:
         for task in following.values():

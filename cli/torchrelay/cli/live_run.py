@@ -17,6 +17,8 @@ from torchrelay.protocol.events import from_job_event
 from torchrelay.protocol.messages import JobEvent, JobStatus
 
 AGAIN_S = 1.0
+ASKED_HERE = "(asked for on the dashboard)"
+"""Behind the reason, in the events."""
 STATUS_EVERY_S = 2.0
 RANKS_A_SECOND = 2000
 """The status of a large job is asked for less often."""
@@ -34,8 +36,8 @@ class LiveRun:
         self._control: Control | None = None
 
     def seen(self) -> Seen:
-        command = " ".join(self._run.command)
-        return Seen(self._record, time.time(), command, self._status, self._problem, self._control is not None)
+        command = " ".join(("torchrelay", *self._run.command))
+        return Seen(self._record, time.time(), command, self._status, self._problem, self._status is not None)
 
     async def follow(self) -> None:
         """Until the job is over. Its controller may go, and another one come at another address."""
@@ -48,26 +50,35 @@ class LiveRun:
                 return
             async with Control(self._run.controller_host, self._run.controller_port, secret) as control:
                 self._control = control
-                asking = asyncio.ensure_future(self._ask(control))
+                listening, asking = (asyncio.ensure_future(w) for w in (self._listen(control), self._ask(control)))
                 try:
-                    await self._listen(control)
+                    await asyncio.wait((listening, asking), return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait((listening,), timeout=AGAIN_S)  # it may have heard the end, and not taken it yet
                 finally:
                     self._control = self._status = None
+                    listening.cancel()
                     asking.cancel()
+                    await asyncio.wait((listening, asking))
+                for task in (listening, asking):
+                    if not task.cancelled():
+                        task.result()
             await asyncio.sleep(AGAIN_S)
 
     async def _listen(self, control: Control) -> None:
+        known_s = self._newest_s
         try:
             async with aclosing(control.watch(without_progress=False)) as told:
                 async for event in told:
                     self._problem = ""
-                    self._take(event)
+                    if event.time_s > known_s:  # a stream begins with all that its controller has ever told
+                        self._take(event)
         except TorchrelayError as e:
-            self._problem = f"it runs without its controller ({e})"
+            self._without_controller(e)
+
+    def _without_controller(self, error: TorchrelayError) -> None:
+        self._status, self._problem = None, f"it runs without its controller ({error})"
 
     def _take(self, event: JobEvent) -> None:
-        if event.time_s <= self._newest_s:
-            return  # a stream begins with all that its controller has ever told
         self._newest_s = event.time_s
         try:
             self._record.take(from_job_event(event), event.time_s)
@@ -75,27 +86,30 @@ class LiveRun:
             return
 
     async def _ask(self, control: Control) -> None:
+        """Until it is not answered: a stream waits for a controller that is gone, and another one may be elsewhere."""
         while True:
             try:
                 self._status = await control.status()
-            except TorchrelayError:  # whoever listens says so
-                self._status = None
+                self._problem = ""
+            except TorchrelayError as e:
+                self._without_controller(e)
+                return
             await asyncio.sleep(max(STATUS_EVERY_S, self._record.world_size / RANKS_A_SECOND))
 
     async def migrate(self, rank: int, reason: str) -> Answer:
-        if self._control is None:
+        if self._control is None or self._status is None:
             return Answer(False, "the job has no controller that could be asked")
         try:
-            reply = await self._control.migrate(rank, reason)
+            reply = await self._control.migrate(rank, f"{reason} {ASKED_HERE}")
         except TorchrelayError as e:
             return Answer(False, str(e))
         return Answer(reply.accepted, reply.message or f"migration {reply.migration} is under way")
 
     async def clear(self, subject: str, reason: str, check: bool) -> Answer:
-        if self._control is None:
+        if self._control is None or self._status is None:
             return Answer(False, "the job has no controller that could be asked")
         try:
-            reply = await self._control.clear(subject, reason, check)
+            reply = await self._control.clear(subject, f"{reason} {ASKED_HERE}", check)
         except TorchrelayError as e:
             return Answer(False, str(e))
         return Answer(reply.cleared or reply.checking, reply.message)

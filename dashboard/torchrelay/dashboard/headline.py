@@ -88,16 +88,15 @@ def _moving(record: RunRecord, now_s: float) -> Headline:
 
 
 def _training(record: RunRecord) -> Headline:
-    alive, steps = words.count(record.ranks_alive, "rank"), f"{record.boundary:,}"
-    train = "trains" if record.ranks_alive == 1 else "train"
-    now = f"{alive} {train}; {'step' if record.boundary == 1 else 'steps'} done: {steps}."
+    alive, train = words.count(record.ranks_alive, "rank"), "trains" if record.ranks_alive == 1 else "train"
+    now = f"{alive} {train}, {words.count(max(record.boundary, 0), 'step')} done."
     why = words.sentence(record.level_reason)
     if record.level is Level.UNPROTECTED:
         return Headline(NOTICE, "Training runs, but is not protected", f"{why} {now}")
     if record.level is Level.PARTLY:
         return Headline(NOTICE, "Training runs, partly protected", f"{why} {now}")
     if record.level is Level.PROTECTED:
-        spares = f"{words.count(record.spares_ready, 'spare')} ready." if record.pool is not None else ""
+        spares = f"{words.count(record.pool.ready, 'spare')} ready." if record.pool is not None else ""
         left = len(to_do(record))
         all_well = "All is well" if not left else f"Training is well; {words.count(left, 'thing')} left for you to do"
         return Headline(WELL, all_well, f"{now} {why} {spares}".strip())

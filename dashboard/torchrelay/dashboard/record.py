@@ -137,7 +137,6 @@ class RunRecord:
         self.verdicts: deque[Heard] = deque(maxlen=VERDICTS_KEPT)
         self.not_made: deque[events.MoveNotMade] = deque(maxlen=VERDICTS_KEPT)
         self.incidents: deque[events.IncidentKept] = deque(maxlen=VERDICTS_KEPT)
-        self.rehearsals: dict[int, events.RehearsalFinished] = {}
         self.restarts: list[Restart] = []
         self.checkpoint: events.CheckpointSaved | None = None
         self.totals = Totals()
@@ -178,8 +177,6 @@ class RunRecord:
                 self._progress(what, time_s)
             case events.SparesChanged():
                 self.pool = what
-            case events.RehearsalFinished() if what.outcome != "broken-off":
-                self.rehearsals[what.rank] = what
             case events.HealthVerdict():
                 self._verdict(what, time_s)
             case events.QuarantineCleared():

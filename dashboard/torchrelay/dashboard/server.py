@@ -6,7 +6,9 @@ Paths have a run's and a migration's name in them and nothing secret; the token 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator, Collection
 from importlib import resources
 from typing import Any
@@ -45,7 +47,7 @@ def page_files() -> dict[str, tuple[bytes, str]]:
 def make_app(hub: Hub, names: Collection[str], token: str = "") -> Starlette:
     """`names`: hosts under which it is reached; `token`: of whoever may ask for something, empty if nobody may."""
     site = _Site(hub, token)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/", site.page),
             Route("/api/settings", site.settings),
@@ -58,9 +60,23 @@ def make_app(hub: Hub, names: Collection[str], token: str = "") -> Starlette:
         ],
         middleware=[Middleware(GuardedApp, names=names, token=token)],
     )
+    app.state.closing = site.closing
+    return app
 
 
-def make_server(app: Starlette) -> uvicorn.Server:
+class DashboardServer(uvicorn.Server):
+    """Ends its streams first when it is to end: they have no end of their own."""
+
+    def __init__(self, config: uvicorn.Config, closing: asyncio.Event) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._closing.set()
+        await super().shutdown(sockets)
+
+
+def make_server(app: Starlette) -> DashboardServer:
     """A server that logs no request, for sockets that listen already."""
     config = uvicorn.Config(
         app,
@@ -70,7 +86,7 @@ def make_server(app: Starlette) -> uvicorn.Server:
         server_header=False,
         timeout_graceful_shutdown=int(END_S),
     )
-    return uvicorn.Server(config)
+    return DashboardServer(config, app.state.closing)
 
 
 class _Site:
@@ -78,6 +94,7 @@ class _Site:
         self._hub, self._token = hub, token
         self._files = page_files()
         self._streams = 0
+        self.closing = asyncio.Event()
 
     async def page(self, request: Request) -> Response:
         found = self._files.get(request.path_params.get("name", "index.html"))
@@ -130,7 +147,7 @@ class _Site:
         self._streams += 1
         try:
             yield "retry: 2000\n\n"
-            while True:
+            while not self.closing.is_set():
                 try:
                     now = look()
                 except KeyError:  # the oldest runs go, where there are many
@@ -143,7 +160,8 @@ class _Site:
                 if quiet_s >= STILL_THERE_S:
                     yield ": still there\n\n"
                     quiet_s = 0.0
-                await asyncio.sleep(EVERY_S)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self.closing.wait(), EVERY_S)
         finally:
             self._streams -= 1
 

@@ -78,7 +78,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class MigrationStory:
+class ToldMigration:
     """`tone`: working, well, notice or act. `costs` and `to_do`: sentences."""
 
     key: str
@@ -93,9 +93,9 @@ class MigrationStory:
     to_do: tuple[str, ...]
 
 
-def tell(record: RunRecord, m: MigrationRecord, now_s: float) -> MigrationStory:
+def tell(record: RunRecord, m: MigrationRecord, now_s: float) -> ToldMigration:
     """The whole story. `now_s` counts while the migration is under way."""
-    return MigrationStory(
+    return ToldMigration(
         m.key,
         title(m),
         summary(m, now_s),
@@ -137,7 +137,7 @@ def tone(m: MigrationRecord) -> str:
 
 def summary(m: MigrationRecord, now_s: float) -> str:
     """Two or three sentences: why, who took over, and what it cost."""
-    why = words.sentence(m.reason)
+    why = words.sentence(f"why: {m.reason}" if m.kind == PLANNED and m.reason else m.reason)
     took = words.duration(m.downtime_s)
     if m.is_under_way:
         phase = words.sentence(_says(m.kind, m.phase)) if m.phase else ""
@@ -152,7 +152,7 @@ def summary(m: MigrationRecord, now_s: float) -> str:
     if m.outcome == CHECKPOINT:
         return f"{why} No process could take over. What the ranks held is saved. {because}"
     if m.kind == PLANNED:
-        return f"It was asked for: {why} The move was given up, and training went on as before. {because}"
+        return f"The move was given up, and training went on as before: {m.outcome_reason or 'not told why'}. {why}"
     return f"{why} Nobody could take over. {because}"
 
 

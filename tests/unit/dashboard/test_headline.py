@@ -15,13 +15,14 @@ def test_a_protected_job_that_trains_is_well() -> None:
     head = headline(t.record_of([*t.begins(), *t.progress(20, 60, 0, 3.0)]), NOW_S)
     assert (head.tone, head.text) == ("well", "All is well")
     assert head.detail == (
-        "4 ranks train; steps done: 120. Any rank can be replaced, at any moment of a step. 2 spares ready."
+        "4 ranks train, 120 steps done. Any rank can be replaced, at any moment of a step. 2 spares ready."
     )
 
 
 def test_a_device_in_quarantine_is_left_to_do_though_training_is_well() -> None:
     record = t.record_of(t.small_run())
     assert headline(record, NOW_S).text == "Training is well; 1 thing left for you to do"
+    assert headline(record, NOW_S).detail.endswith("1 spare ready.")  # as the pool says, which is newer than progress
     (todo,) = to_do(record)
     assert todo.command == f'torchrelay quarantine clear {t.GPU} --reason "repaired" --run 7e70abbe'
 

@@ -75,7 +75,7 @@ function tiles(j, spares) {
     Array.from({ length: Math.max(spares.wanted, spares.ready) }, (_, n) => h("span", { class: n < spares.ready ? "dot ready" : n < spares.ready + spares.making ? "dot making" : "dot" })));
   const making = spares.making ? `${spares.making} being made` : "";
   return h("section", { class: "tiles", "aria-label": "Figures" },
-    tile("Goodput", g.known ? g.share : "–", "", h("p", { class: "quiet" }, g.known ? `of the time since the first step; ${g.of_all} with set-up` : "It counts from the first step."), good),
+    tile("Goodput", g.known ? g.share : "–", "", h("p", { class: "quiet" }, g.known ? `of all time since the start; ${g.since_first_step} since the first step` : "It counts from the first step."), good),
     tile("Protection", h("span", { class: `level level-${j.level}` }, j.protection), "", h("p", { class: "quiet" }, j.protection_reason)),
     tile("Steps", number(j.steps), "", h("p", { class: "quiet" }, [!j.over && j.steps_per_s && `${rate(j.steps_per_s)} now`, j.began && `${j.began} since the start`].filter(Boolean).join("; "))),
     tile("Spares", spares.known ? `${spares.ready}` : "–", spares.known ? `of ${spares.wanted} ready` : "", dots, h("p", { class: "quiet" }, [making, spares.reason].filter(Boolean).join(". "))),

@@ -32,8 +32,8 @@ def part(number, losses):
 
 def main():
     losses = []
-    part(0, losses)
-    model, optimizer = part(1, losses)
+    for number in range(2):
+        model, optimizer = part(number, losses)
     final_state.write(sys.argv[1], losses, model, optimizer)
 
 

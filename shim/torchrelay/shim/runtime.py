@@ -60,8 +60,9 @@ if TYPE_CHECKING:
     from torchrelay.shim.set_up.check_files import Traceless
     from torchrelay.shim.step.engine import Engine
 
-_MADE_AGAIN = (
-    "the script has destroyed its default process group and made another one: no rank can be replaced from here on"
+_OTHER_GROUP = (
+    "the script has made a default process group that has other ranks or another backend than the one before: "
+    "no rank can be replaced from here on"
 )
 _NAMES_OF_EACH = 1_000_000
 """torch numbers groups from 0 again, and would find in the store what the members of the earlier ones have said there."""
@@ -77,7 +78,10 @@ class Runtime:
         self.engine: Engine | None = None
         self.guard = Guard(lambda: self.engine, self.disable)
         self._standby = Standby()
-        self._inits = 0
+        self._backend = ""
+        """Of the first default process group, once there is one."""
+        self._others = 0
+        """How many default process groups of other ranks were made."""
         self._spare = Spare(link.send, gently=not config.hold_at)
         self._protect: Protect | None = None
         self._answered = threading.Event()
@@ -307,29 +311,42 @@ class Runtime:
     def init_process_group(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._off:
             return original(*args, **kwargs)
-        if self._joiner is not None and self.engine is not None and self.engine.records.answers is not None:
-            from torchrelay.shim.adapters import process_group
-            from torchrelay.shim.backends import registry
-
-            asked, device = kwargs.get("backend", args[0] if args else None), kwargs.get("device_id")
-            rank, world_size = self.engine.rank, self.engine.world_size
-            process_group.init_fake(rank, world_size, asked, device, original, registry.alone)
-            if self._child is None:
-                self._look_at_device(self.engine)
-            return None
-        if self.engine is not None:
+        if self.engine is None:
+            return self._arm(original, args, kwargs)
+        if self._backend:
             return self._init_again(self.engine, original, args, kwargs)
-        return self._arm(original, args, kwargs)
+        return self._init_of_joiner(self.engine, original, args, kwargs)
+
+    def _init_of_joiner(
+        self, engine: Engine, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        from torchrelay.shim.adapters import process_group
+
+        assert engine.new_groups is not None
+        self._backend = process_group.backend_name(engine.new_groups.default_without_peers(original, args, kwargs))
+        self._go_live(engine)
+        if self._child is None:
+            self._look_at_device(engine)
 
     def _init_again(
         self, engine: Engine, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The default process group was destroyed, and is made anew: what the journals say of the one before is over."""
+        """The default process group was destroyed, and is made anew."""
+        import torch.distributed as dist
+
         from torchrelay.shim.adapters import process_group
 
-        engine.give_up(UnsupportedError(_MADE_AGAIN))
-        self._inits += 1
-        process_group.name_from(self._inits * _NAMES_OF_EACH)
+        new_groups = engine.new_groups
+        if dist.is_initialized() or new_groups is None:
+            return original(*args, **kwargs)
+        if new_groups.has_same_ranks(args, kwargs):
+            new_groups.make_default(original, *args, **kwargs)
+            if process_group.backend_name(dist.group.WORLD) != self._backend:
+                engine.give_up(UnsupportedError(_OTHER_GROUP))
+            return None
+        engine.give_up(UnsupportedError(_OTHER_GROUP))
+        self._others += 1
+        process_group.name_from(self._others * _NAMES_OF_EACH)
         engine.waiting(True)
         try:
             with engine.comms.connecting():
@@ -369,7 +386,7 @@ class Runtime:
 
         rank, world_size = dist.get_rank(), dist.get_world_size()
         registry.check_groups([c10d._get_default_group()])
-        backend = process_group.backend_name(c10d._get_default_group())
+        self._backend = backend = process_group.backend_name(c10d._get_default_group())
         journal = self._make_journal()  # before the others count on this rank
         self.link.send(Armed(rank, world_size, backend, torch.__version__))
         answered, protect = self._answered.wait(_PROTECT_TIMEOUT_S), self._protect
@@ -430,6 +447,7 @@ class Runtime:
         return engine
 
     def _go_live(self, engine: Engine) -> None:
+        """Loops count from the first process group on: in a process that joins as in the rank that was lost."""
         tracker = self._standby.tracker()
         tracker.listener = engine.way_in or engine
         engine.draws.live = True
@@ -454,7 +472,6 @@ class Runtime:
         self._joiner = Joiner(engine, assign, staging)
         self._set_engine(engine)
         staging.begin()
-        self._go_live(engine)
         self._tell_of_its_end()
 
     def _begin_rehearsal(self, child: RehearsalProcess) -> None:
@@ -463,7 +480,6 @@ class Runtime:
         engine = self._make_engine(child.order.rank, child.order.world_size, self._make_journal())
         self._joiner = Rehearsal(engine, child)
         self._set_engine(engine)
-        self._go_live(engine)
 
     # The end.
 

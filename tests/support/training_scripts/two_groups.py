@@ -1,10 +1,5 @@
-"""Two parts, each with a default process group of its own: made, trained in, destroyed. Usage: two_groups.py OUT
+"""Two parts, each with a default process group of its own: made, trained in, destroyed. Usage: two_groups.py OUT"""
 
-The second group has a store of its own. With the first one's, torch's gloo groups meet under the same keys again, and a rank that
-reads the keys before its peer has written them anew waits for an address where nobody listens (torch 2.13, torchrun).
-"""
-
-import os
 import sys
 
 import common
@@ -15,18 +10,8 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
-def second_group():
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = dist.FileStore(f"{sys.argv[1]}.store", world_size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
-    torch.manual_seed(8 + rank)
-
-
 def part(number, losses):
-    if number == 0:
-        common.start()
-    else:
-        second_group()
+    common.start(7 + number)
     data = TensorDataset(*common.data(32))
     loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data, seed=number))
     model = common.model()
@@ -47,8 +32,8 @@ def part(number, losses):
 
 def main():
     losses = []
-    part(0, losses)
-    model, optimizer = part(1, losses)
+    for number in range(2):
+        model, optimizer = part(number, losses)
     final_state.write(sys.argv[1], losses, model, optimizer)
 
 

@@ -26,13 +26,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import comm_hooks
+from torchrelay.shim.adapters.process_group import name_if_known
 
 Layout = list[list[int]]
 """Parameter indices of each bucket, in the order in which buckets are reduced."""
 
 
 class Wrappers:
-    """The wrappers that live, each by the number of those that were built before it.
+    """The wrappers that live and whose group does, each by the number of those that were built before it.
 
     A process that is led to a later iteration of a loop, in which wrappers are built, gets that number from a rank that was there:
     so it names the same one on all ranks, though each may let go of old ones at another time.
@@ -47,13 +48,13 @@ class Wrappers:
         self.built += 1
 
     def numbered(self) -> list[tuple[int, DistributedDataParallel]]:
-        return sorted(self._living.items())
+        return [(number, ddp) for number, ddp in sorted(self._living.items()) if name_if_known(ddp.process_group)]
 
     def __iter__(self) -> Iterator[DistributedDataParallel]:
         return (ddp for _, ddp in self.numbered())
 
     def __len__(self) -> int:
-        return len(self._living)
+        return len(self.numbered())
 
 
 def check_supported() -> None:

@@ -1,11 +1,14 @@
 """Which local variables of a running frame can still be read: the others are leftovers of the iteration before.
 
-A backward data flow over the bytecode. Seen on 3.10 to 3.13; opcodes are told by their names, and an unknown one that names
-a local counts as a read. Where the answer cannot be known (`locals()`, `exec`), every variable counts as live.
+A backward data flow over the bytecode. After a rewind a `for` that was rewritten yields the same item again: that it could
+end there is no way on, and keeps no variable of the iteration before alive. Seen on 3.10 to 3.13; opcodes are told by their
+names, and an unknown one that names a local counts as a read. Where the answer cannot be known (`locals()`, `exec`), every
+variable counts as live.
 """
 
 from __future__ import annotations
 
+import bisect
 import dis
 import functools
 import sys
@@ -16,6 +19,11 @@ _ALL_LIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
 _BY_NAME = frozenset({"eval", "exec", "globals"})
 _OF_ATTRIBUTES = frozenset(
     {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR", "IMPORT_NAME", "IMPORT_FROM"}
+)
+_REWOUND = "rewound"
+"""What handlers of rewritten loops ask (`instrument/rewrite.py`)."""
+_BETWEEN = frozenset(
+    {"POP_EXCEPT", "NOP", "NOT_TAKEN", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
 )
 _NO_FALL_THROUGH = frozenset(
     {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD"}
@@ -71,6 +79,9 @@ def _live_after(code: CodeType, offset: int) -> frozenset[str] | None:
     names: frozenset[str] = always
     for successor in _successors(code)[position]:
         names |= live[successor]
+    for jump, (asks, goes_on) in _rewinds(code).items():
+        if asks <= position <= jump:  # it is about to go on there
+            names |= live[goes_on]
     return names | _live_in_handlers(code, position, live)
 
 
@@ -113,7 +124,7 @@ def _has_functions_that_read_any(code: CodeType) -> bool:
 
 
 @functools.lru_cache(maxsize=512)
-def _successors(code: CodeType) -> tuple[tuple[int, ...], ...]:
+def _flow(code: CodeType) -> tuple[tuple[int, ...], ...]:
     instructions = _instructions(code)
     places = {instruction.offset: place for place, instruction in enumerate(instructions)}
     jumps = set(dis.hasjrel) | set(dis.hasjabs)
@@ -128,6 +139,34 @@ def _successors(code: CodeType) -> tuple[tuple[int, ...], ...]:
                 following.append(target)
         found.append(tuple(following))
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=512)
+def _rewinds(code: CodeType) -> dict[int, tuple[int, int]]:
+    """For each jump by which our handler lets a `for` go on, where the handler asks for it, and where the loop goes on."""
+    instructions, flow = _instructions(code), _flow(code)
+    conditions = [n for n, i in enumerate(instructions) if i.opname.startswith("POP_JUMP")]
+    found = {}
+    for asks in (n for n, i in enumerate(instructions) if i.argval == _REWOUND and i.opname in _OF_ATTRIBUTES):
+        for jump in conditions[bisect.bisect(conditions, asks) :][:1]:
+            goes_on = next((n for n in flow[jump] if _goes_on_in_for(instructions, flow, n)), None)
+            if goes_on is not None:
+                found[jump] = (asks, goes_on)
+    return found
+
+
+@functools.lru_cache(maxsize=512)
+def _successors(code: CodeType) -> tuple[tuple[int, ...], ...]:
+    found = [*_flow(code)]
+    for jump, (_, goes_on) in _rewinds(code).items():
+        found[jump] = tuple(n for n in found[jump] if n != goes_on)
+    return tuple(found)
+
+
+def _goes_on_in_for(instructions: tuple[dis.Instruction, ...], flow: tuple[tuple[int, ...], ...], place: int) -> bool:
+    while instructions[place].opname in _BETWEEN and len(flow[place]) == 1:
+        place = flow[place][0]
+    return instructions[place].opname == "FOR_ITER"
 
 
 @functools.lru_cache(maxsize=512)

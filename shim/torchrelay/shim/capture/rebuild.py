@@ -123,7 +123,10 @@ class StateRebuild:
         if node.kind is Kind.FRAME:
             number, name = node.key
             if number >= len(self._frames) or self._frames[number].f_code.co_name != name:
-                raise StateMismatchError(f"the recorded training loop runs in {name}(), this process is elsewhere")
+                here = " > ".join(frame.f_code.co_name for frame in self._frames)
+                raise StateMismatchError(
+                    f"the recorded training loop runs in {name}() as function {number + 1}, this process is elsewhere ({here})"
+                )
             return self._frames[number]
         if node.kind is Kind.GLOBALS:
             return self._globals.get(node.key, ABSENT)

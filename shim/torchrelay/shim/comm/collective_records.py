@@ -200,4 +200,5 @@ def lasts(entry: FinishedCollective, members: int) -> bool:
         return results is not None
     if results.is_new and members > 2:
         return False  # to those that stay and were interrupted in it, nobody gives tensors
-    return results.is_copy or entry.name == OF_WRAPPERS_MAKING  # a model that was just made is not written to
+    # A model that all ranks have drawn alike is there in any process; another one lasts until the script writes to it.
+    return results.is_copy or (entry.name == OF_WRAPPERS_MAKING and not results.is_new)

@@ -61,7 +61,7 @@ _IN_PLACE = frozenset(
     {"all_reduce", "all_reduce_coalesced", "broadcast", "_broadcast_coalesced", "reduce"}
     | {f"ProcessGroup.{name}" for name in ("allreduce", "allreduce_coalesced", "broadcast", "reduce")}
 )
-NEW_GROUP = "new_group"
+NEW_GROUP, DEFAULT_GROUP = "new_group", "init_process_group"
 SAVE_RESULT = "async_save.result"
 """Waiting for a save that a thread does: it is over for all ranks or for none."""
 SAME_ON_ALL_RANKS = frozenset(
@@ -80,7 +80,7 @@ SAME_ON_ALL_RANKS = frozenset(
     }
     | {f"ProcessGroup.{name}" for name in ("allgather", "_allgather_base", "allgather_coalesced", "all_gather_single")}
     | {"ProcessGroup.allgather_into_tensor_coalesced", "ProcessGroup.all_gather_single_coalesced"}
-    | {SAVE_RESULT, NEW_GROUP}
+    | {SAVE_RESULT, NEW_GROUP, DEFAULT_GROUP}
     | {"functional.all_reduce", "functional.broadcast", "functional.all_gather_single", "functional.all_gather_tensor"}
 )
 """Their results can be taken from any rank's record."""

@@ -54,6 +54,10 @@ class Generation:
     number: int
     gate: Gate | None = None
     stores: list[Any] = field(default_factory=list)
+    defaults: int = 0
+    """How many default process groups the script has made in it, after it had destroyed one."""
+    incomplete: frozenset[str] = frozenset()
+    """Groups that were not connected, since another member has destroyed them, or has not made them yet."""
     inodes: set[str] = field(default_factory=set)
     """Of the sockets that are shut down when it is broken."""
     older: weakref.WeakSet[threading.Thread] = field(default_factory=weakref.WeakSet)
@@ -107,6 +111,7 @@ class Communicators:
     def connect_gate(self, store: Any, secret: bytes) -> None:
         """The gate of the first generation; `secret`: as in Protect. Raises UnsupportedError for a group that cannot be moved."""
         registry.check_groups(groups.groups())
+        self.now.stores.append(store)
         try:
             with self.connecting():
                 self._connect_gate(_first_gate(store), secret)
@@ -168,13 +173,23 @@ class Communicators:
             prefix = f"torchrelay/{generation}"
             of_all = dist.PrefixStore(prefix, store)
             self._connect_gate(of_all, secret)
-            group_agreement.say(of_all, self.rank, groups.described())
+            own = groups.described()
+            group_agreement.say(of_all, self.rank, own)
+            assert self.now.gate is not None
+            self.now.gate.wait(generation, -1)  # by now all have said it
+            self.now.incomplete = group_agreement.incomplete(of_all, own)
             if joins:
                 group_agreement.check(of_all, self.rank, self.world_size)
             types: dict[str, Any] = {}
-            for group in sorted(groups.groups(), key=groups.name_of):  # in an order that is the same on all ranks
-                own = dist.PrefixStore(f"{prefix}/{groups.name_of(group)}", store)
-                self._exchange(group, own, types)
+            complete = (g for g in groups.groups() if groups.name_of(g) not in self.now.incomplete)
+            for group in sorted(complete, key=groups.name_of):  # in an order that is the same on all ranks
+                of_group = dist.PrefixStore(f"{prefix}/{groups.name_of(group)}", store)
+                self._exchange(group, of_group, types)
+
+    def store_of_default(self) -> Any:
+        """Return where the members of a further default process group meet. All ranks have to call it equally often."""
+        self.now.defaults += 1
+        return dist.PrefixStore(f"torchrelay/default/{self.now.defaults}", self.now.stores[-1])
 
     def _exchange(self, group: Any, store: Any, types: dict[str, Any]) -> None:
         """`types`: under which this generation's communicators of each library are registered."""

@@ -218,6 +218,8 @@ class Joiner:
         engine.comms.rebuild(
             order.generation, order.store_host, order.store_port, order.gate_secret, engine.recovery.is_over, joins=True
         )
+        if engine.new_groups is not None:
+            engine.new_groups.check_incomplete(engine.records.others or {})
         layouts = ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target)
         engine.layouts.adopt(order.target, layouts)
         self._send(Rebuilt(order.generation, time.monotonic() - started))

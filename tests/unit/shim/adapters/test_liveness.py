@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from torchrelay.shim.adapters import liveness
+from torchrelay.shim.bootstrap.standby import Standby
+from torchrelay.shim.instrument.rewrite import HOOKS, instrument
 
 Probe = Callable[[], None]
 
@@ -157,3 +159,29 @@ def test_variables_of_a_module_whose_functions_read_by_name_are_live(function: s
     source = f"{function}\nleft = 1\nstep()\n"
     exec(compile(source, "script.py", "exec"), {"step": lambda: found.append(liveness.answer(sys._getframe(1)))})
     assert found[0].dead & {"left"} == dead
+
+
+def test_a_variable_that_a_rewritten_loop_binds_anew_is_dead_while_it_is_made() -> None:
+    found: list[frozenset[str] | None] = []
+    source = "def train():\n    for n in range(2):\n        model = make(n)\n    return model\n"
+    names: dict[str, Any] = {"make": lambda n: found.append(liveness.live_locals(sys._getframe(1))), HOOKS: Standby()}
+    exec(instrument(source.encode(), "script.py").code, names)
+    names["train"]()
+    assert found[0] is not None
+    assert "model" not in found[0]
+
+
+def test_a_loop_that_is_about_to_go_on_from_our_handler_has_the_variables_of_its_head() -> None:
+    found: list[frozenset[str] | None] = []
+
+    class Hooks(Standby):
+        def rewound(self, site: str) -> bool:
+            found.append(liveness.live_locals(sys._getframe(1)))
+            return True
+
+    names: dict[str, Any] = {HOOKS: Hooks(), "fail": lambda: 1 / 0}
+    source = "def train(kept, other):\n    for n in range(1):\n        fail()\n        other = kept\n    return other\n"
+    exec(instrument(source.encode(), "script.py").code, names)
+    names["train"](1, 2)
+    assert found[-1] is not None
+    assert {"kept", "other"} <= found[-1]

@@ -88,11 +88,14 @@ def test_records_of_set_up_hold_on_to_no_tensor() -> None:
     assert [entry.results for entry in records.log] == [None]
 
 
-def test_a_new_model_lasts_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("before", "expected"), [(1.0, True), (0.0, False)], ids=["drawn alike", "drawn differently"])
+def test_a_new_model_that_is_too_large_to_be_copied_lasts_where_all_ranks_draw_it_alike(
+    before: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(collective_records, "_MAX_AFTER_BYTES", 0)
     records = CollectiveRecords()
-    records.add(FinishedCollective("_broadcast_coalesced", "a", large()), after_gate=True)
-    assert lasts(records.after[0], 2)
+    records.add(FinishedCollective("_broadcast_coalesced", "a", large(before=before)), after_gate=True)
+    assert lasts(records.after[0], 2) is expected
 
 
 @pytest.mark.parametrize(("before", "members", "expected"), [(0.0, 2, True), (0.0, 3, False), (1.0, 3, True)])

@@ -138,7 +138,9 @@ def _fill_group(rebuild: StateRebuild, node: EncodedNode, obj: dict[str, Any]) -
     olds = own if len(own) == len(items) else [ABSENT] * len(items)
     parameters = [rebuild.decode(value, old) for value, old in zip(items, olds)]
     if any(parameter is ABSENT for parameter in parameters):
-        raise StateMismatchError("training has given the optimizer a parameter that is part of no model")
+        raise StateMismatchError(
+            f"{rebuild.path(node)}: training has given the optimizer a parameter that is part of no model here"
+        )
     if not same_items(own, parameters):
         own[:] = parameters
     obj.update(rebuild.mapping({k: v for k, v in node.content.items() if k != "params"}, obj))

@@ -21,8 +21,16 @@ MIGRATIONS_SHOWN = 200
 VERDICTS_SHOWN = 50
 TOLD_RANKS = 200
 """Of so many ranks that are not like the others the page has the reason in words."""
-STATES = ("running", "standing", "lost", "starting", "moving", "finished", "unknown")
-LETTERS = {state: state[0] for state in STATES}
+LETTERS = {
+    "running": "r",
+    "standing": "s",
+    "lost": "l",
+    "starting": "i",
+    "moving": "m",
+    "finished": "f",
+    "unknown": "u",
+}
+"""A rank's state as the page has it (rank_map.js)."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +184,7 @@ def _state(r: RunRecord, rank: int, status: RankStatus | None, running: Migratio
     if running is not None and rank in running.ranks:
         return "moving" if running.kind == PLANNED else "lost"
     if status is not None:
-        return status.state if status.state in STATES else "unknown"
+        return status.state if status.state in LETTERS else "unknown"
     if running is not None and running.stands_since_s is not None:
         return "standing"
     return "running" if r.first_step_s is not None else "starting"

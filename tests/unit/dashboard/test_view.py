@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ def sections(record: RunRecord, **more: object) -> dict[str, object]:
 
 
 def test_the_state_of_every_rank_comes_from_events_alone() -> None:
+    begun = sections(t.record_of(t.begins()[:2]))["ranks"]
+    assert begun["states"] == "iiii"  # type: ignore[index]
     ranks = sections(t.record_of(t.small_run()))["ranks"]
     assert ranks["states"] == "rrrr"  # type: ignore[index]
     lost = sections(t.record_of([*t.begins(), *t.kill(60)[:6]]))["ranks"]
@@ -42,6 +45,12 @@ def test_the_status_of_a_live_job_says_more_than_its_events() -> None:
     shown = sections(t.record_of(t.begins()), status=status)["ranks"]
     assert shown["states"] == "rrrs"  # type: ignore[index]
     assert [n["name"] for n in shown["nodes"]] == ["n1", "n2"]  # type: ignore[index]
+
+
+def test_page_and_view_mean_the_same_states() -> None:
+    script = (Path(view.__file__).parent / "page" / "rank_map.js").read_text()
+    named = dict(re.findall(r"^  (\w): \[\"(\w+)\"", script, re.MULTILINE))
+    assert named == {letter: state for state, letter in view.LETTERS.items()}
 
 
 def test_a_moved_rank_leads_to_its_migration() -> None:

@@ -18,7 +18,7 @@ from torchrelay.cli.render import clock
 from torchrelay.cli.teller import make_console
 from torchrelay.dashboard import words
 from torchrelay.dashboard.record import MigrationRecord, RunRecord
-from torchrelay.dashboard.story import ACT, DECIDED, SEEN, MigrationStory, tell
+from torchrelay.dashboard.story import ACT, DECIDED, SEEN, ToldMigration, tell
 from torchrelay.protocol.errors import UserError
 
 _STYLES = {SEEN: "yellow", DECIDED: "cyan"}
@@ -50,7 +50,7 @@ def choose_migration(record: RunRecord, wanted: str | None) -> MigrationRecord:
     return found
 
 
-def story_view(run_id: str, told: MigrationStory) -> RenderableType:
+def story_view(run_id: str, told: ToldMigration) -> RenderableType:
     """Return the story as people read it."""
     head = Text.assemble((told.title, "bold red" if told.tone == ACT else "bold"))
     when = Text(f"run {run_id}, migration {told.key}, {clock(told.started_s)}, {told.outcome}", style="dim")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.protocol.metrics import table as t
+from torchrelay.protocol.metrics.metric import Metric
 
 FILE = Path(__file__).resolve().parent.parent / "deploy" / "chart" / "files" / "dashboard.json"
 UID = "torchrelay"
@@ -32,17 +33,17 @@ class Panel:
     description: str = ""
 
 
-def of_jobs(metric: t.Metric, more: str = "") -> str:
+def of_jobs(metric: Metric, more: str = "") -> str:
     """The series of the jobs that are chosen; `more`: further matchers."""
     return f"{metric.name}{{{OF_JOBS}{',' + more if more else ''}}}"
 
 
-def largest(metric: t.Metric, by: str, more: str = "") -> str:
+def largest(metric: Metric, by: str, more: str = "") -> str:
     """Once for each job, whoever was asked for it."""
     return f"max by ({by}) ({of_jobs(metric, more)})"
 
 
-def quantile(q: float, metric: t.Metric, by: str) -> str:
+def quantile(q: float, metric: Metric, by: str) -> str:
     return f"histogram_quantile({q}, sum by ({by}, le) (increase({metric.name}_bucket[$__range])))"
 
 

@@ -6,16 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from torchrelay.protocol.metrics.table import (
-    COSTS,
-    METRICS,
-    RANK_PROTECTION,
-    SPARE_STATES,
-    USES,
-    Metric,
-    MetricLabel,
-    MetricsOf,
-)
+from torchrelay.protocol.metrics.metric import Metric, MetricLabel, MetricsOf
+from torchrelay.protocol.metrics.table import COSTS, METRICS, RANK_PROTECTION, SPARE_STATES, USES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 BEGIN, END = "<!-- metrics: begin (scripts/generate_metrics_page.py) -->\n", "<!-- metrics: end -->"

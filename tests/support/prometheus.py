@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from torchrelay.protocol.metrics.table import METRICS, Metric
+from torchrelay.protocol.metrics.metric import Metric
+from torchrelay.protocol.metrics.table import METRICS
 
 RULES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "rules.yaml"
 ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]

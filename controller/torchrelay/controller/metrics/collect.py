@@ -13,6 +13,7 @@ from torchrelay.protocol.health.kinds import ACTIONS, DEVICE, NODE, OUTCOMES_OF_
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import RankGap
 from torchrelay.protocol.metrics import table as t
+from torchrelay.protocol.metrics.metric import Metric
 from torchrelay.protocol.metrics.samples import Histogram, Sample
 from torchrelay.protocol.names import (
     ALONE,
@@ -74,7 +75,7 @@ def job_samples(labels: tuple[str, str], facts: JobFacts, tally: JobTally, now_s
         yield Sample(t.JOB_PROTECTION, (*labels, level.value), float(facts.level == level))
     for cause in ProtectionCause:
         yield Sample(t.JOB_PROTECTION_CAUSE, (*labels, cause.value), float(facts.cause == cause))
-    counted: tuple[tuple[t.Metric, Mapping[str, float], Sequence[str]], ...] = (
+    counted: tuple[tuple[Metric, Mapping[str, float], Sequence[str]], ...] = (
         (t.JOB_RANKS, facts.ranks, RANK_STATES),
         (t.JOB_RANK_PROTECTION, facts.protection, tuple(t.RANK_PROTECTION)),
         (t.JOB_SPARES, facts.spares, tuple(t.SPARE_STATES)),
@@ -86,7 +87,7 @@ def job_samples(labels: tuple[str, str], facts: JobFacts, tally: JobTally, now_s
     for metric, counts, values in counted:
         for value in values:
             yield Sample(metric, (*labels, value), counts.get(value, 0))
-    numbers: tuple[tuple[t.Metric, float], ...] = (
+    numbers: tuple[tuple[Metric, float], ...] = (
         (t.JOB_BOUNDARY, max(facts.boundary, 0)),
         (t.JOB_STEPS, account.steps),
         (t.JOB_STEPS_REDONE, account.steps_redone),

@@ -22,8 +22,9 @@ from prometheus_client.registry import Collector
 
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.metrics.loop_watch import LoopWatch
+from torchrelay.protocol.metrics.metric import Metric, MetricType
 from torchrelay.protocol.metrics.samples import Histogram, Sample, by_metric
-from torchrelay.protocol.metrics.table import BUILD_INFO, LOOP_HELD_UP, Metric, MetricType
+from torchrelay.protocol.metrics.table import BUILD_INFO, LOOP_HELD_UP
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from torchrelay.protocol.metrics.table import Metric, MetricType
+from torchrelay.protocol.metrics.metric import Metric, MetricType
 
 
 class Histogram:

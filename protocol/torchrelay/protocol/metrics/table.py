@@ -2,68 +2,15 @@
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass, field
-
 from torchrelay.protocol.causes import MigrationCause, ProtectionCause
 from torchrelay.protocol.health.kinds import ACTIONS, DEVICE, NODE, OUTCOMES_OF_VERDICTS
 from torchrelay.protocol.level import Level
+from torchrelay.protocol.metrics.metric import Metric, MetricLabel, MetricsOf, MetricType
 from torchrelay.protocol.names import GAP_EFFECTS, REHEARSAL_OUTCOMES
 from torchrelay.protocol.phases import CLEARED, DOWNTIME_ROWS, KINDS, OUTCOMES
 from torchrelay.protocol.positions import RANK_STATES
 
 PREFIX = "torchrelay_"
-
-
-class MetricType(str, enum.Enum):
-    """As Prometheus calls it."""
-
-    GAUGE = "gauge"
-    COUNTER = "counter"
-    HISTOGRAM = "histogram"
-
-
-class MetricsOf(str, enum.Enum):
-    """Who serves a metric."""
-
-    CONTROLLER = "controller"
-    AGENT = "agent"
-    BOTH = "both"
-
-
-@dataclass(frozen=True)
-class MetricLabel:
-    """`values`: all that it can have; empty: `bound` says how many there can be."""
-
-    name: str
-    meaning: str
-    values: tuple[str, ...] = ()
-    bound: str = ""
-
-
-@dataclass(frozen=True)
-class Metric:
-    """`unit`: seconds, bytes, ratio, or what is counted. `buckets`: upper bounds of a histogram, in the unit."""
-
-    name: str
-    type: MetricType
-    unit: str
-    part: MetricsOf
-    help: str
-    labels: tuple[MetricLabel, ...] = ()
-    buckets: tuple[float, ...] = field(default=(), repr=False)
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        return tuple(label.name for label in self.labels)
-
-    @property
-    def series(self) -> tuple[str, ...]:
-        """The names that a query can use."""
-        if self.type is MetricType.HISTOGRAM:
-            return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
-        return (self.name,)
-
 
 USEFUL, REDONE, STOPPED, SET_UP = "useful", "redone", "stopped", "set_up"
 USES = {

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from support.prometheus import SERIES, problems
 
-from torchrelay.protocol.metrics.table import METRICS, PREFIX, Metric, MetricType
+from torchrelay.protocol.metrics.metric import Metric, MetricType
+from torchrelay.protocol.metrics.table import METRICS, PREFIX
 
 ROOT = Path(__file__).parents[4]
 RULES = yaml.safe_load((ROOT / "deploy" / "chart" / "files" / "rules.yaml").read_text())

@@ -1,0 +1,56 @@
+"""What is said of a metric."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class MetricType(str, enum.Enum):
+    """As Prometheus calls it."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+class MetricsOf(str, enum.Enum):
+    """Who serves a metric."""
+
+    CONTROLLER = "controller"
+    AGENT = "agent"
+    BOTH = "both"
+
+
+@dataclass(frozen=True)
+class MetricLabel:
+    """`values`: all that it can have; empty: `bound` says how many there can be."""
+
+    name: str
+    meaning: str
+    values: tuple[str, ...] = ()
+    bound: str = ""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`unit`: seconds, bytes, ratio, or what is counted. `buckets`: upper bounds of a histogram, in the unit."""
+
+    name: str
+    type: MetricType
+    unit: str
+    part: MetricsOf
+    help: str
+    labels: tuple[MetricLabel, ...] = ()
+    buckets: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return tuple(label.name for label in self.labels)
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The names that a query can use."""
+        if self.type is MetricType.HISTOGRAM:
+            return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
+        return (self.name,)

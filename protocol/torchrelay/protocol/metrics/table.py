@@ -255,7 +255,8 @@ MIGRATION_PHASES = Metric(
     _HISTOGRAM,
     "seconds",
     _CONTROLLER,
-    "The same by phase; `detect` is the latency of detection. Phases that a migration did not have are left out.",
+    "The same by phase; `detect` is the latency of detection, from the fault only with --inject, else from what the controller "
+    "takes for its beginning. Phases that a migration did not have are left out.",
     (KIND, PHASE),
     STOP_S,
 )

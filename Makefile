@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-browser test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench relay-score wild soak gpu-check proto images pin-images clean
+.PHONY: venv demo docs test test-browser test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench relay-score wild soak gpu-check proto images pin-images clean
 
 venv: $(STAMP)
 
@@ -51,6 +51,17 @@ e2e-core: prometheus
 
 e2e-kind: venv
 	bash tests/e2e/kind/run.sh $(E2E)
+
+# The documentation as a site, in site/; an environment of its own, without torch.
+DOCS := .venv-docs
+
+docs: $(DOCS)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
+$(DOCS)/.installed: scripts/site_requirements.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/site_requirements.txt
+	touch $@
 
 # The imitated GPU (tests/imitated_gpu/README.md), in an environment of its own.
 IMITATED := .venv-imitated-gpu
@@ -124,4 +135,4 @@ pin-images:
 	scripts/build_images.sh --pin
 
 clean:
-	rm -rf $(VENV) $(IMITATED) .mypy_cache .ruff_cache .pytest_cache demo-out
+	rm -rf $(VENV) $(IMITATED) $(DOCS) site .mypy_cache .ruff_cache .pytest_cache demo-out

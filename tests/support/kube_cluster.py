@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -246,14 +247,15 @@ class KubeCluster:
         self._changed.set()
 
     async def until(self, true: Callable[[], Any], within_s: float = WITHIN_S) -> None:
-        async def look() -> None:
-            while not true():
-                assert not self.task.done(), self.task
-                self._changed.clear()
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), 0.05)  # what the API is told tells nobody
-
-        await asyncio.wait_for(look(), within_s)
+        # Without a `wait_for` around it: the one inside can swallow the cancellation, and both would wait for ever.
+        until_s = time.monotonic() + within_s
+        while not true():
+            assert not self.task.done(), self.task
+            if time.monotonic() > until_s:
+                raise asyncio.TimeoutError
+            self._changed.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), 0.05)  # what the API is told tells nobody
 
     def add(self, pod: Object) -> Pod:
         found = read_pod(self.api.put(PODS, pod))

@@ -318,11 +318,11 @@ def report(
     from torchrelay.cli.history.cost import Assumed
     from torchrelay.cli.times import time_s
 
-    forms = [each.value for each in command.Form]
+    forms = [each.value for each in command.ReportForm]
     if form not in forms:
         raise UserError(f"--format {form}: give one of {', '.join(forms)}")
     assumed = Assumed(time_s("--checkpoint-every", checkpoint_every), time_s("--restart", restart))
-    return asyncio.run(command.report(wanted, assumed, command.Form(form)))
+    return asyncio.run(command.report(wanted, assumed, command.ReportForm(form)))
 
 
 quarantine = typer.Typer(
@@ -375,9 +375,12 @@ def quarantine_clear(
 
 @app.command()
 def dashboard(
-    events: Annotated[
-        Path | None,
-        typer.Argument(metavar="EVENTS", help="File of `run --events`. Without it: this user's running jobs."),
+    finished: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="File of `run --events`, or id or name of a kept run. Without it: this user's running jobs.",
+        ),
     ] = None,
     run_id: a.RunId = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
@@ -400,20 +403,28 @@ def dashboard(
     It is read-only without --token-file, and reached from this machine alone unless --host says otherwise.
     """
     from torchrelay.cli import dashboard as command
+    from torchrelay.cli.history.store import events_file
 
-    wanted = command.DashboardOptions(events, run_id, host, port, tuple(allow_host or ()), token_file)
+    file = events_file(os.environ, finished) if finished is not None else None
+    wanted = command.DashboardOptions(file, run_id, host, port, tuple(allow_host or ()), token_file)
     return asyncio.run(command.dashboard(wanted))
 
 
 @app.command()
 def plot(
-    events: Annotated[Path, typer.Argument(metavar="EVENTS", help="File of `run --events`.")],
+    finished: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN", help="File of `run --events`, or id or name of a kept run. Default: the newest of these."
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Picture to write.")] = Path("run.png"),
 ) -> int:
     """Draw what happened to a run: steps over time with each standstill, and the phases of each migration."""
     from torchrelay.cli import plot as command
+    from torchrelay.cli.history.store import events_file
 
-    return command.plot(events, out)
+    return command.plot(events_file(os.environ, finished), out)
 
 
 @app.command(

@@ -88,14 +88,17 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
         folder.remove_run(run_folder)
 
 
-def _history_of(options: RunOptions, run_id: str, machine: str, command: tuple[str, ...], teller: Teller) -> RunWriter:
-    """Opens the history of this run, and makes room for it."""
+def _history_of(
+    options: RunOptions, run_id: str, machine: str, command: tuple[str, ...], teller: Teller
+) -> RunWriter | None:
+    """Open the history of this run, and make room for it; None where no history is kept."""
     history = history_folder(os.environ)
+    if history is None:
+        return None
     own = folder.Process.find(os.getpid())
     head = RunHead(run_id, options.name, machine, os.getcwd(), command, time.time(), own)
     writer = RunWriter(history, head, json_line, lambda text: teller.say([narrate.line(text, "yellow")]))
-    if history is not None:
-        prune(history)
+    prune(history)
     return writer
 
 

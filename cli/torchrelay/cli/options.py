@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from torchrelay.cli.notify.notices import Kind
-from torchrelay.cli.notify.target import Form, Target
+from torchrelay.cli.notify.notices import NoticeKind
+from torchrelay.cli.notify.target import BodyForm, NotifyTarget
 from torchrelay.cli.restarting.choice import MAX_RESTARTS_DEFAULT
 from torchrelay.cli.times import time_s
 from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
@@ -148,7 +148,7 @@ class RunOptions:
     quiet: bool
     name: str
     """For people: as commands and lists show it beside the job's id."""
-    notify: Target | None
+    notify: NotifyTarget | None
     secret: bytes | None
     """None: this job is alone on its machine, and a secret is made for it."""
     given: GivenOptions
@@ -471,16 +471,16 @@ def _metrics(text: str | None) -> tuple[str, int] | None:
     return found[1] or found[2] or LOOPBACK, port
 
 
-def _notify(given: GivenOptions) -> Target | None:
+def _notify(given: GivenOptions) -> NotifyTarget | None:
     if given.notify is None:
         return None
     if not given.notify.startswith(("http://", "https://")):
         raise UserError(f"--notify {given.notify}: give the URL that messages are posted to, as in https://host/path")
-    kinds = [word.strip() for word in (given.notify_on or ",".join(k.value for k in Kind)).split(",")]
-    if unknown := [word for word in kinds if word not in {k.value for k in Kind}]:
-        known = ", ".join(k.value for k in Kind)
+    kinds = [word.strip() for word in (given.notify_on or ",".join(k.value for k in NoticeKind)).split(",")]
+    if unknown := [word for word in kinds if word not in {k.value for k in NoticeKind}]:
+        known = ", ".join(k.value for k in NoticeKind)
         raise UserError(f"--notify-on {unknown[0]}: there is no such kind; give some of {known}, with commas")
-    if given.notify_format not in {form.value for form in Form}:
+    if given.notify_format not in {form.value for form in BodyForm}:
         raise UserError(f"--notify-format {given.notify_format}: give json or slack")
     template = ""
     if given.notify_template is not None:
@@ -488,7 +488,7 @@ def _notify(given: GivenOptions) -> Target | None:
             template = given.notify_template.read_text()
         except (OSError, UnicodeDecodeError) as e:
             raise UserError(f"--notify-template {given.notify_template}: {e}") from e
-    return Target(given.notify, tuple(map(Kind, kinds)), Form(given.notify_format), template)
+    return NotifyTarget(given.notify, tuple(map(NoticeKind, kinds)), BodyForm(given.notify_format), template)
 
 
 def _controllers(given: GivenOptions, nnodes: int) -> tuple[tuple[str, int], ...]:

@@ -95,7 +95,7 @@ class Restart:
 
 
 @dataclass
-class Totals:
+class RunTotals:
     """Of everything, also of what is no longer kept one by one."""
 
     by_outcome: dict[str, int] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class RunRecord:
         self.incidents: deque[events.IncidentKept] = deque(maxlen=VERDICTS_KEPT)
         self.restarts: list[Restart] = []
         self.checkpoint: events.CheckpointSaved | None = None
-        self.totals = Totals()
+        self.totals = RunTotals()
         self.line = ProgressLine()
         self._signs: deque[Heard] = deque(maxlen=HEARD_KEPT)
 

@@ -34,6 +34,15 @@ def levels(job: FakeJob) -> list[Any]:
     return [event.coverage["level"] for event in job.told(events.CoverageKnown)]
 
 
+def test_a_report_is_told_when_it_says_something_new(job: FakeJob) -> None:
+    told = len(job.told(events.ReportMade))
+    for _ in range(3):
+        job.say("n0.w2", report(LATER))
+    assert [event.rank for event in job.told(events.ReportMade)[told:]] == [2]
+    job.say("n0.w2", report())
+    assert len(job.told(events.ReportMade)) == told + 2
+
+
 def test_no_spare_is_spent_on_a_rank_that_no_joiner_could_become(job: FakeJob) -> None:
     job.say("n0.w2", report(ITERATOR))
     job.die("n0.w1")

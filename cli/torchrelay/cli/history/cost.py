@@ -27,7 +27,7 @@ class Assumed:
 
 
 @dataclass(frozen=True)
-class Fault:
+class FaultCost:
     """One migration or restart. `downtime_s`: how long training stood still, or fell back, for it."""
 
     name: str
@@ -47,7 +47,7 @@ class CostReport:
     wall_s: float
     steps: int
     goodput: float
-    faults: tuple[Fault, ...]
+    faults: tuple[FaultCost, ...]
     losses_survived: int
     moves_done: int
     standstill_s: float
@@ -93,14 +93,14 @@ def cost_report(record: RunRecord, now_s: float, assumed: Assumed) -> CostReport
     )
 
 
-def _migrated(m: MigrationRecord) -> Fault:
+def _migrated(m: MigrationRecord) -> FaultCost:
     redone = m.finished.steps_redone if m.finished is not None else 0
-    return Fault(m.key, m.kind, m.reason, m.outcome, m.downtime_s, redone)
+    return FaultCost(m.key, m.kind, m.reason, m.outcome, m.downtime_s, redone)
 
 
-def _restarts(record: RunRecord) -> list[Fault]:
+def _restarts(record: RunRecord) -> list[FaultCost]:
     return [
-        Fault(
+        FaultCost(
             f"restart {r.event.restart}",
             r.event.rung,
             r.event.reason,

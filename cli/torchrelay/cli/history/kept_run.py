@@ -61,13 +61,11 @@ class RunWriter:
     """
 
     def __init__(
-        self, history: Path | None, head: RunHead, as_line: Callable[[JobEvent], str], say: Callable[[str], None]
+        self, history: Path, head: RunHead, as_line: Callable[[JobEvent], str], say: Callable[[str], None]
     ) -> None:
         self._as_line, self._say = as_line, say
         self._file: TextIO | None = None
         self._size_bytes, self._progress, self._progress_s, self._reports = 0, 0, float("-inf"), 0
-        if history is None:
-            return
         try:
             folder = history / head.folder_name
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from enum import Enum
 from rich.table import Table
 from rich.text import Text
 
-from torchrelay.cli.history.cost import HOUR_S, Assumed, CostReport, Fault, cost_report
+from torchrelay.cli.history.cost import HOUR_S, Assumed, CostReport, FaultCost, cost_report
 from torchrelay.cli.history.find import find_record
 from torchrelay.cli.teller import make_console
 from torchrelay.dashboard import words
@@ -21,18 +21,18 @@ from torchrelay.dashboard import words
 _COLUMNS = ("fault", "kind", "what came of it", "stood still", "steps redone", "reason")
 
 
-class Form(str, Enum):
+class ReportForm(str, Enum):
     """How the report is printed."""
 
     TEXT, MARKDOWN, JSON = "text", "markdown", "json"
 
 
-async def report(wanted: str | None, assumed: Assumed, form: Form) -> int:
+async def report(wanted: str | None, assumed: Assumed, form: ReportForm) -> int:
     """Raises UserError if there is no such run."""
     told = cost_report(await find_record(os.environ, wanted), time.time(), assumed)
-    if form is Form.JSON:
+    if form is ReportForm.JSON:
         print(json.dumps({**asdict(told), "saved_device_h": told.saved_device_h}))
-    elif form is Form.MARKDOWN:
+    elif form is ReportForm.MARKDOWN:
         print(as_markdown(told))
     else:
         console = make_console(sys.stdout)
@@ -94,7 +94,7 @@ def as_markdown(told: CostReport) -> str:
     return "\n".join(lines)
 
 
-def _row(fault: Fault) -> tuple[str, ...]:
+def _row(fault: FaultCost) -> tuple[str, ...]:
     stood = words.duration(fault.downtime_s)
     return fault.name, fault.what, fault.outcome, stood, str(fault.steps_redone), fault.reason
 

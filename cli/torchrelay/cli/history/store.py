@@ -69,6 +69,25 @@ def choose_kept(history: Path | None, wanted: str) -> KeptRun:
     raise UserError(f"no run {wanted} is kept {where}; the newest ones: {known}. `torchrelay history` lists all")
 
 
+def events_file(environment: Mapping[str, str], given: str | None) -> Path:
+    """Return the file that is meant: a path, or the events of a kept run by its id or name; of the newest if nothing is given.
+
+    Raises UserError if there is none.
+    """
+    if given is not None and Path(given).exists():
+        return Path(given)
+    history = history_folder(environment)
+    if given is not None:
+        try:
+            return choose_kept(history, given).events
+        except UserError as e:
+            raise UserError(f"{given} is no file of `run --events`, and {e}") from e
+    runs = kept_runs(history)
+    if not runs:
+        raise UserError(f"no run is kept in {history}; name a file of `run --events`")
+    return runs[0].events
+
+
 def prune(history: Path) -> None:
     """Remove the oldest runs until the bounds hold; none that still runs."""
     size_bytes = 0

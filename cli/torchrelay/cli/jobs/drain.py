@@ -25,19 +25,19 @@ EXIT_NOT_FREE = 1
 
 
 @dataclass(frozen=True)
-class Progress:
+class DrainProgress:
     """Which ranks are still on the node, and why they are, in words."""
 
     ranks: tuple[int, ...]
     reason: str = ""
 
 
-def still_there(status: JobStatus, subject: str, reason: str = "") -> Progress:
+def still_there(status: JobStatus, subject: str, reason: str = "") -> DrainProgress:
     """Return which ranks have not left `subject`. A rank whose script is over needs it no more."""
     ranks = tuple(r.rank for r in status.ranks if r.node == subject and r.state != "finished")
     if ranks and not reason and status.spares_warm == 0:
         reason = status.spares_reason or "no spare is ready"
-    return Progress(ranks, reason)
+    return DrainProgress(ranks, reason)
 
 
 async def drain(node: str, reason: str, wanted: str | None, timeout_s: float | None) -> int:
@@ -61,7 +61,7 @@ async def drain(node: str, reason: str, wanted: str | None, timeout_s: float | N
     return _report(console, node, run.run_id, left)
 
 
-async def _until_free(console: Console, control: Control, node: str) -> Progress:
+async def _until_free(console: Console, control: Control, node: str) -> DrainProgress:
     """Return once no rank is there, or when the job is over. Looks again after each event that may have moved one."""
     summary, why = RunSummary(), ""
     async with aclosing(control.watch(without_progress=True)) as stream:
@@ -76,7 +76,7 @@ async def _until_free(console: Console, control: Control, node: str) -> Progress
                 case events.MigrationStarted() | events.MigrationFinished():
                     why = ""
                 case events.JobFinished():
-                    return Progress(())
+                    return DrainProgress(())
                 case _:
                     continue
             left = still_there(await control.status(), node, why)
@@ -87,7 +87,7 @@ async def _until_free(console: Console, control: Control, node: str) -> Progress
     return still_there(await control.status(), node, why)
 
 
-def _report(console: Console, node: str, run_id: str, left: Progress) -> int:
+def _report(console: Console, node: str, run_id: str, left: DrainProgress) -> int:
     if not left.ranks:
         console.print(narrate.line(f"{node} is free: nothing of job {run_id} needs it any more", "green"))
         return 0

@@ -12,7 +12,7 @@ from torchrelay.protocol.level import Level
 from torchrelay.protocol.phases import CLEARED, COMMITTED, RESUME
 
 
-class Kind(str, Enum):
+class NoticeKind(str, Enum):
     """What a notice is about. The values are those of `--notify-on`."""
 
     MIGRATED = "migrated"
@@ -25,51 +25,51 @@ class Kind(str, Enum):
 
 
 @dataclass(frozen=True)
-class Notice:
+class JobNotice:
     """`text`: one sentence. `hint`: what to do, as a command where there is one; may be empty."""
 
-    kind: Kind
+    kind: NoticeKind
     text: str
     hint: str = ""
 
 
-def notice(before: RunSummary, now: RunSummary, event: events.Occurrence) -> Notice | None:
+def notice(before: RunSummary, now: RunSummary, event: events.Occurrence) -> JobNotice | None:
     """Return what is worth saying of `event`, if anything is. `before`, `now`: the summary without and with it."""
     run = now.run_id
     match event:
         case events.MigrationFinished() if event.kind != RESUME and event.outcome != CLEARED:
             return _migrated(event, run)
         case events.MoveNotMade() if not event.migration:
-            return Notice(
-                Kind.NOT_MIGRATED, f"Rank {event.rank} was to move ({event.asked}) and did not: {event.reason}"
+            return JobNotice(
+                NoticeKind.NOT_MIGRATED, f"Rank {event.rank} was to move ({event.asked}) and did not: {event.reason}"
             )
         case events.SparesChanged() if _has_run_out(event) and before.pool and not _has_run_out(before.pool):
-            return Notice(Kind.SPARES_LOW, f"There is no spare: {event.reason or 'none is being made'}")
+            return JobNotice(NoticeKind.SPARES_LOW, f"There is no spare: {event.reason or 'none is being made'}")
         case events.Protection() if Level(event.level) is Level.UNPROTECTED and before.was_protected:
             if before.protection is Level.UNPROTECTED and before.protection_reason == event.reason:
                 return None
-            return Notice(
-                Kind.UNPROTECTED, f"The job is not protected: {event.reason}", f"torchrelay status --run {run}"
+            return JobNotice(
+                NoticeKind.UNPROTECTED, f"The job is not protected: {event.reason}", f"torchrelay status --run {run}"
             )
         case events.HealthVerdict() if event.outcome == "refused":
             text = f"Something is wrong, and nothing is done about it: {event.reason}"
-            return Notice(Kind.NEEDS_PERSON, text, f"torchrelay status --run {run}")
+            return JobNotice(NoticeKind.NEEDS_PERSON, text, f"torchrelay status --run {run}")
         case events.IncidentKept():
             kept = f"what is needed to find the cause is in {event.directory}" if event.directory else ""
-            return Notice(Kind.NEEDS_PERSON, f"A promise was not kept: {event.reason}", kept)
+            return JobNotice(NoticeKind.NEEDS_PERSON, f"A promise was not kept: {event.reason}", kept)
         case events.JobRestarted():
             whence = f"at step {event.boundary}" if event.boundary >= 0 else "from the script's beginning"
-            return Notice(Kind.RESTARTED, f"All processes start anew, {whence}: {event.reason}")
+            return JobNotice(NoticeKind.RESTARTED, f"All processes start anew, {whence}: {event.reason}")
     return None
 
 
-def ending(summary: RunSummary, exit_code: int, hint: str = "") -> Notice:
+def ending(summary: RunSummary, exit_code: int, hint: str = "") -> JobNotice:
     """Return what is said of the end of the command. `hint`: how to go on."""
     steps = f" after {count(summary.boundary, 'step')}" if summary.boundary > 0 else ""
     if exit_code == 0:
-        return Notice(Kind.ENDED, f"Finished{steps}")
+        return JobNotice(NoticeKind.ENDED, f"Finished{steps}")
     reason = f": {summary.reason}" if summary.reason else ""
-    return Notice(Kind.ENDED, f"Ended with exit code {exit_code}{steps}{reason}", hint)
+    return JobNotice(NoticeKind.ENDED, f"Ended with exit code {exit_code}{steps}{reason}", hint)
 
 
 def _has_run_out(pool: events.SparesChanged) -> bool:
@@ -77,13 +77,13 @@ def _has_run_out(pool: events.SparesChanged) -> bool:
     return pool.wanted > 0 and not pool.ready and not pool.making
 
 
-def _migrated(event: events.MigrationFinished, run: str) -> Notice:
+def _migrated(event: events.MigrationFinished, run: str) -> JobNotice:
     ranks = f"Rank {event.rank}" if len(event.ranks) == 1 else f"Ranks {listed(event.ranks)}"
     hint = f"torchrelay explain {event.migration} --run {run}"
     if event.outcome != COMMITTED:
-        return Notice(Kind.NOT_MIGRATED, f"{ranks} did not move ({event.outcome}): {event.reason}", hint)
+        return JobNotice(NoticeKind.NOT_MIGRATED, f"{ranks} did not move ({event.outcome}): {event.reason}", hint)
     redone = f", {count(event.steps_redone, 'step')} done again" if event.steps_redone else ", no step lost"
     stood_s = sum(event.downtime_s.values())
-    return Notice(
-        Kind.MIGRATED, f"{ranks} moved to {listed(event.spares)}: {stood_s:.1f} s of standstill{redone}", hint
+    return JobNotice(
+        NoticeKind.MIGRATED, f"{ranks} moved to {listed(event.spares)}: {stood_s:.1f} s of standstill{redone}", hint
     )

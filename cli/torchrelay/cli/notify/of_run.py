@@ -15,13 +15,13 @@ from torchrelay.cli.teller import Teller
 from torchrelay.protocol.events import Occurrence
 
 if TYPE_CHECKING:  # an HTTP client is loaded where one is needed
-    from torchrelay.cli.notify.webhook import Webhook
+    from torchrelay.cli.notify.webhook import NotifyWebhook
 
 
-class Notices:
+class RunNotices:
     """Posts what is worth it, if anything is asked for."""
 
-    def __init__(self, webhook: Webhook | None) -> None:
+    def __init__(self, webhook: NotifyWebhook | None) -> None:
         self._webhook = webhook
 
     def event(self, before: RunSummary, now: RunSummary, event: Occurrence) -> None:
@@ -34,16 +34,16 @@ class Notices:
 
 
 @asynccontextmanager
-async def notices_of(options: RunOptions, run_id: str, teller: Teller) -> AsyncIterator[Notices]:
+async def notices_of(options: RunOptions, run_id: str, teller: Teller) -> AsyncIterator[RunNotices]:
     """Posts for as long as the run lasts; at its end, what still waits."""
     if options.notify is None:
-        yield Notices(None)
+        yield RunNotices(None)
         return
-    from torchrelay.cli.notify.webhook import Job, Webhook
+    from torchrelay.cli.notify.webhook import NotifiedJob, NotifyWebhook
 
-    job = Job(run_id, options.name, socket.gethostname())
-    webhook = Webhook(options.notify, job, lambda text: teller.say([narrate.line(text, "yellow")]))
+    job = NotifiedJob(run_id, options.name, socket.gethostname())
+    webhook = NotifyWebhook(options.notify, job, lambda text: teller.say([narrate.line(text, "yellow")]))
     try:
-        yield Notices(webhook)
+        yield RunNotices(webhook)
     finally:
         await webhook.close()

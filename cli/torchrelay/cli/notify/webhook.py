@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx2
 
-from torchrelay.cli.notify.notices import Notice
-from torchrelay.cli.notify.target import Form, Target
+from torchrelay.cli.notify.notices import JobNotice
+from torchrelay.cli.notify.target import BodyForm, NotifyTarget
 
 QUEUED = 100
 TIMEOUT_S = 10.0
@@ -23,7 +23,7 @@ AGAIN_CODES = (408, 425, 429)
 
 
 @dataclass(frozen=True)
-class Job:
+class NotifiedJob:
     """What a notice says of its job."""
 
     run_id: str
@@ -31,7 +31,7 @@ class Job:
     host: str
 
 
-def body(notice: Notice, job: Job, target: Target) -> bytes:
+def body(notice: JobNotice, job: NotifiedJob, target: NotifyTarget) -> bytes:
     """Return what is posted."""
     values = {
         "kind": notice.kind.value,
@@ -43,7 +43,7 @@ def body(notice: Notice, job: Job, target: Target) -> bytes:
     }
     if target.template:
         return string.Template(target.template).safe_substitute(_escaped(values)).encode()
-    if target.form is Form.SLACK:
+    if target.form is BodyForm.SLACK:
         hint = (
             f"\n`{notice.hint}`" if notice.hint.startswith("torchrelay ") else f"\n{notice.hint}" if notice.hint else ""
         )
@@ -55,24 +55,24 @@ def _escaped(values: Mapping[str, str]) -> dict[str, str]:
     return {name: json.dumps(value)[1:-1] for name, value in values.items()}
 
 
-class Webhook:
+class NotifyWebhook:
     """`say` is told once that notices do not arrive. `transport`: of the HTTP client, the network by default."""
 
     def __init__(
         self,
-        target: Target,
-        job: Job,
+        target: NotifyTarget,
+        job: NotifiedJob,
         say: Callable[[str], None],
         transport: httpx2.AsyncBaseTransport | None = None,
         waits_s: tuple[float, ...] = WAITS_S,
     ) -> None:
         self._target, self._job, self._say, self._waits_s = target, job, say, waits_s
         self._client = httpx2.AsyncClient(timeout=TIMEOUT_S, transport=transport)
-        self._queue: asyncio.Queue[Notice | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[JobNotice | None] = asyncio.Queue()
         self._has_complained = False
         self._task = asyncio.ensure_future(self._run())
 
-    def post(self, notice: Notice) -> None:
+    def post(self, notice: JobNotice) -> None:
         """Returns at once. Of very many that wait the newest are left out, and that is said."""
         if notice.kind not in self._target.kinds:
             return
@@ -99,7 +99,7 @@ class Webhook:
             if problem:
                 self._complain(problem)
 
-    async def _try(self, notice: Notice) -> tuple[str, bool]:
+    async def _try(self, notice: JobNotice) -> tuple[str, bool]:
         """Return why the notice did not arrive, empty if it did; and whether another try may help."""
         headers: dict[str, Any] = {"Content-Type": "application/json"}
         try:

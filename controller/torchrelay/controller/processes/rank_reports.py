@@ -50,6 +50,8 @@ class RankReports:
         self._job, self._outbox, self._driver = job, outbox, driver
         self._judge, self._health, self._requests = judge, health, requests
         self._divergence = divergence
+        self._said: dict[int, ReportMade] = {}
+        """By rank, the report that was told last."""
 
     def handlers(self) -> Mapping[type, Handler]:
         """By the type of the message."""
@@ -91,19 +93,20 @@ class RankReports:
         worker.report = r
         worker.seen_boundary = max(worker.seen_boundary, 0)  # it is made in the loop
         self._judge.news()
-        self._outbox.emit(
-            ReportMade(
-                worker.rank,
-                r.file,
-                r.line,
-                r.device_state_bytes,
-                r.journal_bytes,
-                r.tensors,
-                r.unprotected,
-                r.notes,
-                tuple(dataclasses.asdict(gap) for gap in r.gaps),
-            )
+        said = ReportMade(
+            worker.rank,
+            r.file,
+            r.line,
+            r.device_state_bytes,
+            r.journal_bytes,
+            r.tensors,
+            r.unprotected,
+            r.notes,
+            tuple(dataclasses.asdict(gap) for gap in r.gaps),
         )
+        if self._said.get(worker.rank) != said:  # the rest of a report are times, which always change
+            self._said[worker.rank] = said
+            self._outbox.emit(said)
 
     def _replica_check(self, worker: Worker, report: msg.ReplicaCheck, now_s: float) -> None:
         worker.seen_boundary = max(worker.seen_boundary, report.boundary)

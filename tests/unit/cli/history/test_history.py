@@ -18,8 +18,8 @@ from torchrelay.cli.history.cost import Assumed
 from torchrelay.cli.history.explain import explain
 from torchrelay.cli.history.kept_run import RunHead, RunWriter
 from torchrelay.cli.history.listing import KILLED, RUNNING, history
-from torchrelay.cli.history.report import Form, report
-from torchrelay.cli.history.store import choose_kept, history_folder, kept_runs, prune
+from torchrelay.cli.history.report import ReportForm, report
+from torchrelay.cli.history.store import choose_kept, events_file, history_folder, kept_runs, prune
 from torchrelay.protocol import events
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.messages import JobEvent
@@ -159,7 +159,7 @@ def test_a_report_compares_with_restarts_under_times_that_it_names(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder, SMALL_RUN, head())
-    assert asyncio.run(report("ab", Assumed(1800.0, 300.0), Form.JSON)) == 0
+    assert asyncio.run(report("ab", Assumed(1800.0, 300.0), ReportForm.JSON)) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["losses_survived"], told["moves_done"], told["ranks"]) == (1, 1, 4)
     assert told["restart_device_h"] == pytest.approx(4 * 2 * (900 + 300) / 3600)
@@ -168,7 +168,7 @@ def test_a_report_compares_with_restarts_under_times_that_it_names(
     left = told["restart_device_h"] - told["lost_device_h"] - told["spare_device_h"]
     assert told["saved_device_h"] == pytest.approx(left)
     assert [fault["name"] for fault in told["faults"]] == ["m1", "m2"]
-    assert asyncio.run(report("ab", Assumed(1800.0, 300.0), Form.MARKDOWN)) == 0
+    assert asyncio.run(report("ab", Assumed(1800.0, 300.0), ReportForm.MARKDOWN)) == 0
     page = capsys.readouterr().out
     assert "| m1 | unplanned | committed | 1.6 s | 1 | rank 0 (n0.w0) was killed by SIGKILL |" in page
     assert "a checkpoint every 30 min, a restart of 5 min: assumed" in page
@@ -178,5 +178,18 @@ def test_a_report_says_when_protection_cost_more_than_it_saved(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder, SMALL_RUN, head())
-    assert asyncio.run(report(None, Assumed(0.0, 1.0), Form.TEXT)) == 0
+    assert asyncio.run(report(None, Assumed(0.0, 1.0), ReportForm.TEXT)) == 0
     assert "cost more than it saved" in capsys.readouterr().out
+
+
+def test_a_run_is_meant_by_its_file_its_name_or_as_the_newest(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="name a file of `run --events`"):
+        events_file(os.environ, None)
+    write(folder, SMALL_RUN, head("a0", 1_700_000_000.0))
+    write(folder, SMALL_RUN, head("b1", 1_700_000_001.0))
+    assert events_file(os.environ, None) == choose_kept(folder, "b1").events
+    assert events_file(os.environ, "a0") == choose_kept(folder, "a0").events
+    (tmp_path / "own.jsonl").touch()
+    assert events_file(os.environ, str(tmp_path / "own.jsonl")) == tmp_path / "own.jsonl"
+    with pytest.raises(UserError, match=r"^zz is no file of `run --events`, and no run zz is kept in"):
+        events_file(os.environ, "zz")

@@ -12,18 +12,18 @@ import httpx2
 import pytest
 from support import told_runs
 
-from torchrelay.cli.notify.notices import Kind, Notice, ending, notice
-from torchrelay.cli.notify.target import Form, Target
-from torchrelay.cli.notify.webhook import Job, Webhook, body
+from torchrelay.cli.notify.notices import JobNotice, NoticeKind, ending, notice
+from torchrelay.cli.notify.target import BodyForm, NotifyTarget
+from torchrelay.cli.notify.webhook import NotifiedJob, NotifyWebhook, body
 from torchrelay.cli.summary import RunSummary, fold
 from torchrelay.protocol import events
 
-JOB = Job("7e70abbe", "pretrain", "node7")
-MOVED = Notice(Kind.MIGRATED, 'Rank 1 moved to "n0.s0"', "torchrelay explain m1 --run 7e70abbe")
+JOB = NotifiedJob("7e70abbe", "pretrain", "node7")
+MOVED = JobNotice(NoticeKind.MIGRATED, 'Rank 1 moved to "n0.s0"', "torchrelay explain m1 --run 7e70abbe")
 URL = "http://hook.test/x"
 
 
-def told(occurrences: list[tuple[float, events.Occurrence]]) -> list[Notice]:
+def told(occurrences: list[tuple[float, events.Occurrence]]) -> list[JobNotice]:
     now, found = RunSummary(), []
     for time_s, what in occurrences:
         if isinstance(what, events.CoverageKnown):  # of the dashboard's runs: not whole
@@ -36,40 +36,44 @@ def told(occurrences: list[tuple[float, events.Occurrence]]) -> list[Notice]:
 
 def test_a_small_run_is_worth_two_notices() -> None:
     assert [(n.kind, n.text) for n in told(told_runs.small_run())] == [
-        (Kind.MIGRATED, "Rank 0 moved to n0.s0: 1.6 s of standstill, 1 step done again"),
-        (Kind.MIGRATED, "Rank 2 moved to n0.s1: 0.6 s of standstill, no step lost"),
+        (NoticeKind.MIGRATED, "Rank 0 moved to n0.s0: 1.6 s of standstill, 1 step done again"),
+        (NoticeKind.MIGRATED, "Rank 2 moved to n0.s1: 0.6 s of standstill, no step lost"),
     ]
 
 
 @pytest.mark.parametrize(
     ("what", "kind", "said"),
     [
-        (events.SparesChanged(2, 0, 0, "no place is free"), Kind.SPARES_LOW, "There is no spare: no place is free"),
-        (events.SparesChanged(2, 0, 0, ""), Kind.SPARES_LOW, "There is no spare: none is being made"),
-        (events.Protection("unprotected", "no spare"), Kind.UNPROTECTED, "The job is not protected: no spare"),
+        (
+            events.SparesChanged(2, 0, 0, "no place is free"),
+            NoticeKind.SPARES_LOW,
+            "There is no spare: no place is free",
+        ),
+        (events.SparesChanged(2, 0, 0, ""), NoticeKind.SPARES_LOW, "There is no spare: none is being made"),
+        (events.Protection("unprotected", "no spare"), NoticeKind.UNPROTECTED, "The job is not protected: no spare"),
         (
             events.HealthVerdict("migrate", "xid-94", "n0", "GPU-1", (1,), "refused", "device", "too many moves"),
-            Kind.NEEDS_PERSON,
+            NoticeKind.NEEDS_PERSON,
             "Something is wrong, and nothing is done about it: too many moves",
         ),
         (
             events.IncidentKept("m3", "/inc", "protected", "", "no such file"),
-            Kind.NEEDS_PERSON,
+            NoticeKind.NEEDS_PERSON,
             "A promise was not kept: no such file",
         ),
         (
             events.MoveNotMade("", 2, "a fan", "no spare"),
-            Kind.NOT_MIGRATED,
+            NoticeKind.NOT_MIGRATED,
             "Rank 2 was to move (a fan) and did not: no spare",
         ),
         (
             told_runs.finished("m3", "unplanned", "abandoned", 1, "", reason="nobody holds it"),
-            Kind.NOT_MIGRATED,
+            NoticeKind.NOT_MIGRATED,
             "Rank 1 did not move (abandoned): nobody holds it",
         ),
     ],
 )
-def test_what_a_person_wants_to_hear(what: events.Occurrence, kind: Kind, said: str) -> None:
+def test_what_a_person_wants_to_hear(what: events.Occurrence, kind: NoticeKind, said: str) -> None:
     *_, newest = told([*told_runs.begins(), (told_runs.BEGAN_S + 30, what)])
     assert (newest.kind, newest.text) == (kind, said)
 
@@ -89,7 +93,7 @@ def test_what_nobody_is_woken_for(what: events.Occurrence) -> None:
 
 
 def test_what_is_posted() -> None:
-    assert json.loads(body(MOVED, JOB, Target(URL))) == {
+    assert json.loads(body(MOVED, JOB, NotifyTarget(URL))) == {
         "kind": "migrated",
         "text": MOVED.text,
         "hint": MOVED.hint,
@@ -97,13 +101,15 @@ def test_what_is_posted() -> None:
         "name": "pretrain",
         "host": "node7",
     }
-    slack = json.loads(body(MOVED, JOB, Target(URL, form=Form.SLACK)))
+    slack = json.loads(body(MOVED, JOB, NotifyTarget(URL, form=BodyForm.SLACK)))
     assert slack == {"text": f"*pretrain* (7e70abbe on node7): {MOVED.text}\n`{MOVED.hint}`"}
-    own = json.loads(body(MOVED, JOB, Target(URL, template='{"msg": "$name: $text", "left": "$unknown"}')))
+    own = json.loads(body(MOVED, JOB, NotifyTarget(URL, template='{"msg": "$name: $text", "left": "$unknown"}')))
     assert own == {"msg": f"pretrain: {MOVED.text}", "left": "$unknown"}
 
 
-def posted(answers: list[int | Exception], notices: list[Notice], target: Target) -> tuple[list[str], list[str]]:
+def posted(
+    answers: list[int | Exception], notices: list[JobNotice], target: NotifyTarget
+) -> tuple[list[str], list[str]]:
     """Return the texts that arrived, and what was said. `answers`: of one try after the other; 200 after these."""
     arrived: list[str] = []
     said: list[str] = []
@@ -117,7 +123,7 @@ def posted(answers: list[int | Exception], notices: list[Notice], target: Target
         return httpx2.Response(reply, text="so it is")
 
     async def run() -> None:
-        webhook = Webhook(target, JOB, said.append, httpx2.MockTransport(answer), waits_s=(0.0, 0.0))
+        webhook = NotifyWebhook(target, JOB, said.append, httpx2.MockTransport(answer), waits_s=(0.0, 0.0))
         for each in notices:
             webhook.post(each)
         await webhook.close()
@@ -128,20 +134,20 @@ def posted(answers: list[int | Exception], notices: list[Notice], target: Target
 
 @pytest.mark.parametrize("first", [503, 429, httpx2.ConnectError("refused")])
 def test_a_notice_that_is_not_taken_is_posted_again_and_keeps_its_place(first: int | Exception) -> None:
-    later = Notice(Kind.ENDED, "Finished")
-    assert posted([first, first], [MOVED, later], Target(URL)) == ([MOVED.text, "Finished"], [])
+    later = JobNotice(NoticeKind.ENDED, "Finished")
+    assert posted([first, first], [MOVED, later], NotifyTarget(URL)) == ([MOVED.text, "Finished"], [])
 
 
 def test_a_notice_that_is_refused_is_said_once_and_the_next_one_is_posted() -> None:
-    later = Notice(Kind.ENDED, "Finished")
-    arrived, said = posted([404, 404], [MOVED, MOVED, later], Target(URL))
+    later = JobNotice(NoticeKind.ENDED, "Finished")
+    arrived, said = posted([404, 404], [MOVED, MOVED, later], NotifyTarget(URL))
     assert arrived == ["Finished"]
     assert said == ["notices do not arrive at --notify (HTTP status 404: so it is); the run goes on"]
 
 
 def test_only_what_was_asked_for_is_posted() -> None:
     later = ending(RunSummary(boundary=7, reason="rank 1 was killed"), 137, "torchrelay run --resume x")
-    assert posted([], [MOVED, later], Target(URL, kinds=(Kind.ENDED,)))[0] == [
+    assert posted([], [MOVED, later], NotifyTarget(URL, kinds=(NoticeKind.ENDED,)))[0] == [
         "Ended with exit code 137 after 7 steps: rank 1 was killed"
     ]
 
@@ -175,7 +181,7 @@ def test_a_notice_arrives_at_a_real_server(hook: tuple[str, list[bytes]]) -> Non
     url, arrived = hook
 
     async def run() -> None:
-        webhook = Webhook(Target(url), JOB, pytest.fail)
+        webhook = NotifyWebhook(NotifyTarget(url), JOB, pytest.fail)
         webhook.post(MOVED)
         await webhook.close()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import select
+import selectors
 import socket
 import threading
 import time
@@ -126,9 +126,11 @@ def test_more_connections_than_anybody_needs_are_closed_and_the_port_answers_aga
     def crowd(port: int) -> tuple[int, float]:
         with contextlib.ExitStack() as held:
             silent = [held.enter_context(socket.create_connection((LOOPBACK, port), timeout=10)) for _ in range(6)]
-            closed, _, _ = select.select(silent, [], [], 5)
-            while len(closed) < 3:
-                closed, _, _ = select.select(silent, [], [], 5)
+            ends = held.enter_context(selectors.DefaultSelector())
+            for connection in silent:
+                ends.register(connection, selectors.EVENT_READ)
+            while len(closed := ends.select(5)) < 3:
+                pass
         return len(closed), ask_until(port)
 
     def ask_until(port: int) -> float:

@@ -38,6 +38,7 @@ def test_each_command_of_the_tutorial_says_what_the_page_says(tmp_path: Path) ->
     environment = inherited | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "TORCHRELAY_STATE_DIR": str(tmp_path / "state"),
+        "TORCHRELAY_HISTORY_DIR": str(tmp_path / "history"),
         "PYTHONPATH": str(LEAN),
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",

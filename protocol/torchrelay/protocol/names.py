@@ -97,7 +97,8 @@ ENV_SECRET = "TORCHRELAY_SECRET"
 ENV_STATE_DIR = "TORCHRELAY_STATE_DIR"
 """Where the running jobs of this user are listed; defaults to a folder in the user's run-time directory."""
 ENV_HISTORY_DIR = "TORCHRELAY_HISTORY_DIR"
-"""Where the events of runs are kept after their end; empty: nowhere. Defaults to a folder in the user's state directory."""
+"""Where the events of runs are kept after their end; empty: nowhere. Defaults to a folder in the user's state directory, and to
+nowhere where ENV_STATE_DIR is set."""
 
 TEMPORARY_PREFIX = "torchrelay-tmp-"
 """Of temporary folders. One that no living process holds is removed by the next command."""

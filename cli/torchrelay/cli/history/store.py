@@ -33,12 +33,13 @@ class KeptRun:
 
 
 def history_folder(environment: Mapping[str, str]) -> Path | None:
-    """Return where runs are kept; None where none are to be. It need not be there."""
+    """Return where runs are kept; None where none are to be. It need not be there.
+
+    Who has a state folder of their own, such as a drill, keeps none unless they say where.
+    """
     chosen = environment.get(ENV_HISTORY_DIR)
-    if chosen is not None:
+    if chosen is not None or environment.get(ENV_STATE_DIR):
         return Path(chosen).absolute() if chosen else None
-    if environment.get(ENV_STATE_DIR):
-        return Path(environment[ENV_STATE_DIR]).absolute() / "history"
     if environment.get("XDG_STATE_HOME"):
         return Path(environment["XDG_STATE_HOME"]) / "torchrelay" / "history"
     if environment.get("HOME"):

@@ -62,7 +62,8 @@ def test_runs_are_kept_where_the_user_says_and_nowhere_if_that_is_empty(tmp_path
     home = {"HOME": "/home/u"}
     assert history_folder({"TORCHRELAY_HISTORY_DIR": str(tmp_path), **home}) == tmp_path
     assert history_folder({"TORCHRELAY_HISTORY_DIR": "", **home}) is None
-    assert history_folder({"TORCHRELAY_STATE_DIR": "/s", **home}) == Path("/s/history")
+    assert history_folder({"TORCHRELAY_STATE_DIR": "/s", **home}) is None
+    assert history_folder({"TORCHRELAY_STATE_DIR": "/s", "TORCHRELAY_HISTORY_DIR": "/h"}) == Path("/h")
     assert history_folder({"XDG_STATE_HOME": "/x", **home}) == Path("/x/torchrelay/history")
     assert history_folder(home) == Path("/home/u/.local/state/torchrelay/history")
     assert history_folder({}) is None

@@ -12,7 +12,7 @@ import pytest
 from support.relay_run import LEAN
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
-RUN_S = 170.0
+RUN_S = 300.0
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -32,7 +32,7 @@ def test_a_line_that_nobody_said_is_missing() -> None:
     assert missing("done in … s\nall well\n", "torchrelay: done in 3 s\n") == ["all well"]
 
 
-@pytest.mark.timeout(6 * RUN_S)
+@pytest.mark.timeout(3 * RUN_S)
 def test_each_command_of_the_tutorial_says_what_the_page_says(tmp_path: Path) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TORCHRELAY_")}
     environment = inherited | {

@@ -19,7 +19,7 @@ SAVES = "4:7,8:11,12:15"
 @pytest.mark.parametrize(
     "faults",
     few(
-        2,
+        1,
         [
             pytest.param(
                 ["kill:rank=1,step=6,phase=backward", "kill:rank=0,step=10,phase=forward"], id="between two steps"

@@ -17,7 +17,7 @@ SCRIPT, RANKS = "sharded.py", 2
 @pytest.mark.parametrize(
     ("fault", "every", "redone"),
     few(
-        2,
+        1,
         [
             pytest.param("kill:rank=1,step=8,phase=copy", 1, 1, id="in the middle of its copy"),
             pytest.param("kill:rank=1,step=6,phase=after-step", 3, 3, id="just before a head with copies"),

@@ -16,7 +16,7 @@ SCRIPT, RANKS = "hooks.py", 2
 @pytest.mark.parametrize(
     ("kind", "fault"),
     few(
-        2,
+        1,
         [
             ("fp16", "kill:rank=1,step=7,phase=backward"),
             ("own", "kill:rank=0,step=7,phase=backward"),

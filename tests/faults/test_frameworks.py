@@ -39,7 +39,7 @@ CELLS = {
     "end of the loader": ("accelerate", "after-step", "kill", "first"),
     "planned": ("accelerate", "epoch", "planned", "last"),
 }
-FIRST = ["running loss", "own sampler", "interrupted evaluation", "addresses", "stop in a closure", "planned"]
+FIRST = ["running loss", "interrupted evaluation", "addresses", "planned"]
 
 
 @pytest.mark.slow

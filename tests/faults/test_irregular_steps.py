@@ -16,7 +16,7 @@ SCRIPT, RANKS = "irregular.py", 2
 @pytest.mark.parametrize(
     ("kind", "faults"),
     few(
-        2,
+        1,
         [
             ("left-over", ["kill:rank=1,step=5,phase=backward", "kill:rank=0,step=9,phase=after-step"]),
             ("critic", ["kill:rank=0,step=9,phase=backward", "kill:rank=1,step=13,phase=after-step"]),

@@ -16,7 +16,7 @@ RANKS = 2
 @pytest.mark.parametrize(
     ("script", "args", "fault"),
     few(
-        3,
+        2,
         [
             pytest.param("module_level.py", (), "kill:rank=0,step=16,phase=forward", id="module level with next"),
             pytest.param("accumulation.py", (), "kill:rank=1,step=12,phase=gate", id="accumulation with no_sync"),

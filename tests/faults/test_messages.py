@@ -17,7 +17,7 @@ SCRIPT, RANKS = "messages.py", 2
 @pytest.mark.parametrize(
     "fault",
     few(
-        2, ["kill:rank=1,step=6,phase=backward", "kill:rank=0,step=12,phase=gate", "kill:rank=1,step=9,phase=optimizer"]
+        1, ["kill:rank=1,step=6,phase=backward", "kill:rank=0,step=12,phase=gate", "kill:rank=1,step=9,phase=optimizer"]
     ),
 )
 def test_messages_before_the_update_are_carried(fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:

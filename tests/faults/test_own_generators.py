@@ -13,14 +13,15 @@ RANKS, SCRIPT = 2, "own_generators.py"
 FAULTS = ("kill:rank=0,step=8,phase=backward", "kill:rank=1,step=13,phase=after-step")
 
 
-@pytest.mark.parametrize("kind", ["meters", "ahead"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", few(1, ["ahead", "meters"]))
 def test_ranks_go_on_in_the_middle_of(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, spares=2, inject=FAULTS)
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, list(FAULTS), 2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", few(2, ["endless", "restarted", "paired", "parts", "play", "bar"]))
+@pytest.mark.parametrize("kind", few(1, ["endless", "restarted", "paired", "parts", "play", "bar"]))
 def test_so_they_do_in(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, spares=2, inject=FAULTS)
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, list(FAULTS), 2)

@@ -32,7 +32,7 @@ CELLS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("script", "rank", "phase"), few(2, CELLS))
+@pytest.mark.parametrize(("script", "rank", "phase"), few(1, CELLS))
 def test_a_rank_whose_links_are_down_is_named_and_replaced(
     script: str, rank: int, phase: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ SLOWLY = {"STEP_S": "0.08"}
 @pytest.mark.parametrize(
     ("kind", "fault"),
     few(
-        2,
+        1,
         [
             ("finetune", "kill:rank=1,step=13,phase=backward"),
             ("turns", "kill:rank=0,step=7,phase=forward"),
@@ -39,7 +39,7 @@ def test_a_rank_is_replaced_in_a_later_loop(kind: str, fault: str, undisturbed: 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "step"),
-    few(2, [("turns", 19), pytest.param("finetune", 11, id="asked for in the one before"), ("finetune", 17)]),
+    few(1, [("turns", 19), pytest.param("finetune", 11, id="asked for in the one before"), ("finetune", 17)]),
 )
 def test_a_rank_is_moved_in_a_later_loop(kind: str, step: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = f"planned:rank=1,step={step}"

@@ -15,21 +15,25 @@ from support.training import differences
 SCRIPT, RANKS, EVERY = "sharded.py", 2, 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "redone"),
-    [
-        pytest.param(
-            ["kill:rank=1,step=1,phase=backward", "kill:rank=0,step=8,phase=optimizer"],
-            [1, 3],
-            id="in the first step, and past the gate",
-        ),
-        pytest.param(["kill:rank=1,step=9,phase=backward"], [3], id="in backward"),
-        pytest.param(
-            ["kill:rank=1,step=5,phase=forward", "kill:rank=0,step=5,phase=backward"],
-            [2, 2],
-            id="a second one before there are new copies",
-        ),
-    ],
+    few(
+        2,
+        [
+            pytest.param(
+                ["kill:rank=1,step=1,phase=backward", "kill:rank=0,step=8,phase=optimizer"],
+                [1, 3],
+                id="in the first step, and past the gate",
+            ),
+            pytest.param(["kill:rank=1,step=9,phase=backward"], [3], id="in backward"),
+            pytest.param(
+                ["kill:rank=1,step=5,phase=forward", "kill:rank=0,step=5,phase=backward"],
+                [2, 2],
+                id="a second one before there are new copies",
+            ),
+        ],
+    ),
 )
 def test_a_rank_whose_shards_nobody_else_has_is_lost_without_a_trace(
     faults: list[str], redone: list[int], undisturbed: Undisturbed, tmp_path: Path

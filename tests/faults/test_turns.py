@@ -16,7 +16,7 @@ SCRIPT, RANKS = "turns.py", 2
 @pytest.mark.parametrize(
     ("kind", "fault"),
     few(
-        2,
+        1,
         [
             ("gan", "kill:rank=0,step=9,phase=gate"),
             ("gan", "kill:rank=1,step=15,phase=optimizer"),
@@ -53,12 +53,16 @@ def test_a_loop_that_is_over_has_the_gate_behind_such_a_step_too(undisturbed: Un
     assert_unharmed(run, undisturbed(SCRIPT, "warm-up", ranks=RANKS), RANKS, [fault], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
-    [
-        ["kill:rank=0,step=6,phase=backward", "kill:rank=1,step=12,phase=optimizer"],
-        ["kill:rank=1,step=3,phase=after-step", "kill:rank=1,step=12,phase=gate"],
-    ],
+    few(
+        1,
+        [
+            ["kill:rank=0,step=6,phase=backward", "kill:rank=1,step=12,phase=optimizer"],
+            ["kill:rank=1,step=3,phase=after-step", "kill:rank=1,step=12,phase=gate"],
+        ],
+    ),
 )
 def test_a_loop_over_optimizers_is_not_taken_for_training(
     faults: list[str], undisturbed: Undisturbed, tmp_path: Path

@@ -102,8 +102,11 @@ class PodAgent:
         return [order for order in inner if isinstance(order, kind)]
 
     async def _run(self) -> None:
-        """As an agent does: opens the stream again whenever it ends."""
-        while True:
+        """As an agent does: opens the stream again whenever it ends.
+
+        A stream that fails as this is cancelled raises its failure instead: the cancellation is lost, so the end is looked for.
+        """
+        while not self._cluster.is_closing:
             async with self._cluster.channel(self.pod) as channel:
                 call = relay_pb2_grpc.RelayStub(channel).Attach(self._told())
                 with contextlib.suppress(grpc.aio.AioRpcError):  # refused, or the controller is away
@@ -197,6 +200,7 @@ class KubeCluster:
         self._agents: list[PodAgent] = []
         self._changed = asyncio.Event()
         self._names = itertools.count()
+        self.is_closing = False
         self.task = asyncio.create_task(self.controller.run())
         self._kubelet = asyncio.create_task(self._run_spares())
 
@@ -207,6 +211,7 @@ class KubeCluster:
         try:
             yield cluster
         finally:
+            cluster.is_closing = True
             tasks = [cluster.task, cluster._kubelet, *(a.task for a in cluster._agents)]
             for task in tasks:
                 task.cancel()

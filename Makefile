@@ -22,7 +22,7 @@ demo: venv
 # What measures nothing runs two at a time, faults too: a cell of theirs spends its time on imports. What watches the clock, or
 # measures, has the machine to itself. The longest comes first, so that nobody waits for it at the end.
 UNIT := tests/unit $(wildcard tests/integration/test_transparency*.py)
-ALONE := tests/faults/test_cut_off.py tests/faults/test_devices.py tests/faults/test_hangs.py tests/integration/test_demo.py tests/integration/test_steady_state.py
+ALONE := tests/faults/test_cut_off.py tests/faults/test_devices.py tests/faults/test_hangs.py tests/integration/test_dashboard.py tests/integration/test_demo.py tests/integration/test_steady_state.py
 FIRST := tests/faults/test_relay_score.py
 PAIRED := $(FIRST) $(filter-out $(UNIT) $(ALONE) $(FIRST), $(wildcard tests/faults/test_*.py tests/integration/test_*.py))
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from torchrelay.cli.folder import KnownRun
 from torchrelay.cli.summary import UNDER_WAY, MigrationSummary, RestartSummary, RunSummary
+from torchrelay.dashboard.words import size as size
 from torchrelay.protocol import events
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import JobStatus
@@ -42,16 +43,6 @@ def seconds(value_s: float) -> str:
 def clock(time_s: float) -> str:
     """Return a time of day, with its date."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
-
-
-def size(value_bytes: int) -> str:
-    """`1.5 MiB`."""
-    value = float(value_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def phase(value: str) -> str:

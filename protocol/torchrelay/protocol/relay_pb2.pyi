@@ -1762,14 +1762,16 @@ class QuarantineRequest(_message.Message):
     def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class QuarantineReply(_message.Message):
-    __slots__ = ("accepted", "message", "ranks")
+    __slots__ = ("accepted", "message", "ranks", "staying")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
+    STAYING_FIELD_NUMBER: _ClassVar[int]
     accepted: bool
     message: str
     ranks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, accepted: _Optional[bool] = ..., message: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+    staying: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, accepted: _Optional[bool] = ..., message: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., staying: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("signal",)

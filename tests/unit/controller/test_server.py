@@ -136,6 +136,19 @@ def test_a_watcher_that_comes_late_hears_everything_from_the_start_to_the_end() 
     on_a_bench(test)
 
 
+def test_a_watcher_that_wants_what_was_so_far_hears_that_and_no_more() -> None:
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        await say(call, msg.FromWorker("n0.w0", msg.Disabled("no torch")))
+        while (await b.status()).protection != "unprotected":
+            continue
+        watch = b.stub.Watch(to_proto(msg.WatchRequest(without_progress=True, until_now=True)))
+        assert [from_proto(event).name async for event in watch] == ["job_started", "protection", "coverage"]
+        call.cancel()
+
+    on_a_bench(test)
+
+
 @pytest.mark.parametrize("without_progress", [False, True])
 def test_who_wants_no_progress_hears_of_it_once_at_the_end(
     without_progress: bool, monkeypatch: pytest.MonkeyPatch

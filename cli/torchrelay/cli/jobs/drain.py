@@ -53,7 +53,9 @@ async def drain(node: str, reason: str, wanted: str | None, timeout_s: float | N
         if node not in nodes:
             console.print(narrate.line(f"{node} is free: no rank runs there (ranks run on {listed(nodes)})"))
             return 0
-        console.print(narrate.line(reply.message))
+        console.print(narrate.line(reply.message, "red" if reply.staying else ""))
+        if reply.staying:  # nothing that comes later would move them
+            return EXIT_NOT_FREE
         try:
             left = await asyncio.wait_for(_until_free(console, control, node), timeout_s)
         except asyncio.TimeoutError:

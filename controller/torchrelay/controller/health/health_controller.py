@@ -198,11 +198,11 @@ class HealthController:
         ranks = tuple(sorted(w.rank for w in self._job.rank_workers if subject in (w.node, *w.devices)))
         if not ranks:
             return QuarantineReply(True, f"{subject} is in quarantine; no rank runs there")
-        if stays := [rank for rank in ranks if not self._requests.is_wanted(rank)]:
+        staying = tuple(rank for rank in ranks if not self._requests.is_wanted(rank))
+        if staying:
             because = self._job.protection_reason if self._job.protection == "off" else "the limit on moves is reached"
-            return QuarantineReply(
-                True, f"{subject} is in quarantine; rank {listed(stays)} stays there all the same: {because}", ranks
-            )
+            text = f"{subject} is in quarantine; rank {listed(staying)} stays there all the same: {because}"
+            return QuarantineReply(True, text, tuple(rank for rank in ranks if rank not in staying), staying)
         return QuarantineReply(True, f"{subject} is in quarantine; rank {listed(ranks)} moves to a spare", ranks)
 
     def clear(self, request: ClearRequest) -> ClearReply:

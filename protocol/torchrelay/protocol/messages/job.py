@@ -167,11 +167,15 @@ class QuarantineRequest:
 
 @dataclass(frozen=True)
 class QuarantineReply:
-    """`accepted` or not, and why. `ranks` move to spares, one after the other, as soon as there are some."""
+    """`accepted` or not, and why. `ranks` move to spares, one after the other, as soon as there are some.
+
+    `staying`: ranks that use it and are not moved all the same; `message` says why.
+    """
 
     accepted: bool
     message: str
     ranks: tuple[int, ...] = ()
+    staying: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

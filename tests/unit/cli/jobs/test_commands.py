@@ -94,8 +94,9 @@ class FakeController(relay_pb2_grpc.RelayServicer):
 class DrainedController(FakeController):
     """Two ranks, on n0 and n1. The one of n1 leaves with the finished migration, or stays if `stays` says why."""
 
-    def __init__(self, stays: str = "", known: bool = True, until_over: bool = True) -> None:
+    def __init__(self, stays: str = "", known: bool = True, until_over: bool = True, refused: str = "") -> None:
         super().__init__()
+        self.refused = refused
         self.stays, self.known, self.until_over = stays, known, until_over
         self.is_moved = False
 
@@ -106,6 +107,8 @@ class DrainedController(FakeController):
         return convert.to_proto(dataclasses.replace(STATUS, world_size=2, ranks=ranks, quarantine=("n1: x",), **spares))
 
     async def Quarantine(self, request: Any, context: Any) -> Any:
+        if self.refused:
+            return convert.to_proto(QuarantineReply(True, f"rank 1 stays: {self.refused}", (), (1,)))
         return convert.to_proto(QuarantineReply(self.known, f"{request.subject}: {request.reason}", (1,)))
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
@@ -237,6 +240,12 @@ def test_drain_says_when_the_node_is_free(
     assert said in told
     if code == 1:
         assert "torchrelay quarantine clear n1 --run ab --reason WHY" in told
+
+
+def test_drain_does_not_wait_for_ranks_that_nothing_would_move(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    controller = DrainedController(refused="the job is not protected", until_over=False)
+    assert with_controller(controller, state, lambda _: drain("n1", "switch", None, None)) == 1
+    assert "rank 1 stays: the job is not protected" in capsys.readouterr().err
 
 
 def test_events_are_told_in_words_and_as_json(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -252,3 +252,12 @@ def test_a_policy_that_only_observes_puts_nothing_aside(tmp_path: Path) -> None:
     assert not reply.accepted
     assert "only observes" in reply.message
     assert not job.core.job.quarantine
+
+
+def test_ranks_of_a_job_that_is_not_protected_are_said_to_stay(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 2, 1, nnodes=2, health=default_policy())
+    job.train()
+    job.core.job.protection, job.core.job.protection_reason = "off", "this torch is not known"
+    reply = job.core.put_aside(QuarantineRequest("n1", "x"), job.now_s)
+    assert (reply.accepted, reply.ranks, reply.staying) == (True, (), (1,))
+    assert "stays there all the same: this torch is not known" in reply.message

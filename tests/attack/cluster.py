@@ -132,7 +132,7 @@ class Hostile(PodAgent):
 
     def __init__(self, pods: Attacked, play: Play, pod: Pod, rank: int, launch: dict[str, str] | None = None) -> None:
         self._pods = pods
-        super().__init__(pods, play, pod, rank, launch)  # type: ignore[arg-type]  # the part of a cluster that it needs
+        super().__init__(pods, play, pod, rank, launch)
 
     def _ordered(self, order: Any) -> None:
         inner = order.order if isinstance(order, msg.ToWorker) else order
@@ -164,6 +164,7 @@ class Attacked:
             burst,
         )
         self.reached = 0
+        self.is_closing = False
         self.stands: StandingPosition | None = None
         """Where its ranks say that they stand: they could, and the decision is made on it."""
         self.play = Play(JobKey(NAMESPACE, name), 2)
@@ -182,6 +183,7 @@ class Attacked:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.is_closing = True
         for agent in self.agents:
             agent.task.cancel()
         await asyncio.gather(*(a.task for a in self.agents), return_exceptions=True)
@@ -220,7 +222,7 @@ class Attacked:
     def something(self) -> None:
         self._changed.set()
 
-    async def until(self, true: Callable[[], Any], within_s: float) -> bool:
+    async def until(self, true: Callable[[], Any], within_s: float = STATE_S) -> bool:
         end_s = time.monotonic() + within_s
         while time.monotonic() < end_s:
             await self.look()

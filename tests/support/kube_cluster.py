@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -65,11 +65,24 @@ class Play:
         return next(a for a in reversed(self.agents) if a.rank == rank and not a.gone)
 
 
+class PodsWorld(Protocol):
+    """What a played agent needs of the cluster that its pod is in."""
+
+    is_closing: bool
+
+    def channel(self, pod: Pod) -> grpc.aio.Channel: ...
+
+    def something(self) -> None:
+        """Wake whoever waits for a change."""
+
+    async def until(self, true: Callable[[], Any], within_s: float = WITHIN_S) -> Any: ...
+
+
 class PodAgent:
     """The agent of one pod and its process. `heard`: orders, the latest last. `mute`: the process answers none."""
 
     def __init__(
-        self, cluster: KubeCluster, play: Play, pod: Pod, rank: int, launch: dict[str, str] | None = None
+        self, cluster: PodsWorld, play: Play, pod: Pod, rank: int, launch: dict[str, str] | None = None
     ) -> None:
         self.pod, self.play, self.rank = pod, play, rank
         self.worker = f"{pod.agent}.1"

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 ANSWER_S = 2.0
 """How much longer than it watches a shim may take: whoever does not answer then is kept by C code, or stopped."""
 BETWEEN_LOOKS_S = 0.3
+MOST_LOOKS = 6
 READER_S = 5.0
 _READER = "py-spy"
 _OURS, _FAULTS = "torchrelay/shim/", "fault_injection.py"
@@ -76,9 +77,13 @@ class Explainer:
 
 async def _is_asleep(pid: int) -> bool:
     """Raises psutil.Error if the process is gone."""
-    before = tasks.tasks_of(pid)
-    await asyncio.sleep(BETWEEN_LOOKS_S)
-    return tasks.is_asleep(before, tasks.tasks_of(pid)) and not tasks.speaks_to_others(pid)
+    looks = [tasks.tasks_of(pid)]
+    while len(looks) < MOST_LOOKS:
+        await asyncio.sleep(BETWEEN_LOOKS_S)
+        looks.append(tasks.tasks_of(pid))
+        if (asleep := tasks.were_asleep(looks)) is not None:
+            return asleep and not tasks.speaks_to_others(pid)
+    return False
 
 
 async def _from_outside(pid: int, request: int) -> Explained:

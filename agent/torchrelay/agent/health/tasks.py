@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -22,21 +23,30 @@ _WAITS_WITHIN = (
 _WAITS_FOR_CHILD = ("do_wait", "kernel_wait")
 _HELPERS_WAIT = ("unix_stream", "do_accept", "inet_csk_accept", "do_sigtimedwait", "hrtimer_nanosleep_restart")
 """Beside the main thread: of the shim's link to the agent, of stores and servers."""
+_SLEEPS = b"voluntary_ctxt_switches:"
 
 
 @dataclass(frozen=True)
 class Task:
-    """One thread. `wait`: the kernel function that it sleeps in; empty or `0` where the kernel does not say."""
+    """One thread.
+
+    `wait`: the kernel function that it sleeps in; empty or `0` where the kernel does not say. `ticks`: of processor time.
+    `sleeps`: how often it has begun to wait for something.
+    """
 
     is_main: bool
     state: str
     wait: str
     ticks: int
+    sleeps: int = 0
 
 
-def tasks_of(pid: int) -> dict[tuple[int, int], Task]:
+Tasks = dict[tuple[int, int], Task]
+
+
+def tasks_of(pid: int) -> Tasks:
     """By process and thread, of the process and all below it. Raises psutil.Error if it is gone."""
-    found: dict[tuple[int, int], Task] = {}
+    found: Tasks = {}
     process = psutil.Process(pid)
     for each in (process, *process.children(recursive=True)):
         folder = f"/proc/{each.pid}/task"
@@ -53,7 +63,9 @@ def _task(folder: str, is_main: bool) -> Task:
         fields = file.read().rpartition(b")")[2].split()
     with open(f"{folder}/wchan", "rb") as file:
         wait = file.read().decode("ascii", "replace")
-    return Task(is_main, fields[0].decode("ascii"), wait, int(fields[11]) + int(fields[12]))
+    with open(f"{folder}/status", "rb") as file:
+        sleeps = next((int(line.split()[1]) for line in file if line.startswith(_SLEEPS)), 0)
+    return Task(is_main, fields[0].decode("ascii"), wait, int(fields[11]) + int(fields[12]), sleeps)
 
 
 def speaks_to_others(pid: int) -> bool:
@@ -69,11 +81,24 @@ def speaks_to_others(pid: int) -> bool:
     return False
 
 
-def is_asleep(before: dict[tuple[int, int], Task], after: dict[tuple[int, int], Task]) -> bool:
-    """Whether all threads slept from one look to the other, in waits that only they themselves can end. Pure."""
-    if before.keys() != after.keys() or not after:
+def were_asleep(looks: Sequence[Tasks]) -> bool | None:
+    """Say whether all threads slept, in waits that only they themselves can end; None: that takes one more look. Pure.
+
+    One pair of looks is enough for helpers: on a busy machine one is often seen at work, or as it ends. A main thread may
+    not have woken since the first look.
+    """
+    first, before, after = looks[0], looks[-2], looks[-1]
+    mains = {key: task for key, task in after.items() if task.is_main}
+    if not mains or any(not _slept(first.get(key), task) for key, task in mains.items()):
         return False
-    return all(before[key].ticks == task.ticks and _waits_within(task) for key, task in after.items())
+    is_quiet = before.keys() == after.keys() and all(
+        before[key].ticks == task.ticks and _waits_within(task) for key, task in after.items()
+    )
+    return True if is_quiet else None
+
+
+def _slept(before: Task | None, after: Task) -> bool:
+    return before is not None and before.sleeps == after.sleeps and _waits_within(after)
 
 
 def _waits_within(task: Task) -> bool:

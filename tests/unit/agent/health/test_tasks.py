@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchrelay.agent.health.tasks import Task, is_asleep, speaks_to_others, tasks_of
+from torchrelay.agent.health.tasks import Task, Tasks, speaks_to_others, tasks_of, were_asleep
 
 MAIN = Task(True, "S", "futex_do_wait", 7)
 WORKER = Task(True, "S", "pipe_read", 3)
@@ -18,28 +18,42 @@ ALL = {(1, 1): MAIN, (1, 2): THREAD, (5, 5): WORKER}
 
 
 def test_who_waits_for_locks_and_pipes_alone_wakes_nobody() -> None:
-    assert is_asleep(ALL, ALL)
+    assert were_asleep([ALL, ALL])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {(5, 5): replace(WORKER, state="R")},
+        {(5, 5): replace(WORKER, state="D", wait="io_schedule")},
+        {(5, 5): replace(WORKER, wait="hrtimer_nanosleep")},  # it will wake by itself
+        {(5, 5): replace(WORKER, wait="wait_woken")},  # the network
+        {(5, 5): replace(WORKER, sleeps=1)},  # it has woken and waits for the next thing
+        {(1, 1): replace(MAIN, wait="unix_stream_read_generic")},  # a service of this machine
+        {(1, 1): replace(MAIN, wait="0")},  # the kernel does not say
+        {(6, 6): WORKER},  # a process has come
+    ],
+)
+def test_who_can_still_be_woken_is_not_asleep(change: Tasks) -> None:
+    assert were_asleep([ALL, ALL | change]) is False
+    assert were_asleep([ALL, ALL | change, ALL | change]) is False
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {(1, 2): replace(THREAD, ticks=2)},  # it has used processor time
-        {(5, 5): replace(WORKER, state="R")},
-        {(5, 5): replace(WORKER, state="D", wait="io_schedule")},
-        {(5, 5): replace(WORKER, wait="hrtimer_nanosleep")},  # it will wake by itself
-        {(5, 5): replace(WORKER, wait="wait_woken")},  # the network
-        {(1, 1): replace(MAIN, wait="unix_stream_read_generic")},  # a service of this machine
-        {(1, 1): replace(MAIN, wait="0")},  # the kernel does not say
-        {(6, 6): WORKER},  # a process has come
+        {(1, 2): replace(THREAD, state="R", wait="0")},
+        {(1, 3): THREAD},  # it has come, and ends
     ],
 )
-def test_who_can_still_be_woken_is_not_asleep(change: dict[tuple[int, int], Task]) -> None:
-    assert not is_asleep(ALL, ALL | change)
+def test_a_helper_that_was_seen_at_work_is_looked_at_once_more(change: Tasks) -> None:
+    assert were_asleep([ALL, ALL | change]) is None
+    assert were_asleep([ALL | change, ALL, ALL]) is True
 
 
-def test_where_nothing_was_seen_nothing_is_said() -> None:
-    assert not is_asleep({}, {})
+def test_where_nothing_was_seen_nobody_is_asleep() -> None:
+    assert were_asleep([{}, {}]) is False
 
 
 @contextmanager
@@ -54,7 +68,7 @@ def process(code: str) -> Iterator[int]:
             child.kill()
 
 
-def _settled(pid: int, wait: str) -> dict[tuple[int, int], Task]:
+def _settled(pid: int, wait: str) -> Tasks:
     while not (tasks := tasks_of(pid))[pid, pid].wait.startswith(wait):
         os.sched_yield()
     return tasks
@@ -71,7 +85,7 @@ def _settled(pid: int, wait: str) -> dict[tuple[int, int], Task]:
 def test_the_kernel_tells_a_deadlock_from_a_nap(code: str, wait: str, asleep: bool) -> None:
     with process(code) as pid:
         before = _settled(pid, wait)
-        assert is_asleep(before, tasks_of(pid)) is asleep
+        assert were_asleep([before, tasks_of(pid)]) is asleep
 
 
 def test_connections_within_the_machine_are_not_others() -> None:

@@ -1,29 +1,36 @@
-"""For tests with many processes: torch without its compiler, until something asks for more than an eager optimizer does.
+"""For tests with many processes: torch without its compiler, until something asks for more than eager training does.
 
-`import torch._dynamo` takes as long as all else of a small script's start, and every optimizer and DistributedDataParallel
-brings it about, only to be told that nothing is compiled. Eager training computes the same without it. Whatever is asked
-for that is not answered here brings about the real one, as does the import of any of its parts.
+Half of what `import torch` takes, and most of what the first optimizer or DistributedDataParallel brings about, serves a
+compiler, only to be told that nothing is compiled. Eager training computes the same without it. Whatever is asked for that is
+not answered here brings about the real module, as does the import of any of its parts.
 """
 
 import importlib.machinery
 import importlib.util
 import sys
 import types
+from typing import ClassVar
 
-NAME = "torch._dynamo"
 _ANSWERS = {
-    "disable": lambda fn=None, recursive=True, **_: fn,
-    "graph_break": lambda *_: None,
-    "utils": types.SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer"),
-    "trace_rules": types.SimpleNamespace(clear_lru_cache=lambda: None),
+    "torch._dynamo": {
+        "disable": lambda fn=None, recursive=True, **_: fn,
+        "graph_break": lambda *_: None,
+        "utils": types.SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer"),
+        "trace_rules": types.SimpleNamespace(clear_lru_cache=lambda: None),
+    },
+    "torch.export": {},
 }
+"""What is answered without the real package, by the package's name."""
+_SHAPES = "torch._meta_registrations"
+"""Shapes of results without computing them. It is imported for what it registers, and nobody asks it for anything."""
+_ASKS_FOR_SHAPES = "torch.distributed.tensor"
 
 
 class _Lean(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(_real(), name)
+        return getattr(_real(self.__name__), name)
 
 
 class _There:
@@ -39,41 +46,50 @@ class _There:
 
 
 class _Finder:
-    """Finds the stand-in, once; for a part of the real one it makes way."""
+    """Finds each stand-in, once; for a part of the real one it makes way."""
 
-    is_away = False
+    away: ClassVar = set()
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if cls.is_away:
+        if name in cls.away:
             return None
-        if name == NAME:
-            return importlib.machinery.ModuleSpec(NAME, cls, is_package=True)
-        if not name.startswith(NAME + "."):
+        if name == _SHAPES or name in _ANSWERS:
+            return importlib.machinery.ModuleSpec(name, cls, is_package=name != _SHAPES)
+        if name == _ASKS_FOR_SHAPES:
+            _real(_SHAPES)
+        package = next((lean for lean in _ANSWERS if name.startswith(lean + ".")), None)
+        if package is None or package in cls.away:
             return None
-        real = _real()
+        real = _real(package)
         if name in sys.modules:
             return importlib.machinery.ModuleSpec(name, _There)
         return importlib.machinery.PathFinder.find_spec(name, real.__path__)
 
     @staticmethod
     def create_module(spec):
-        return _Lean(NAME)
+        return _Lean(spec.name)
 
     @staticmethod
     def exec_module(module):
-        module.__dict__.update(_ANSWERS)
+        module.__dict__.update(_ANSWERS.get(module.__name__, {}))
+        if module.__name__ == _SHAPES:
+            # The real one does so too, by the way; until then there is no torch.Generator.
+            opaque = importlib.import_module("torch._opaque_base")
+            sys.modules["torch"]._C._set_generator_metaclass(opaque.OpaqueBaseMeta)
 
 
-def _real():
-    _Finder.is_away = True
-    lean = sys.modules.get(NAME)
+def _real(name):
+    _Finder.away.add(name)
+    lean = sys.modules.get(name)
     if isinstance(lean, _Lean):
-        del sys.modules[NAME]
-        for name in _ANSWERS:
-            delattr(lean, name)
-        vars(sys.modules["torch"]).pop("_dynamo", None)
-    return importlib.import_module(NAME)
+        del sys.modules[name]
+        for answered in _ANSWERS.get(name, ()):
+            delattr(lean, answered)
+        vars(sys.modules["torch"]).pop(name.rpartition(".")[2], None)
+    if name != _SHAPES:
+        _real(_SHAPES)
+    return importlib.import_module(name)
 
 
 sys.meta_path.insert(0, _Finder)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from faults.conftest import Undisturbed
 from integration.cli_harness import Cli, eventually
+from support.cells import only_in_long
 from support.machines import Fleet, descendants, lose, worker_of
 from support.training import differences
 
@@ -75,7 +76,7 @@ def test_without_a_machine_that_does_not_come_back_the_ranks_enter_on_the_other_
     assert differences(reference, fleet.out, 2) == [], said
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.timeout(400)
 def test_a_machine_that_comes_back_later_than_it_was_waited_for_has_one_of_the_ranks_again(
     undisturbed: Undisturbed, tmp_path: Path
@@ -130,6 +131,7 @@ def test_a_machine_that_is_lost_for_good_with_all_ranks_has_the_script_begin_wit
     assert differences(reference, fleet.out, 2) == [], said
 
 
+@only_in_long
 def test_a_machine_that_is_lost_with_all_ranks_was_not_promised_and_all_begin_again_once_it_is_back(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

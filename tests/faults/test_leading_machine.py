@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from faults.conftest import Undisturbed
 from integration.cli_harness import Cli, eventually
-from support.cells import few
+from support.cells import few, only_in_long
 from support.machines import Fleet, descendants, lose, worker_of
 from support.training import differences
 
@@ -73,8 +73,8 @@ def test_a_machine_that_comes_back_brings_spares_without_a_restart(
     assert differences(reference, fleet.out, 2) == [], said
 
 
+@only_in_long
 @pytest.mark.timeout(400)
-@pytest.mark.slow
 @pytest.mark.parametrize("gone", few(1, [1, 0]))
 def test_a_rank_moves_to_a_machine_that_is_back_so_that_the_loss_of_the_other_one_does_not_end_the_job(
     gone: int, undisturbed: Undisturbed, tmp_path: Path

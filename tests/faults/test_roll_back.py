@@ -8,7 +8,7 @@ import pytest
 from faults.conftest import Undisturbed
 from faults.test_node_loss import Machines
 from integration.cli_harness import Cli
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import relay
 from support.training import differences
 
@@ -73,6 +73,7 @@ def test_a_rank_that_is_lost_with_its_machine_goes_on_from_the_copy_of_its_buddy
     assert differences(reference, job.out, RANKS) == [], said
 
 
+@only_in_long
 def test_a_rank_that_is_lost_with_its_machine_is_given_its_copy_by_its_buddy_s_process(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

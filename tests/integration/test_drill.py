@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from integration.cli_harness import Cli
-from support.cells import few
+from support.cells import few, only_in_long
 
 TRAINING = """
     import ctypes, os, random, sys, time
@@ -106,6 +106,7 @@ def test_a_script_that_is_protected_leaves_the_same_numbers(cli: Cli) -> None:
     assert not list(cli.folder.glob("end-*"))
 
 
+@only_in_long
 def test_a_script_that_is_cut_off_is_compared_up_to_there(cli: Cli) -> None:
     code, told, printed, said = drill(cli, "train", "--steps", "8", "--faults", "1", "--kinds", "planned")
     assert code == 0, (told, printed, said)
@@ -122,8 +123,7 @@ def test_a_script_that_differs_from_itself_is_told_with_its_first_difference(cli
     assert "differ from each other, first in the parameters of rank 0, step 1" in printed
 
 
-@pytest.mark.slow
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(("what", "exit_code"), few(1, [("unwritten", 7), ("otherwise-with-torchrelay", 6)]))
 def test_memory_that_was_never_written_is_told_apart_from_what_torchrelay_changes(
     cli: Cli, what: str, exit_code: int
@@ -135,7 +135,7 @@ def test_memory_that_was_never_written_is_told_apart_from_what_torchrelay_change
     assert bool(told["with_torchrelay_undisturbed"]) is (what != "unwritten")
 
 
-@pytest.mark.slow
+@only_in_long
 def test_a_script_that_seeds_nothing_is_given_the_same_chance_in_each_run(cli: Cli) -> None:
     code, told, printed, said = drill(
         cli, "unseeded", "--steps", "8", "--faults", "1", "--kinds", "stop", "--phases", "data"
@@ -156,7 +156,7 @@ def test_what_the_report_refuses_is_refused_as_announced(cli: Cli) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("what", "outcome", "exit_code"), [("set-up-once", "false-promise", 5), ("other-data", "wrong", 6)]
+    ("what", "outcome", "exit_code"), few(1, [("other-data", "wrong", 6), ("set-up-once", "false-promise", 5)])
 )
 def test_a_promise_that_is_not_kept_is_found(cli: Cli, what: str, outcome: str, exit_code: int) -> None:
     options = (

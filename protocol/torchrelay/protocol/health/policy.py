@@ -81,9 +81,31 @@ class HealthPolicy:
     _by_kind: dict[str, tuple[Rule, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
 
-_TOP = ("observe", "limits", "xid", "rules")
+_TABLES = ("limits", "xid", "rules")
+_TOP = ("observe", *_TABLES)
 _ROW = {f.name: f for f in dataclasses.fields(Rule) if f.name not in ("name", "signal")}
 _NUMBERS = ("within_s", "sum_over", "at_least", "at_most", "for_s", "clear", "cooldown_s")
+
+
+def overlaid(where: str, changes: Mapping[Any, Any], base: Mapping[str, Any]) -> dict[Any, Any]:
+    """Return `base` with what `changes` says: keys of a row one by one, whole rows that are new, and null to remove a row.
+
+    Raises UserError for a row that is to be removed and is not there.
+    """
+    values = {**base, **changes}
+    for key in _TABLES:
+        table, changed = dict(base.get(key) or {}), changes.get(key) or {}
+        if not isinstance(changed, dict):
+            continue  # named when the whole is read
+        for name, row in changed.items():
+            if row is None and name not in table:
+                raise UserError(f"{where}: {key}: {name} is to be removed, and the default policy has no such row")
+            if row is None:
+                del table[name]
+            else:
+                table[name] = {**table[name], **row} if isinstance(row, dict) and name in table else row
+        values[key] = table
+    return values
 
 
 def parse_policy(where: str, values: Any) -> HealthPolicy:

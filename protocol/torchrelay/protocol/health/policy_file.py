@@ -10,9 +10,11 @@ from typing import Any
 import yaml
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.health.policy import HealthPolicy, parse_policy
+from torchrelay.protocol.health.policy import HealthPolicy, overlaid, parse_policy
 
 DEFAULT = "policy.yaml"
+EXTENDS, BASE = "extends", "default"
+"""At the top of a file that has only what differs from the default policy."""
 
 
 _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -40,8 +42,11 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 def default_policy() -> HealthPolicy:
-    text = resources.files("torchrelay.protocol.health").joinpath(DEFAULT).read_text("utf-8")
-    return parse_policy(DEFAULT, _load(DEFAULT, text))
+    return parse_policy(DEFAULT, _default_values())
+
+
+def _default_values() -> Any:
+    return _load(DEFAULT, resources.files("torchrelay.protocol.health").joinpath(DEFAULT).read_text("utf-8"))
 
 
 def read_policy(path: str, observe: bool = False) -> HealthPolicy:
@@ -53,8 +58,18 @@ def read_policy(path: str, observe: bool = False) -> HealthPolicy:
             text = Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as e:
             raise UserError(f"the health policy {path} cannot be read: {e}") from e
-        policy = parse_policy(path, _load(path, text))
+        values = _load(path, text)
+        if isinstance(values, dict) and EXTENDS in values:
+            values = _extended(path, values)
+        policy = parse_policy(path, values)
     return dataclasses.replace(policy, observe=True) if observe else policy
+
+
+def _extended(path: str, values: dict[Any, Any]) -> dict[Any, Any]:
+    changes = dict(values)
+    if (base := changes.pop(EXTENDS)) != BASE:
+        raise UserError(f"{path}: {EXTENDS} is {base!r}; give {BASE}, or leave it out and give a whole policy")
+    return overlaid(path, changes, _default_values())
 
 
 def _load(where: str, text: str) -> Any:

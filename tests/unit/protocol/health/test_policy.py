@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,30 @@ def test_a_mistake_is_named_with_its_row_and_what_to_do(tmp_path: Path, text: st
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the health policy .*missing\.yaml cannot be read"):
         read_policy(str(tmp_path / "missing.yaml"))
+
+
+def test_a_file_that_extends_the_default_has_only_what_differs(tmp_path: Path) -> None:
+    text = (
+        f"extends: default\nxid: {{79: {{verdict: watch}}, 8: null}}\nlimits: {{storm_s: 60}}\nrules: {{mine: {ROW}}}"
+    )
+    policy = read_policy(written(tmp_path, text))
+    rows, before = ({r.name: r for r in p.rules} for p in (policy, default_policy()))
+    assert rows["xid-79"] == dataclasses.replace(before["xid-79"], verdict="watch")
+    assert before["xid-79"].verdict != "watch"
+    assert rows.keys() == before.keys() - {"xid-8"} | {"mine"}
+    assert policy.limits == dataclasses.replace(default_policy().limits, storm_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("extends: mine", "extends is 'mine'; give default"),
+        ("extends: default\nxid: {7777: null}", "xid: 7777 is to be removed, and the default policy has no such row"),
+        ("extends: default\nrules: {engine-agian: {times: 3}}", "rules: engine-agian: signal is missing"),
+        ("extends: default\nxid: {79: {verdict: explode}}", "xid: 79: verdict is 'explode'"),
+        ("extends: default\nrules: [1]", "rules is no table"),
+    ],
+)
+def test_a_mistake_in_a_file_that_extends_the_default_is_named(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        read_policy(written(tmp_path, text))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchrelay.controller.kube.conditions import condition
 from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
 from torchrelay.controller.kube.kube_events import Telling, tell, tell_rungs
 from torchrelay.controller.kube.losses import Loss, Losses, timestamp
@@ -148,7 +149,7 @@ class Story:
 
     def begins_anew(self, reason: str, time_s: float) -> None:
         """There was a job of the same name."""
-        self.anew = _condition(BEGUN_ANEW, True, BEGUN_ANEW, reason, timestamp(time_s))
+        self.anew = condition(BEGUN_ANEW, True, BEGUN_ANEW, reason, timestamp(time_s))
         self.tellings.append(Telling(False, BEGUN_ANEW, reason, time_s))
 
     def recall(self, namespace: str, migrations: Sequence[Mapping[str, Any]]) -> None:
@@ -220,8 +221,8 @@ class Story:
         if done:
             reason = f"{reason}; {self._price(time_s)}"
             self.tellings.append(Telling(False, RESTARTED, reason, time_s))
-            condition = _condition(RESTARTED, True, "Restarted", reason, timestamp(time_s))
-            story.status["conditions"] = [*story.status.get("conditions", ()), condition]
+            restarted = condition(RESTARTED, True, "Restarted", reason, timestamp(time_s))
+            story.status["conditions"] = [*story.status.get("conditions", ()), restarted]
             story.status["phase"] = RESTARTED.lower()
         self._decided(story, reason)
 
@@ -285,7 +286,7 @@ class Story:
             "outcome": what.outcome,
             "finishedAt": at,
             "conditions": [
-                _condition("Complete", what.outcome == COMMITTED, what.outcome.capitalize(), what.reason, at)
+                condition("Complete", what.outcome == COMMITTED, what.outcome.capitalize(), what.reason, at)
             ],
             "toPod": pod_of(what.spare),
             "generation": what.generation,
@@ -328,16 +329,6 @@ def _rungs(tried: Sequence[Tried], at: str) -> list[dict[str, str]]:
     return [{"rung": t.rung, "outcome": t.outcome, "reason": t.reason, "at": at} for t in tried]
 
 
-def _condition(kind: str, holds: bool, reason: str, message: str, at: str) -> dict[str, str]:
-    return {
-        "type": kind,
-        "status": str(holds),
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": at,
-    }
-
-
 def job_status(
     now: JobSummary,
     story: Story,
@@ -346,6 +337,7 @@ def job_status(
     gathers: str,
     record: str = "",
     holders: str = "",
+    conditions: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
     """Of a TrainingJob. `node_of(pod)`.
 
@@ -383,7 +375,8 @@ def job_status(
         "record": record,
         "finishedAt": timestamp(story.finished_s) if story.finished is not None else "",
     }
-    return told | ({"conditions": [story.anew]} if story.anew is not None else {})
+    listed = [*conditions, *([story.anew] if story.anew is not None else [])]
+    return told | ({"conditions": listed} if listed else {})
 
 
 def _phase(now: JobSummary, story: Story) -> str:

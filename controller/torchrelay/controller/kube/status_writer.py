@@ -19,6 +19,7 @@ from torchrelay.controller.kube.api import (
     ObjectKind,
     Refused,
 )
+from torchrelay.controller.kube.conditions import Conditions, find_conditions
 from torchrelay.controller.kube.decide.belongs import Workload, judge_belongs
 from torchrelay.controller.kube.decide.same_job import FoundResource, Here, judge_same_job
 from torchrelay.controller.kube.kube_events import Telling, event
@@ -27,6 +28,7 @@ from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.remembered import pack_holders, write_down
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.status_builder import MigrationStory, job_status
+from torchrelay.controller.status import JobSummary
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
 
@@ -49,6 +51,7 @@ class Scribe:
         self._removed: dict[JobKey, str] = {}
         self._step_due_s: dict[JobKey, float] = {}
         self._packed: dict[JobKey, tuple[dict[int, str], str]] = {}
+        self._conditions: dict[JobKey, Conditions] = {}
 
     async def training_job(self, run: JobRun, pod: Pod, wishes: PodAnnotations) -> Object:
         """The job's TrainingJob, made where there is none; what a job of the same name has left there counts no more."""
@@ -83,6 +86,8 @@ class Scribe:
                 await self._set_spares(key, spec["spares"])
                 run.story.begins_anew(verdict.reason, time.time())
         self._jobs[key], self._of[key] = found, run.lineage
+        conditions = () if run.story.anew is not None else (found.get("status") or {}).get("conditions") or ()
+        self._conditions[key] = Conditions(conditions)
         self._told.pop(key, None)
 
     async def _follow(self, key: JobKey, found: Object, spec: Object) -> None:
@@ -104,7 +109,16 @@ class Scribe:
 
     def forget(self, key: JobKey) -> None:
         """Nothing of the name is there any more."""
-        kept = (self._jobs, self._of, self._told, self._told_pools, self._removed, self._step_due_s, self._packed)
+        kept = (
+            self._jobs,
+            self._of,
+            self._told,
+            self._told_pools,
+            self._removed,
+            self._step_due_s,
+            self._packed,
+            self._conditions,
+        )
         for of in kept:
             of.pop(key, None)
 
@@ -145,7 +159,8 @@ class Scribe:
         if gathers and run.trouble:
             gathers += f"; {run.trouble}"
         holders = self._holders(run, node_of) if len(summary.named) < sum(summary.states.values()) else ""
-        told = job_status(summary, run.story, node_of, run.restarts, gathers, record, holders)
+        conditions = self._conditions_of(run, summary)
+        told = job_status(summary, run.story, node_of, run.restarts, gathers, record, holders, conditions)
         before = self._told.get(run.key, {})
         news = {field: value for field, value in told.items() if field not in before or value != before[field]}
         if news.keys() == {"step"} and now_s < self._step_due_s.get(run.key, 0.0):
@@ -160,6 +175,13 @@ class Scribe:
                 raise
             if run.key not in self._jobs and run.core.ended is not None:
                 self._removed[run.key] = run.lineage
+
+    def _conditions_of(self, run: JobRun, summary: JobSummary) -> list[dict[str, str]]:
+        kept, job = self._conditions.get(run.key), self._jobs.get(run.key)
+        if kept is None or job is None:
+            return []
+        found = find_conditions(summary, job["spec"].get("spares"), run.story.finished is not None)
+        return kept.as_status(found, time.time())
 
     def _holders(self, run: JobRun, node_of: Callable[[str], str]) -> str:
         """Packed once for as long as nobody has moved."""

@@ -120,8 +120,9 @@ def test_a_second_job_of_the_name_has_its_own_number_of_spares_and_no_past() -> 
         await w.scribe.write(run)
         assert w.api.named(SPARE_POOLS, "llama")["spec"]["spares"] == 1
         assert job["status"]["losses"] == []
-        (condition,) = job["status"]["conditions"]
-        assert (condition["type"], condition["message"]) == ("BegunAnew", "the job of this name before it has ended")
+        conditions = {c["type"]: c["message"] for c in job["status"]["conditions"]}
+        assert conditions.keys() == {"Protected", "Degraded", "SparesReady", "BegunAnew"}
+        assert conditions["BegunAnew"] == "the job of this name before it has ended"
         assert "BegunAnew" in [event["reason"] for event in w.api.all(EVENTS)]
 
     in_world(test)

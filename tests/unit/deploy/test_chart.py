@@ -11,6 +11,7 @@ import yaml
 from support import kube_schema
 from support.rendered_chart import ROOT, render_deploy
 
+from torchrelay.controller.kube.platform_policy import parse_platform_policy
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.webhook.server import dns_names
 from torchrelay.webhook.settings import WebhookSettings, parse
@@ -26,6 +27,11 @@ VALUES: dict[str, dict[str, Any]] = {
         "namespace": {"create": True},
         "controller": {
             "image": {"name": "c", "digest": f"sha256:{'0' * 64}"},
+            "platformPolicy": {
+                "mostSpares": 8,
+                "namespaces": {"team": {"mode": "observe"}},
+                "neverTouchNodes": {"a": "b"},
+            },
             "nodeSelector": {"a": "b"},
             "tolerations": [{"operator": "Exists"}],
             "priorityClassName": "high",
@@ -91,6 +97,8 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
         {"controller": {"resources": {"limit": {}}}},
         {"networkPolicy": {"apiServerPorts": [0]}},
         {"metrics": {"serviceMonitor": {"interval": "often"}}},
+        {"controller": {"platformPolicy": {"mostspares": 1}}},
+        {"controller": {"platformPolicy": {"namespaces": {"a": {"mode": "off"}}}}},
     ],
 )
 def test_values_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
@@ -307,6 +315,19 @@ def test_the_controller_s_ports_are_open_to_pods_of_jobs_alone(name: str, namesp
     else:
         named = [p["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for p in rule["from"]]
         assert named == namespaces
+
+
+def test_the_controller_reads_the_platform_policy_of_the_values() -> None:
+    objects = rendered("everything")
+    text = one(objects, "ConfigMap", "relay-platform-policy")["data"]["platform-policy.yaml"]
+    policy = parse_platform_policy("values", yaml.safe_load(text))
+    assert (policy.most_spares, policy.of("team").mode, policy.untouched) == (8, "observe", (("a", "b"),))
+    pod = one(objects, "Deployment", "relay-controller")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    path = {e["name"]: e.get("value") for e in container["env"]}["TORCHRELAY_PLATFORM_POLICY"]
+    mount = next(m for m in container["volumeMounts"] if path.startswith(m["mountPath"]))
+    volume = next(v for v in pod["volumes"] if v["name"] == mount["name"])
+    assert volume["configMap"]["name"] == "relay-platform-policy"
 
 
 def test_metrics_are_off_unless_asked_for() -> None:

@@ -33,6 +33,7 @@ from torchrelay.controller.kube.informer import Informer
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.migration_requests import MigrationRequests
 from torchrelay.controller.kube.node_watch import NodeWatch
+from torchrelay.controller.kube.platform_policy import read_platform_policy
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.remembered import Remembered, recall
@@ -63,7 +64,9 @@ class Controller:
 
     def __init__(self, api: Api, settings: ClusterSettings, authority: Credentials, pulse: Pulse) -> None:
         self._api, self._settings, self._authority = api, settings, authority
-        self._ledger = Ledger(self._find, self._remember, read_policy(settings.health_policy, settings.health_observe))
+        health = read_policy(settings.health_policy, settings.health_observe)
+        platform = read_platform_policy(settings.platform_policy)
+        self._ledger = Ledger(self._find, self._remember, health, platform=platform)
         self._scribe = Scribe(api, self._ledger)
         self._keeper = SpareKeeper(api, self._ledger, self._scribe, settings.node_grace_s)
         self._wishes = MigrationRequests(self._ledger)

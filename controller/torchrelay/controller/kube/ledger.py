@@ -17,6 +17,7 @@ from torchrelay.controller.kube.decide.launcher import (
     judge_launcher,
 )
 from torchrelay.controller.kube.nodes import NodeBook, is_ready, read_node, slim
+from torchrelay.controller.kube.platform_policy import PlatformPolicy
 from torchrelay.controller.kube.pod_book import PodBook
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.quarantines import Quarantines, read_quarantine
@@ -50,8 +51,10 @@ class Ledger:
         remember: Callable[[JobKey], Awaitable[Remembered]],
         health: HealthPolicy | None = None,
         wall_s: Callable[[], float] = time.time,
+        platform: PlatformPolicy | None = None,
     ) -> None:
         self._find, self._remember = find, remember
+        self.platform = platform if platform is not None else PlatformPolicy()
         self._health = health if health is not None else default_policy()
         self.pods = PodBook()
         """By uid: all pods of ours."""
@@ -90,7 +93,7 @@ class Ledger:
         before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = JobRun(pod.key, size, launch, _wishes(pod), self._health, before.restarts, None, before.losses)
+        run = JobRun(pod.key, size, launch, self._wishes(pod), self._health, before.restarts, None, before.losses)
         run.trained_before, run.follows = trains, pod.key in self.runs
         self.enter(run)
         run.core.entrance.remember(before.holders)
@@ -123,6 +126,20 @@ class Ledger:
         late = run is not None and run.is_late(pod)
         return judge_launcher(OVER if late else _state_of(run), pod.is_spare)
 
+    def _wishes(self, pod: Pod) -> PodAnnotations:
+        """The webhook has let nothing else through; where it was away, the defaults hold."""
+        try:
+            wishes = read(pod.annotations)
+        except UserError:
+            wishes = PodAnnotations()
+        return self.platform.bounded(pod.key.namespace, pod.annotations, wishes).wishes
+
+    def spares_of_all(self, namespace: str) -> tuple[int, int]:
+        """Return how many spare pods that have no rank the namespace has, and all namespaces together."""
+        spares = [p for p in self.pods.values() if p.is_spare and not p.is_over and not p.leaves]
+        free = [p for p in spares if (run := self.runs.get(p.key)) is None or not run.took_over(p.agent)]
+        return sum(p.key.namespace == namespace for p in free), len(free)
+
     def enter(self, run: JobRun) -> None:
         """It is the job of its name from now on."""
         run.tally = JobTally(self.totals)
@@ -148,7 +165,7 @@ class Ledger:
         """
         pods = self.pods_of(key)
         if before.restart is not None and pods and key not in self.runs:
-            wishes = _wishes(next((p for p in pods if not p.is_spare), pods[0]))
+            wishes = self._wishes(next((p for p in pods if not p.is_spare), pods[0]))
             size, steps = before.world_size, before.restarts
             run = JobRun(key, size, before.launch, wishes, self._health, steps, before.restart, before.losses)
             self.enter(run)
@@ -203,6 +220,8 @@ class Ledger:
 
     def _note(self, node: str) -> None:
         if (manifest := self._nodes.get(node)) is not None:
+            if self.platform.is_untouched(self.labels_of(node)):
+                manifest = {"metadata": manifest["metadata"]}  # what people put into quarantine by name still counts
             facts = self._facts[node] = read_node(manifest, self._quarantines.notices(node))
             self._book.note(facts, time.monotonic())
 
@@ -260,11 +279,3 @@ def claimed_size(launch: Mapping[str, str]) -> int:
     if len(claimed) > MOST_DIGITS or not 1 <= int(claimed) <= MOST_RANKS:
         raise RefusedError(f"a job of {claimed[:20]} ranks is none: at most {MOST_RANKS} are looked after")
     return int(claimed)
-
-
-def _wishes(pod: Pod) -> PodAnnotations:
-    """The webhook has let nothing else through; where it was away, the defaults hold."""
-    try:
-        return read(pod.annotations)
-    except UserError:
-        return PodAnnotations()

@@ -39,6 +39,8 @@ class ClusterSettings:
     ttl_after_finished_s: float = TTL_AFTER_FINISHED_S
     metrics_port: int = 0
     """Where Prometheus is answered; 0: nowhere."""
+    platform_policy: str = ""
+    """The file with what jobs may ask for; empty: anything."""
 
     @property
     def role(self) -> str:
@@ -63,6 +65,7 @@ class ClusterSettings:
                 environ.get("TORCHRELAY_SERVICE") or kube.CONTROLLER_SERVICE,
                 ttl_after_finished_s=float(environ.get("TORCHRELAY_TTL_AFTER_FINISHED_S") or TTL_AFTER_FINISHED_S),
                 metrics_port=int(environ.get(kube.ENV_METRICS_PORT) or 0),
+                platform_policy=environ.get("TORCHRELAY_PLATFORM_POLICY", ""),
             )
         except ValueError as e:
             raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 import time
@@ -69,12 +70,15 @@ class SpareKeeper:
                 run.key, f"annotations of pod {template.name} are of no use, and those of its first pod count: {e}"
             )
             wishes = run.wishes
+        wishes, bounds = self._ledger.platform.bounded(run.key.namespace, template.annotations, wishes)
+        if bounds:
+            self._tell(run.key, f"the platform's policy holds: {bounds}")
         if self._scribe.is_removed(run):
             return
         owner = await self._scribe.training_job(run, template, wishes)
         await self._clear_up(run)
         await self._free_stranded(run)
-        await self._keep_spares(run, template, owner, wishes)
+        await self._keep_spares(run, template, owner, wishes, bounds)
 
     def forget(self, key: JobKey) -> None:
         """No job of this name is there: a later one has nothing to do with it."""
@@ -117,9 +121,11 @@ class SpareKeeper:
                 await self._api.delete(PODS, pod.name, run.key.namespace, grace_s=0)
                 self._freed.add(pod.uid)
 
-    async def _keep_spares(self, run: JobRun, template: Pod, owner: Object, wishes: PodAnnotations) -> None:
+    async def _keep_spares(
+        self, run: JobRun, template: Pod, owner: Object, wishes: PodAnnotations, bounds: str
+    ) -> None:
         pool = await self._pool(run.key, wishes)
-        wanted = int(pool["spec"]["spares"])
+        wanted = min(int(pool["spec"]["spares"]), self._ledger.platform.of(run.key.namespace).most_spares_per_job)
         spares = [p for p in self._ledger.pods_of(run.key) if p.is_spare]
         facts = [
             SparePod(
@@ -143,14 +149,23 @@ class SpareKeeper:
         coming = (not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares)
         run.pods_seen({p.agent: self._why_not_again(run, p) for p in self._ledger.pods_of(run.key)}, sum(coming))
         change = keep_spares(facts, target, run.runs, run.core.job.protection != "off", parked)
+        change, over = self._within_budget(run, change)
         if change.create or change.delete:
             self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")
         await self._carry_out(run, template, owner, change, pool)
-        run.trouble = self._trouble(run.key, spares)
+        run.trouble = over or self._trouble(run.key, spares) or bounds
         if "name" in pool["metadata"]:
             free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
             status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free), "trouble": run.trouble}
             await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)
+
+    def _within_budget(self, run: JobRun, change: SpareChange) -> tuple[SpareChange, str]:
+        """Pods that a job needs to begin again are none that stand by."""
+        namespace, platform = run.key.namespace, self._ledger.platform
+        if not change.create or run.gathers or not platform.has_budget(namespace):
+            return change, ""
+        allowed = platform.allowed(namespace, change.create, *self._ledger.spares_of_all(namespace))
+        return dataclasses.replace(change, create=allowed.pods), allowed.reason
 
     def _why_not_again(self, run: JobRun, pod: Pod) -> str:
         launched = run.is_launched and pod.may_serve

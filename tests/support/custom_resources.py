@@ -11,7 +11,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "TrainingJob": {"spec": {}, "status": {"ranks": [{"rank": 0, "pod": "a"}], "conditions": [CONDITION]}},
     "SparePool": {"spec": {"spares": 2, "topologyKeys": ["topology.kubernetes.io/zone"]}, "status": {"warm": 1}},
     "Migration": {"spec": {"job": "llama", "rank": 3}, "status": {"downtimeSeconds": 1.5, "startedAt": _NOW}},
-    "Quarantine": {"spec": {"node": "n1", "reason": "XID 79"}, "status": {"since": _NOW}},
+    "Quarantine": {"spec": {"node": "n1", "reason": "XID 79"}, "status": {"conditions": [CONDITION]}},
 }
 WRONG = [
     ("TrainingJob", "spec", {"policy": "maybe"}),

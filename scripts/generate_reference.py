@@ -1,0 +1,136 @@
+"""Writes docs/reference from the chart's schema and the resource definitions; `--check` only says whether it is up to date."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART, CRDS, PAGES = ROOT / "deploy" / "chart", ROOT / "deploy" / "crds", ROOT / "docs" / "reference"
+CONDITIONS = "conditions"
+"""They have the parts that conditions have everywhere in Kubernetes."""
+_MADE = "<!-- Made by scripts/generate_reference.py: change {source} instead. -->"
+
+
+def leaves(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each value of the chart that has no parts, with its schema."""
+    for name, part in (schema.get("properties") or {}).items():
+        if part.get("properties"):
+            yield from leaves(part, f"{path}{name}.")
+        else:
+            yield path + name, part
+
+
+def default_of(values: Any, path: str) -> str:
+    for name in path.split("."):
+        if not isinstance(values, dict) or name not in values:
+            return ""
+        values = values[name]
+    return f"`{json.dumps(values)}`"
+
+
+def helm_page() -> str:
+    """Return a table of values for each part of the chart."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    lines = [
+        "# Helm values",
+        "",
+        _MADE.format(source="deploy/chart/values.schema.json"),
+        "",
+        "What the chart can be told. Anything else is refused by Helm. [How to install](../kubernetes-install.md) it.",
+    ]
+    heading = ""
+    for path, part in leaves(schema):
+        first = path.partition(".")[0]
+        first = first if "." in path else "general"
+        if first != heading:
+            heading = first
+            lines += ["", f"## {heading}", "", "| value | default | meaning |", "|---|---|---|"]
+        choices = f" One of {', '.join(f'`{c}`' for c in part['enum'])}." if "enum" in part else ""
+        lines.append(f"| `{path}` | {default_of(values, path)} | {_cell(part['description'])}.{choices} |")
+    return "\n".join(lines) + "\n"
+
+
+def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield path, type and description of each field, from the outside in."""
+    for name, part in (schema.get("properties") or {}).items():
+        kind, inner, place = part.get("type", "any"), part, f"{path}.{name}"
+        if kind == "array":
+            inner = part["items"]
+            kind, place = f"list of {inner.get('type', 'any')}s", f"{place}[]"
+        text = part.get("description", "")
+        choices = inner.get("enum")
+        words = [text] if text else []
+        if choices:
+            words.append(f"One of {', '.join(f'`{c}`' for c in choices)}.")
+        yield place, kind, " ".join(words)
+        if name != CONDITIONS:
+            yield from fields(inner, place)
+
+
+def resources_page() -> str:
+    """Return a section for each kind of resource: its columns, and the fields of spec and status."""
+    lines = [
+        "# Resources",
+        "",
+        _MADE.format(source="deploy/crds"),
+        "",
+        "What torchrelay writes into a cluster, and what people may write. [What they are for](../kubernetes.md#resources).",
+    ]
+    for path in sorted(CRDS.glob("*.yaml")):
+        spec = yaml.safe_load(path.read_text())["spec"]
+        (version,) = spec["versions"]
+        schema, names = version["schema"]["openAPIV3Schema"], spec["names"]
+        where = "of a namespace" if spec["scope"] == "Namespaced" else "of the cluster"
+        short = ", ".join(f"`{name}`" for name in names["shortNames"])
+        columns = ", ".join(
+            column["name"] + (" (`-o wide`)" if column.get("priority") else "")
+            for column in version["additionalPrinterColumns"]
+        )
+        lines += [
+            "",
+            f"## {names['kind']}",
+            "",
+            f"{schema.get('description', '')} A resource {where}, `{spec['group']}/{version['name']}`, in short {short}.",
+            "",
+            f"`kubectl get` shows {columns}.",
+        ]
+        for part in ("spec", "status"):
+            rows = list(fields(schema["properties"][part], part))
+            if rows:
+                lines += ["", f"| {part} of {names['kind']} | type | meaning |", "|---|---|---|"]
+                lines += [f"| `{place}` | {kind} | {_cell(text)} |" for place, kind, text in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    old = []
+    for name, text in (("helm.md", helm_page()), ("resources.md", resources_page())):
+        page = PAGES / name
+        if page.exists() and page.read_text() == text:
+            continue
+        old.append(page)
+        if not check:
+            page.parent.mkdir(exist_ok=True)
+            page.write_text(text)
+    if old and check:
+        print(f"not up to date: {', '.join(str(p.relative_to(ROOT)) for p in old)}; run {sys.argv[0]}", file=sys.stderr)
+    return int(bool(old) and check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

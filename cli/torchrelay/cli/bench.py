@@ -81,3 +81,54 @@ def detect(
     from torchrelay.cli.detect import command
 
     return command.detect(command.DetectOptions(out.absolute(), script, device_days, seed))
+
+
+@bench.command("spares")
+def spares(
+    gpus: Annotated[int, typer.Option(min=1, help="Of the job.")] = 1024,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="Of each machine.")] = 8,
+    days: Annotated[float, typer.Option(min=0.1, help="How long the job trains.")] = 30.0,
+    hours_per_failure: Annotated[
+        float, typer.Option(min=1, help="GPU-hours between two failures; as published of Llama 3 unless given.")
+    ] = 50_677.0,
+    repair_hours: Annotated[
+        float, typer.Option(min=0.01, help="Until what was lost is of use again, on average.")
+    ] = 24.0,
+    together: Annotated[
+        float, typer.Option(min=0, max=1, help="How often the loss of a node is that of a rack.")
+    ] = 0.05,
+    rack: Annotated[int, typer.Option(min=1, help="Nodes that are lost then.")] = 4,
+    step_s: Annotated[float, typer.Option(min=0, help="Seconds of a step.")] = 10.0,
+    migrate_s: Annotated[float, typer.Option(min=0, help="From a loss until training goes on with a spare.")] = 10.0,
+    planned_s: Annotated[float, typer.Option(min=0, help="The pause of a planned move.")] = 5.0,
+    restart_s: Annotated[float, typer.Option(min=0, help="Of all processes, from a checkpoint.")] = 600.0,
+    checkpoint_s: Annotated[float, typer.Option(min=0.001, help="For which training stands to save.")] = 30.0,
+    checkpoint_every_s: Annotated[
+        float | None, typer.Option(min=1, help="Between checkpoints; the best interval unless given.")
+    ] = None,
+    group_gpus: Annotated[int, typer.Option(min=1, help="Of a replica group that is dropped.")] = 64,
+    number: Annotated[
+        list[int] | None, typer.Option("--spares", min=0, help="GPUs that stand by; may be given several times.")
+    ] = None,
+    traces: Annotated[int, typer.Option(min=1, help="How many are drawn and averaged.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of the traces.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="All figures as JSON.")] = None,
+    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Goodput by spares, as a picture.")] = None,
+) -> int:
+    """Say how many spares are worth their cost, by playing failures against ways to answer them. A simulation."""
+    from torchrelay.cli.spare_plan import command
+    from torchrelay.cli.spare_plan.trace import ClusterSite
+    from torchrelay.cli.spare_plan.ways import WayCosts
+
+    site = ClusterSite(gpus, gpus_per_node, hours_per_failure, together, rack, repair_hours)
+    costs = WayCosts(
+        step_s=step_s,
+        migrate_s=migrate_s,
+        planned_s=planned_s,
+        restart_s=restart_s,
+        checkpoint_s=checkpoint_s,
+        checkpoint_every_s=checkpoint_every_s,
+        group_gpus=group_gpus,
+    )
+    numbers = tuple(sorted(set(number or ())))
+    return command.plan_spares(command.SparePlanOptions(site, costs, days, numbers, traces, seed, out, picture))

@@ -1,0 +1,1 @@
+"""`torchrelay bench spares`: how many spares are worth their cost. A simulation: nothing is started."""

@@ -4,7 +4,6 @@ All ranks save together and asynchronously (torch.distributed.checkpoint), rando
 from the newest whole checkpoint. On SIGTERM, the notice of a planned move, all save at the end of the step and end for a restart.
 """
 
-import os
 import random
 import shutil
 import signal
@@ -98,10 +97,7 @@ class Checkpoints:
 
 def main(each_step=lambda: None) -> None:
     args = train_gpt.parse_args()
-    noticed = []
-    signal.signal(signal.SIGTERM, lambda *_: noticed.append(True))
-    timeout = timedelta(seconds=float(os.environ.get("RACE_COLLECTIVE_TIMEOUT_S", "10")))
-    dist.init_process_group(args.backend, timeout=timeout)
+    dist.init_process_group(args.backend, timeout=timedelta(seconds=30))
     rank, world_size = dist.get_rank(), dist.get_world_size()
     device = train_gpt.choose_device(args.device)
     torch.use_deterministic_algorithms(args.deterministic)
@@ -124,6 +120,9 @@ def main(each_step=lambda: None) -> None:
     first_epoch, skip, step = checkpoints.load_newest()
     is_resumed = step > 0
     log = train_gpt.open_log(args.out / "loss.csv", resumed=is_resumed) if rank == 0 else None
+
+    noticed = []
+    signal.signal(signal.SIGTERM, lambda *_: noticed.append(True))  # a rank that still sets up ends as usual
 
     ddp.train()
     for epoch in range(first_epoch, args.epochs):

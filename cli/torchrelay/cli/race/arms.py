@@ -139,7 +139,7 @@ ARMS = (
         "checkpoint",
         _checkpoint,
         "torchrun --max-restarts; all ranks save asynchronously (torch.distributed.checkpoint) as often as Young's formula "
-        "says; collectives give up after 10 s",
+        "says; collectives give up after 30 s",
         program.CHECKPOINT,
         notice=SIGTERM_SAVES,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +34,10 @@ CALIBRATION_STEPS, CALIBRATION_EVERY = 24, 4
 
 @dataclass(frozen=True)
 class RaceOptions:
-    """The command line. `limit_s`: how long one run may take. `page`: a page with a place for the results."""
+    """The command line. `limit_s`: how long one run may take. `budget_s`: how long all may take, None: as long as it takes.
+
+    `save_cost_s`: taken for what a save costs; None: it is measured. `page`: a page with a place for the results.
+    """
 
     program: Program
     ranks: int
@@ -44,6 +49,8 @@ class RaceOptions:
     arms: tuple[str, ...]
     out: Path
     limit_s: float
+    budget_s: float | None = None
+    save_cost_s: float | None = None
     page: Path | None = None
 
 
@@ -80,6 +87,7 @@ class _Held:
     save_cost_s: float = 0.0
     checkpoint_every: int = program.NEVER
     commands: dict[str, str] = field(default_factory=dict)
+    began_s: float = field(default_factory=time.monotonic)
 
     def tell(self, text: str) -> None:
         self.console.print(narrate.line(text))
@@ -110,7 +118,7 @@ class _Held:
         options = self.options
         faults = draw(options.seed, options.faults, options.ranks, options.kinds)
         if options.program.is_demo and any(arm.kind in (program.CHECKPOINT, program.NVRX) for arm in self.arms):
-            self.save_cost_s = self._calibrate()
+            self.save_cost_s = self._calibrate() if options.save_cost_s is None else options.save_cost_s
         for repetition in range(1, options.repetitions + 1):
             baseline = self._heat(self.arms[0], repetition, (), ())
             if baseline.result.ended or baseline.result.figures is None:
@@ -125,7 +133,14 @@ class _Held:
                 self.checkpoint_every = tuning.checkpoint_every(self.save_cost_s, between_s, step_s)
             weights = [log.end for log in baseline.heat.logs]
             for arm in _in_turns(self.arms[1:], repetition):
-                self._heat(arm, repetition, due, weights)
+                if self._left_s() < baseline.result.wall_s:
+                    self.left_out[f"{arm.name}, repetition {repetition}"] = "no time was left"
+                else:
+                    self._heat(arm, repetition, due, weights)
+
+    def _left_s(self) -> float:
+        budget_s = self.options.budget_s
+        return math.inf if budget_s is None else budget_s - (time.monotonic() - self.began_s)
 
     def _calibrate(self) -> float:
         """Seconds of training that one save takes, as the script of the arm checkpoint says itself."""
@@ -150,7 +165,7 @@ class _Held:
     def _heat(self, arm: Arm, repetition: int, due: Sequence[tuple[Fault, float]], weights: Sequence[str]) -> _Heat:
         track = self._track(arm, f"{repetition}-{arm.name}")
         self.commands[arm.name] = "; ".join(self._shown(part, track) for part in arm.parts(track))
-        ran = heat.run(arm, track, due, self.options.limit_s)
+        ran = heat.run(arm, track, due, min(self.options.limit_s, self._left_s()))
         result = judge(arm.name, repetition, ran, track, weights)
         self.results.append(result)
         self.tell(report.told(result))

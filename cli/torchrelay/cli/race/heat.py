@@ -24,8 +24,9 @@ from torchrelay.protocol.names import ENV_SECRET
 POLL_S = 0.02
 SETTLED_STEPS = 3
 """A fault waits until its rank has done so many steps since the one before: one that is not up again cannot be lost."""
-LATE_S = 20.0
-"""How long the other commands of an arm may take once one of them has ended well: one with a stopped rank never ends."""
+LATE_S = 3.0
+"""How long the other commands of an arm may take once one of them has ended well. The training is over then, but one with a
+stopped rank never ends, and a replica group that comes too late to find the others trains once more from the beginning."""
 _NOT_INHERITED = (ENV_SECRET, "TORCHRELAY_STATE_DIR", "RANK", "WORLD_SIZE")
 _SIGNALS = {
     Kind.KILL: signal.SIGKILL,
@@ -163,32 +164,35 @@ def run(arm: Arm, track: Track, due: Sequence[tuple[Fault, float]], limit_s: flo
     with ExitStack() as stack:
         try:
             race.start(stack)
-            ended = _wait(race, began_s + limit_s)
-            wall_s = time.monotonic() - began_s
+            ended, over_s = _wait(race, began_s + limit_s)
+            wall_s = over_s - began_s
+            over_unix_s = time.time() - (time.monotonic() - over_s)
         finally:
             race.end()
     race.logs.read()
+    for log in race.logs.logs:
+        log.steps = [step for step in log.steps if step.unix_s <= over_unix_s]
     if not ended and not any(log.end for log in race.logs.logs):
         ended = "no rank came to the end of the script"
     return Heat(wall_s, ended, race.logs.logs, race.struck, [fault for fault, _ in race.due])
 
 
-def _wait(race: _Race, end_s: float) -> str:
-    """Empty once it has ended well; else why not."""
+def _wait(race: _Race, end_s: float) -> tuple[str, float]:
+    """Empty if it has ended well, else why not; and when its training was over, on the monotonic clock."""
     well_s: float | None = None
-    while time.monotonic() < end_s:
+    while (now_s := time.monotonic()) < end_s:
         race.look()
         left = [r for r in race.workers() if r.process.poll() is None]
         codes = [r.process.returncode for r in race.workers() if r.process.returncode is not None]
-        if not left:
-            return "" if 0 in codes else f"exit code {codes[0]}"
         if 0 in codes:
-            well_s = well_s or time.monotonic()
-            if time.monotonic() > well_s + LATE_S:
-                return ""
+            well_s = well_s or now_s
+            if not left or now_s > well_s + LATE_S:
+                return "", well_s
+        elif not left:
+            return f"exit code {codes[0]}", now_s
         with suppress(subprocess.TimeoutExpired):
             left[0].process.wait(POLL_S)
-    return "it had not ended at its time limit"
+    return "it had not ended at its time limit", now_s
 
 
 def _can_be_struck(log: RankLog) -> bool:

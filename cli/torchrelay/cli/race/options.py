@@ -12,6 +12,9 @@ from torchrelay.protocol.errors import UserError
 STEPS, QUICK_STEPS = 400, 80
 REPETITIONS, QUICK_REPETITIONS = 3, 1
 STEPS_PER_FAULT, LEAST_FAULTS = 200, 2
+QUICK_BUDGET_S = 280.0
+"""So that all is over within five minutes, whatever still has to be ended."""
+QUICK_SAVE_COST_S = 0.1
 QUICK_KINDS = (Kind.KILL, Kind.PLANNED)
 
 
@@ -51,6 +54,8 @@ def of(
         arms=_arms(arm_names),
         out=out,
         limit_s=limit_s,
+        budget_s=QUICK_BUDGET_S if quick else None,
+        save_cost_s=QUICK_SAVE_COST_S if quick else None,
         page=page,
     )
 

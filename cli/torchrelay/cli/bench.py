@@ -132,3 +132,56 @@ def spares(
     )
     numbers = tuple(sorted(set(number or ())))
     return command.plan_spares(command.SparePlanOptions(site, costs, days, numbers, traces, seed, out, picture))
+
+
+@bench.command("race", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def race(
+    context: typer.Context,
+    quick: Annotated[bool, typer.Option("--quick", help="Few steps, one repetition, kills and planned moves.")] = False,
+    steps: Annotated[int | None, typer.Option(min=20, help="Of the demo's GPT: 400, or 80 with --quick.")] = None,
+    ranks: Annotated[int, typer.Option(min=2, help="That train.")] = 2,
+    spares: Annotated[int, typer.Option(min=0, help="That torchrelay has standing by.")] = 1,
+    faults: Annotated[
+        int | None, typer.Option(min=0, help="How many strike each arm; one per 200 steps and at least 2.")
+    ] = None,
+    kind: Annotated[_Several, typer.Option(help="kill, stop, node or planned.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the faults.")] = 0,
+    repetitions: Annotated[int | None, typer.Option(min=1, help="3, or 1 with --quick.")] = None,
+    arm: Annotated[
+        _Several, typer.Option(help="baseline, checkpoint, torchrelay, torchft, torchft-tuned or nvrx.")
+    ] = None,
+    script: Annotated[
+        Path | None, typer.Option(help="A script of your own; its arguments come last, after --.")
+    ] = None,
+    script_for: Annotated[
+        _Several, typer.Option(metavar="KIND=FILE", help="Your script, changed for checkpoint, torchft or nvrx.")
+    ] = None,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds that one run may take.")] = 600.0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path("out/race"),
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="A page to put the results into.")] = None,
+) -> int:
+    """Race the same training with the same faults: torchrelay, checkpoint and restart, torchft, NVRx.
+
+    Other libraries are installed below --out. Exit code: 0, or 1 if torchrelay did not end with the baseline's weights.
+    """
+    from torchrelay.cli.race import command, options
+
+    return command.race(
+        options.of(
+            quick=quick,
+            steps=steps,
+            ranks=ranks,
+            spares=spares,
+            faults=faults,
+            kinds=tuple(kind or ()),
+            seed=seed,
+            repetitions=repetitions,
+            arm_names=tuple(arm or ()),
+            script=script,
+            arguments=tuple(context.args),
+            scripts_for=list(script_for or ()),
+            limit_s=limit,
+            out=out.absolute(),
+            page=page,
+        )
+    )

@@ -19,6 +19,7 @@ class RecordingSettings:
     """`folder`: where each rank writes its file. `hold`: while this file exists, ranks wait after a step. `slow`: while this one
     exists, steps take `LEAST_STEP_S` at the least.
 
+    `times_only`: a step is written down as its time and number, without digests, which cost time.
     `stop_after`: the script ends after so many steps; 0: by itself. `stop_at`: by rank, it ends after the step that made this.
     """
 
@@ -27,6 +28,7 @@ class RecordingSettings:
     stop_at: Mapping[str, Parts] = field(default_factory=dict)
     hold: str = ""
     slow: str = ""
+    times_only: bool = False
 
 
 def variables(settings: RecordingSettings, inherited: Mapping[str, str]) -> dict[str, str]:

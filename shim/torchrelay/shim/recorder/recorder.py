@@ -67,6 +67,7 @@ class Recorder:
         self._last: dict[str, str] | None = None
         self._numbers: dict[int, int] = {}
         self._optimizers: list[weakref.ref[Any]] = []
+        self._kept: list[Any] = []
         self._roots: dict[int, list[weakref.ref[Any]]] = {}
         if "RANK" in os.environ:
             self._leave_environment()
@@ -102,6 +103,9 @@ class Recorder:
         if self._failed or os.getpid() != self._process or "RANK" not in os.environ:
             return
         try:
+            if self._settings.get("times_only"):
+                self._note_time(optimizer)
+                return
             parts = self._parts(optimizer)
             if parts == self._last:
                 return  # an optimizer around the one that has just stepped, or a step that has changed nothing
@@ -123,6 +127,11 @@ class Recorder:
         if self._is_last(parts):
             self._stop()
 
+    def _note_time(self, optimizer: Any) -> None:
+        """Of the optimizer that steps first: when, and the step's number as it counts itself; None where it does not."""
+        if self._number(optimizer) == 0:
+            self._write({"number": _counted_steps(optimizer), "unix_s": time.time()})
+
     def _give_up(self, error: Exception) -> None:
         self._failed = True
         with contextlib.suppress(OSError):
@@ -141,6 +150,8 @@ class Recorder:
         known = self._numbers.get(id(optimizer))
         if known is None:
             self._optimizers.append(weakref.ref(optimizer))
+            if self._settings.get("times_only"):
+                self._kept.append(optimizer)  # its parameters are looked at in the end alone
             known = self._numbers[id(optimizer)] = len(self._optimizers) - 1
         return known
 
@@ -312,6 +323,14 @@ def _root_modules(parameters: list[Any]) -> list[Any]:
         if not above:
             roots.append(module)
     return roots
+
+
+def _counted_steps(optimizer: Any) -> int | None:
+    """A restart or a joiner puts this back with the optimizer's state."""
+    for state in optimizer.state.values():
+        if isinstance(state, dict) and "step" in state:
+            return int(state["step"])
+    return None
 
 
 def _memory_bytes() -> int:

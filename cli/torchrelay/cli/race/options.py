@@ -1,0 +1,77 @@
+"""The options of `torchrelay bench race`: what they are where they are not given, and what does not go together. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchrelay.cli.race import arms, program
+from torchrelay.cli.race.command import RaceOptions
+from torchrelay.cli.race.faults import Kind
+from torchrelay.protocol.errors import UserError
+
+STEPS, QUICK_STEPS = 400, 80
+REPETITIONS, QUICK_REPETITIONS = 3, 1
+STEPS_PER_FAULT, LEAST_FAULTS = 200, 2
+QUICK_BUDGET_S = 280.0
+"""So that all is over within five minutes, whatever still has to be ended."""
+QUICK_SAVE_COST_S = 0.1
+QUICK_KINDS = (Kind.KILL, Kind.PLANNED)
+
+
+def of(
+    *,
+    quick: bool,
+    steps: int | None,
+    ranks: int,
+    spares: int,
+    faults: int | None,
+    kinds: tuple[str, ...],
+    seed: int,
+    repetitions: int | None,
+    arm_names: tuple[str, ...],
+    script: Path | None,
+    arguments: tuple[str, ...],
+    scripts_for: list[str],
+    limit_s: float,
+    out: Path,
+    page: Path | None,
+) -> RaceOptions:
+    """Raises UserError for a name that there is not, and for what does not go together."""
+    if script is None and (arguments or scripts_for):
+        raise UserError("arguments and --script-for belong to --script")
+    if script is not None and steps is not None:
+        raise UserError("--steps is of the demo: your script does as many as it does")
+    wanted = steps or (QUICK_STEPS if quick else STEPS)
+    raced = program.demo(wanted) if script is None else program.own(script, arguments, scripts_for)
+    return RaceOptions(
+        program=raced,
+        ranks=ranks,
+        spares=spares,
+        faults=max(wanted // STEPS_PER_FAULT, LEAST_FAULTS) if faults is None else faults,
+        kinds=_kinds(kinds, quick),
+        seed=seed,
+        repetitions=repetitions or (QUICK_REPETITIONS if quick else REPETITIONS),
+        arms=_arms(arm_names),
+        out=out,
+        limit_s=limit_s,
+        budget_s=QUICK_BUDGET_S if quick else None,
+        save_cost_s=QUICK_SAVE_COST_S if quick else None,
+        page=page,
+    )
+
+
+def _kinds(given: tuple[str, ...], quick: bool) -> tuple[Kind, ...]:
+    unknown = [name for name in given if name not in [kind.value for kind in Kind]]
+    if unknown:
+        raise UserError(f"--kind {unknown[0]}: one of {', '.join(kind.value for kind in Kind)}")
+    if given:
+        return tuple(dict.fromkeys(Kind(name) for name in given))
+    return QUICK_KINDS if quick else (Kind.KILL, Kind.STOP, Kind.PLANNED)
+
+
+def _arms(given: tuple[str, ...]) -> tuple[str, ...]:
+    names = [arm.name for arm in arms.ARMS]
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise UserError(f"--arm {unknown[0]}: one of {', '.join(names)}")
+    return given

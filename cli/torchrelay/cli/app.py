@@ -193,6 +193,19 @@ def status(
 
 
 @app.command()
+def top(wanted: a.RunId = None) -> int:
+    """Watch the running jobs on this terminal: steps, goodput, ranks, spares, migrations, and what is left to do.
+
+    q or Ctrl-C ends the view, and no job.
+
+    Example: torchrelay top --run pretrain
+    """
+    from torchrelay.cli.jobs import top as command
+
+    return asyncio.run(command.top(wanted))
+
+
+@app.command()
 def events(
     wanted: a.RunId = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,

@@ -17,7 +17,7 @@ from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import JobStatus
 from torchrelay.protocol.phases import CHECKPOINT, COMMITTED, DOWNTIME_ROWS, ROW_OF_PHASE, Phase
 
-_STATE_STYLES = {"running": "green", "standing": "yellow", "lost": "red", "starting": "dim", "finished": "dim"}
+STATE_STYLES = {"running": "green", "standing": "yellow", "lost": "red", "starting": "dim", "finished": "dim"}
 LEVEL_STYLES = {
     Level.PENDING: "dim",
     Level.ARMED: "dim",
@@ -186,7 +186,7 @@ def status_view(status: JobStatus, run: KnownRun) -> RenderableType:
         head.add_row("" if number else "health", Text(text))
     ranks = _table("rank", "worker", "node", "pid", "step", "phase", "state", right=("rank", "pid", "step"))
     for r in status.ranks:
-        state = Text(r.state, style=_STATE_STYLES.get(r.state, "default"))
+        state = Text(r.state, style=STATE_STYLES.get(r.state, "default"))
         ranks.add_row(str(r.rank), r.worker, r.node, str(r.pid), step(r.boundary), r.phase, state)
     parts: list[RenderableType] = [head, Text(), ranks]
     return Group(*parts)

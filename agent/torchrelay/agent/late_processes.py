@@ -34,6 +34,8 @@ class LateProcesses:
         self._no_room = no_room
         self._config, self._environ, self._supervisor, self._enrol = config, environ, supervisor, enrol
         self._taking_over = self._spares = self._rehearsals = 0
+        self.spares_more = 0
+        """How many spares this node is to have beyond those that it began with."""
         self._priorities = Priorities()
         self._idle: dict[WorkerId, int] = {}
         """Spares that give way to training, with their processes."""
@@ -53,10 +55,10 @@ class LateProcesses:
             spec = late_rank_spec(self._config, self._environ, self._taking_over)
             self._taking_over += 1
         self.latest = spec.worker
-        is_additional = order.rank != NO_RANK and not order.in_place_of
-        if is_additional and (reason := self._no_room(self._largest())):
+        if not order.in_place_of and (reason := self._no_room(self._largest())):
             return LateWorker(spec.worker, order.rank, 0, reason)
         pid, reason = self._start(spec, 0)
+        self.spares_more += bool(pid) and order.more
         if pid and order.idle:
             self._priorities.lower(pid)
             self._idle[spec.worker] = pid

@@ -212,7 +212,8 @@ class NodeAgent:
             epoch=self._follows.epoch,
             candidate=self._config.candidate,
             program=self._config.program,
-            spares=0 if self._config.joins else self._config.spares,  # the job has its number already
+            # Of a machine that joins later, the job has its number already.
+            spares=self._late.spares_more + (0 if self._config.joins else self._config.spares),
         )
 
     def _info(self, child: TrainingProcess) -> WorkerInfo:

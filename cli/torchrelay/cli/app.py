@@ -193,6 +193,19 @@ def status(
 
 
 @app.command()
+def top(wanted: a.RunId = None) -> int:
+    """Watch the running jobs on this terminal: steps, goodput, ranks, spares, migrations, and what is left to do.
+
+    q or Ctrl-C ends the view, and no job.
+
+    Example: torchrelay top --run pretrain
+    """
+    from torchrelay.cli.jobs import top as command
+
+    return asyncio.run(command.top(wanted))
+
+
+@app.command()
 def events(
     wanted: a.RunId = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
@@ -371,6 +384,47 @@ def quarantine_clear(
     from torchrelay.cli.jobs import quarantine as command
 
     return asyncio.run(command.clear(subject, reason, wanted, check))
+
+
+spares = typer.Typer(
+    name="spares", help="Show the spares of the running job, and make more.", invoke_without_command=True
+)
+app.add_typer(spares)
+
+
+@spares.callback()
+def spares_list(context: typer.Context, wanted: a.RunId = None, as_json: a.AsJson = False) -> int:
+    """Show each spare of the running job: its state, node and age, and why there are not more. `spares add` makes more.
+
+    Example: torchrelay spares --run pretrain
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    from torchrelay.cli.jobs import spares as command
+
+    return asyncio.run(command.show(wanted, as_json))
+
+
+@spares.command("add")
+def spares_add(
+    count: Annotated[int, typer.Argument(metavar="N", min=1, help="How many more.")],
+    node: Annotated[
+        str, typer.Option("--node", metavar="NODE", help="Where, as `status` names it. Default: where the fewest are.")
+    ] = "",
+    wanted: a.RunId = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="End as soon as it is accepted.")] = False,
+) -> int:
+    """Have more spares in the running job from now on, and wait until they are ready.
+
+    Each takes as much memory as a rank. On a machine with GPUs each needs one that is free.
+
+    Exit code: 0 they are ready, 1 some will not be, 2 refused.
+
+    Example: torchrelay spares add 1 --run pretrain
+    """
+    from torchrelay.cli.jobs import spares as command
+
+    return asyncio.run(command.add(count, node, wanted, wait=not no_wait))
 
 
 @app.command()

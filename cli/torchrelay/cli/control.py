@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -11,6 +12,8 @@ import grpc.aio
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, TorchrelayError
 from torchrelay.protocol.messages import (
+    AddSparesReply,
+    AddSparesRequest,
     ClearReply,
     ClearRequest,
     Empty,
@@ -29,6 +32,7 @@ from torchrelay.protocol.security.tls import Credentials
 from torchrelay.protocol.transport import convert
 
 CALL_TIMEOUT_S = 10.0
+_Answer = TypeVar("_Answer")
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
@@ -62,54 +66,39 @@ class Control:
         await self._channel.close(None)
 
     async def status(self) -> JobStatus:
-        try:
-            reply = await self._stub.Status(convert.to_proto(Empty()), timeout=CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as e:
-            raise _as_ours(e, self._address) from e
-        status: JobStatus = convert.from_proto(reply)
-        return status
+        return await self._ask(self._stub.Status, Empty(), JobStatus)
 
     async def lead(self, request: LeadRequest, timeout_s: float) -> LeadReply:
-        try:
-            reply = await self._stub.Lead(convert.to_proto(request), timeout=timeout_s)
-        except grpc.aio.AioRpcError as e:
-            raise _as_ours(e, self._address) from e
-        answer: LeadReply = convert.from_proto(reply)
-        return answer
+        return await self._ask(self._stub.Lead, request, LeadReply, timeout_s)
 
     async def migrate(self, rank: int, reason: str) -> MigrateReply:
-        request = convert.to_proto(MigrateRequest(rank, reason))
-        try:
-            reply = await self._stub.Migrate(request, timeout=CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as e:
-            raise _as_ours(e, self._address) from e
-        answer: MigrateReply = convert.from_proto(reply)
-        return answer
+        return await self._ask(self._stub.Migrate, MigrateRequest(rank, reason), MigrateReply)
 
     async def clear(self, subject: str, reason: str, check: bool = False) -> ClearReply:
-        try:
-            reply = await self._stub.Clear(
-                convert.to_proto(ClearRequest(subject, reason, check)), timeout=CALL_TIMEOUT_S
-            )
-        except grpc.aio.AioRpcError as e:
-            raise _as_ours(e, self._address) from e
-        answer: ClearReply = convert.from_proto(reply)
-        return answer
+        return await self._ask(self._stub.Clear, ClearRequest(subject, reason, check), ClearReply)
 
     async def quarantine(self, subject: str, reason: str) -> QuarantineReply:
-        request = convert.to_proto(QuarantineRequest(subject, reason))
-        try:
-            reply = await self._stub.Quarantine(request, timeout=CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as e:
-            raise _as_ours(e, self._address) from e
-        answer: QuarantineReply = convert.from_proto(reply)
-        return answer
+        return await self._ask(self._stub.Quarantine, QuarantineRequest(subject, reason), QuarantineReply)
+
+    async def add_spares(self, count: int, node: str) -> AddSparesReply:
+        return await self._ask(self._stub.AddSpares, AddSparesRequest(count, node), AddSparesReply)
 
     async def stop(self, signal_number: int) -> None:
+        await self._ask(self._stub.Stop, StopRequest(signal_number), Empty)
+
+    async def _ask(
+        self,
+        call: Callable[..., Awaitable[Any]],
+        request: Any,
+        answer: type[_Answer],
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> _Answer:
         try:
-            await self._stub.Stop(convert.to_proto(StopRequest(signal_number)), timeout=CALL_TIMEOUT_S)
+            reply = convert.from_proto(await call(convert.to_proto(request), timeout=timeout_s))
         except grpc.aio.AioRpcError as e:
             raise _as_ours(e, self._address) from e
+        assert isinstance(reply, answer)
+        return reply
 
     async def watch(self, without_progress: bool, follow: bool = True) -> AsyncGenerator[JobEvent, None]:
         """Every event of the job from its start; without `follow` those so far. Ends when the controller ends the stream."""

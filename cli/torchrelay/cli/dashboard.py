@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.cli import folder, narrate
-from torchrelay.cli.live_run import LiveRun
+from torchrelay.cli.live_run import LOOK_AGAIN_S, follow_jobs
 from torchrelay.cli.teller import make_console
 from torchrelay.dashboard import words
 from torchrelay.dashboard.event_lines import EventLines
@@ -24,7 +24,6 @@ from torchrelay.dashboard.record import RunRecord
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol.errors import UserError
 
-LOOK_AGAIN_S = 1.0
 SILENT_S, SILENT_STEPS = 120.0, 10
 """For so long, and for the time of so many steps, a run may say nothing."""
 SHORTEST_TOKEN = 16
@@ -125,26 +124,7 @@ def _prepare(hub: Hub, options: DashboardOptions) -> Coroutine[Any, Any, None]:
     state = folder.state_folder(os.environ)
     if options.run_id is not None:
         folder.choose_run(state, options.run_id)
-    return _follow_jobs(hub, state, options.run_id)
-
-
-async def _follow_jobs(hub: Hub, state: Path, run_id: str | None) -> None:
-    """Each job of this user from when it is seen, whenever it begins."""
-    following: dict[str, asyncio.Task[None]] = {}
-    try:
-        while True:
-            for run in folder.one_of_each(state):
-                if run.run_id not in following and run_id in (None, run.run_id):
-                    live = LiveRun(state, run)
-                    hub.put(run.run_id, live)
-                    following[run.run_id] = asyncio.ensure_future(live.follow())
-            for task in following.values():
-                if task.done():
-                    task.result()
-            await asyncio.sleep(LOOK_AGAIN_S)
-    finally:
-        for task in following.values():
-            task.cancel()
+    return follow_jobs(hub.put, state, options.run_id)
 
 
 def read_token(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from torchrelay.protocol.events import from_job_event
 from torchrelay.protocol.messages import JobEvent, JobStatus
 
 AGAIN_S = 1.0
+LOOK_AGAIN_S = 1.0
+"""For jobs that have begun since."""
 ASKED_HERE = "(asked for on the dashboard)"
 """Behind the reason, in the events."""
 STATUS_EVERY_S = 2.0
@@ -113,3 +116,22 @@ class LiveRun:
         except TorchrelayError as e:
             return Answer(False, str(e))
         return Answer(reply.cleared or reply.checking, reply.message)
+
+
+async def follow_jobs(put: Callable[[str, LiveRun], object], state: Path, run_id: str | None) -> None:
+    """Each job of this user from when it is seen, whenever it begins, or `run_id` alone. `put` is told id and job."""
+    following: dict[str, asyncio.Task[None]] = {}
+    try:
+        while True:
+            for run in folder.one_of_each(state):
+                if run.run_id not in following and run_id in (None, run.run_id):
+                    live = LiveRun(state, run)
+                    put(run.run_id, live)
+                    following[run.run_id] = asyncio.ensure_future(live.follow())
+            for task in following.values():
+                if task.done():
+                    task.result()
+            await asyncio.sleep(LOOK_AGAIN_S)
+    finally:
+        for task in following.values():
+            task.cancel()

@@ -69,7 +69,8 @@ def notes(before: RunSummary, event: events.Occurrence) -> list[Text]:  # noqa: 
         case events.NodeLost():
             return [_node_lost(event)]
         case events.SpareMade():
-            return [line(f"a spare is made in the place of {event.in_place_of}: {event.worker}", "dim")]
+            place = f" in the place of {event.in_place_of}" if event.in_place_of else ""
+            return [line(f"spare {event.worker} is being made on {event.node}{place}", "dim")]
         case events.SpareDropped():
             return [line(f"spare {event.worker} came to nothing: {event.reason}", "yellow")]
         case events.SparesChanged() if event.reason and (before.pool is None or before.pool.reason != event.reason):

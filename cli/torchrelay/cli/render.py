@@ -17,7 +17,7 @@ from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import JobStatus
 from torchrelay.protocol.phases import CHECKPOINT, COMMITTED, DOWNTIME_ROWS, ROW_OF_PHASE, Phase
 
-_STATE_STYLES = {"running": "green", "standing": "yellow", "lost": "red", "starting": "dim", "finished": "dim"}
+STATE_STYLES = {"running": "green", "standing": "yellow", "lost": "red", "starting": "dim", "finished": "dim"}
 LEVEL_STYLES = {
     Level.PENDING: "dim",
     Level.ARMED: "dim",
@@ -130,6 +130,30 @@ def restarts_table(restarts: tuple[RestartSummary, ...]) -> RenderableType:
     return table
 
 
+def spares_view(status: JobStatus) -> RenderableType:
+    """Return what `torchrelay spares` shows: the count, each process, and what is left to do."""
+    counts = events.SparesChanged(status.spares_wanted, status.spares_warm, status.spares_making, status.spares_reason)
+    head = Text(spares(counts) + (f": {counts.reason}" if counts.reason else ""))
+    parts: list[RenderableType] = [head]
+    if status.spares:
+        table = _table("spare", "node", "pid", "state", "for", "why", right=("pid",))
+        for s in status.spares:
+            style = {"ready": "green", "quarantined": "red"}.get(s.state, "yellow")
+            table.add_row(s.worker, s.node, str(s.pid), Text(s.state, style=style), age(s.age_s), Text(s.reason))
+        parts += [Text(), table]
+    if status.spares_warm == 0 and not status.spares_making:
+        parts.append(Text(f"hint: torchrelay spares add 1 --run {status.run_id}", style="dim"))
+    return Group(*parts)
+
+
+def age(seconds_s: float) -> str:
+    """`12 s`, `3 min`, `2 h`, `4 d`."""
+    for size_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds_s >= 2 * size_s:
+            return f"{seconds_s / size_s:.0f} {unit}"
+    return f"{seconds_s:.0f} s"
+
+
 def status_view(status: JobStatus, run: KnownRun) -> RenderableType:
     """Return what `torchrelay status` shows of one job."""
     head = Table.grid(padding=(0, 2))
@@ -162,7 +186,7 @@ def status_view(status: JobStatus, run: KnownRun) -> RenderableType:
         head.add_row("" if number else "health", Text(text))
     ranks = _table("rank", "worker", "node", "pid", "step", "phase", "state", right=("rank", "pid", "step"))
     for r in status.ranks:
-        state = Text(r.state, style=_STATE_STYLES.get(r.state, "default"))
+        state = Text(r.state, style=STATE_STYLES.get(r.state, "default"))
         ranks.add_row(str(r.rank), r.worker, r.node, str(r.pid), step(r.boundary), r.phase, state)
     parts: list[RenderableType] = [head, Text(), ranks]
     return Group(*parts)

@@ -85,7 +85,9 @@ class Core:
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self._ended_by_rank, self._give_up)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health, self._give_up)
         barred = "" if config.refill and not config.adopted else "new ones are not made (--no-refill)"
-        self.pool = SparePool(barred, self.job, self.outbox, self.driver, self._is_ending)
+        self.pool = SparePool(
+            barred, self.job, self.outbox, self.driver, self._is_ending, self.driver.spares.respawns.machines
+        )
         self.driver.spares.hurry = self.pool.hurry
         self.driver.spares.respawns.asked_for_spares = lambda: self.pool.places_asked
         self._judge = ProtectionJudge(
@@ -490,6 +492,16 @@ class Core:
         if self.is_over or self._exits.is_failing:
             return msg.QuarantineReply(False, "the job is ending")
         reply = self.health.put_aside(request, now_s)
+        self._settle(now_s)
+        return reply
+
+    def add_spares(self, request: msg.AddSparesRequest, now_s: float) -> msg.AddSparesReply:
+        """Have more spares, by somebody's choice."""
+        if self.aside is not None:
+            return msg.AddSparesReply(False, self.aside.reason)
+        if ending := "the job is ending" if self.is_over else self._is_ending():
+            return msg.AddSparesReply(False, ending, self.pool.wanted)
+        reply = self.pool.add(request.count, request.node)
         self._settle(now_s)
         return reply
 

@@ -54,6 +54,8 @@ class Worker:
     progress: WorkerProgress | None = None
     seen_boundary: int = -1
     """The furthest boundary known, from progress, a fault's report or a journal."""
+    came_s: float = 0.0
+    """When this controller first heard of it."""
     news_s: float = 0.0
     moved_s: float = 0.0
     busy_s: float = 0.0
@@ -271,7 +273,9 @@ class Job:
         """A process that has not been seen before, as `rank` or as a spare."""
         known = local_ranks.place(info.launch) if info.launch else max(rank, 0)
         local_rank = known % self.local_world_size
-        self.workers[info.worker] = Worker(info.worker, node, info.pid, rank, news_s=now_s, local_rank=local_rank)
+        self.workers[info.worker] = Worker(
+            info.worker, node, info.pid, rank, came_s=now_s, news_s=now_s, local_rank=local_rank
+        )
         if rank != NO_RANK:
             self.holders.setdefault(rank, info.worker)
             if info.launch:

@@ -301,6 +301,13 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._flush()
         return reply
 
+    async def AddSpares(
+        self, request: relay_pb2.AddSparesRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> relay_pb2.AddSparesReply:
+        reply: relay_pb2.AddSparesReply = to_proto(self._core.add_spares(from_proto(request), time.monotonic()))
+        self._flush()
+        return reply
+
     async def Lead(
         self, request: relay_pb2.LeadRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.LeadReply:

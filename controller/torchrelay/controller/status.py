@@ -11,7 +11,9 @@ from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.level import Level
-from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report
+from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report, SpareStatus
+from torchrelay.protocol.metrics.table import QUARANTINED, READY, STARTING
+from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.phases import PLANNED, Phase
 from torchrelay.protocol.positions import RANK_STATES, RankPhase
 
@@ -73,7 +75,19 @@ def job_status(
         pool.wanted,
         pool.making,
         pool.reason,
+        spares=tuple(spare_status(job, w, now_s) for w in job.spares),
     )
+
+
+def spare_status(job: Job, spare: Worker, now_s: float) -> SpareStatus:
+    state, reason = READY if spare.warm else STARTING, ""
+    if barred := job.quarantined(spare):
+        state, reason = QUARANTINED, barred
+    elif spare.stopped_since_s is not None:
+        reason = f"stopped for {now_s - spare.stopped_since_s:.0f} s: it does not take over until it goes on"
+    elif spare.started_for != NO_RANK:
+        reason = f"kept for rank {spare.started_for}"
+    return SpareStatus(spare.worker, spare.node, spare.pid, state, now_s - spare.came_s, reason)
 
 
 def job_summary(job: Job, driver: Driver, level: str, reason: str) -> JobSummary:

@@ -253,7 +253,7 @@ class SparesChanged:
 
 @dataclass(frozen=True)
 class SpareMade:
-    """A new spare was started, in the place of a worker that has ended."""
+    """A new spare was started, in the place of a worker that has ended; `in_place_of` is empty for one beyond those."""
 
     worker: str
     node: str

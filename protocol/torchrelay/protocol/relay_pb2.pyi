@@ -1344,14 +1344,16 @@ class TellAgain(_message.Message):
     def __init__(self) -> None: ...
 
 class StartWorker(_message.Message):
-    __slots__ = ("rank", "in_place_of", "idle")
+    __slots__ = ("rank", "in_place_of", "idle", "more")
     RANK_FIELD_NUMBER: _ClassVar[int]
     IN_PLACE_OF_FIELD_NUMBER: _ClassVar[int]
     IDLE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     rank: int
     in_place_of: str
     idle: bool
-    def __init__(self, rank: _Optional[int] = ..., in_place_of: _Optional[str] = ..., idle: _Optional[bool] = ...) -> None: ...
+    more: bool
+    def __init__(self, rank: _Optional[int] = ..., in_place_of: _Optional[str] = ..., idle: _Optional[bool] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class RaisePriority(_message.Message):
     __slots__ = ("worker",)
@@ -1614,7 +1616,7 @@ class Coverage(_message.Message):
     def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_sync: _Optional[bool] = ..., rehearsed: _Optional[_Iterable[str]] = ..., share: _Optional[float] = ..., share_p95: _Optional[float] = ..., transfer_encryption: _Optional[str] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health", "spares_wanted", "spares_making", "spares_reason", "ranks_spread", "spread_reason")
+    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health", "spares_wanted", "spares_making", "spares_reason", "ranks_spread", "spread_reason", "spares")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -1635,6 +1637,7 @@ class JobStatus(_message.Message):
     SPARES_REASON_FIELD_NUMBER: _ClassVar[int]
     RANKS_SPREAD_FIELD_NUMBER: _ClassVar[int]
     SPREAD_REASON_FIELD_NUMBER: _ClassVar[int]
+    SPARES_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     world_size: int
     generation: int
@@ -1655,7 +1658,24 @@ class JobStatus(_message.Message):
     spares_reason: str
     ranks_spread: int
     spread_reason: str
-    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., quarantine: _Optional[_Iterable[str]] = ..., health: _Optional[_Iterable[str]] = ..., spares_wanted: _Optional[int] = ..., spares_making: _Optional[int] = ..., spares_reason: _Optional[str] = ..., ranks_spread: _Optional[int] = ..., spread_reason: _Optional[str] = ...) -> None: ...
+    spares: _containers.RepeatedCompositeFieldContainer[SpareStatus]
+    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., quarantine: _Optional[_Iterable[str]] = ..., health: _Optional[_Iterable[str]] = ..., spares_wanted: _Optional[int] = ..., spares_making: _Optional[int] = ..., spares_reason: _Optional[str] = ..., ranks_spread: _Optional[int] = ..., spread_reason: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareStatus, _Mapping]]] = ...) -> None: ...
+
+class SpareStatus(_message.Message):
+    __slots__ = ("worker", "node", "pid", "state", "age_s", "reason")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    node: str
+    pid: int
+    state: str
+    age_s: float
+    reason: str
+    def __init__(self, worker: _Optional[str] = ..., node: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[str] = ..., age_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ("time_s", "name", "fields_json")
@@ -1772,6 +1792,24 @@ class QuarantineReply(_message.Message):
     ranks: _containers.RepeatedScalarFieldContainer[int]
     staying: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, accepted: _Optional[bool] = ..., message: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., staying: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class AddSparesRequest(_message.Message):
+    __slots__ = ("count", "node")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    node: str
+    def __init__(self, count: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
+
+class AddSparesReply(_message.Message):
+    __slots__ = ("accepted", "message", "wanted")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: bool
+    message: str
+    wanted: int
+    def __init__(self, accepted: _Optional[bool] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("signal",)

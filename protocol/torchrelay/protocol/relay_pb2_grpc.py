@@ -69,6 +69,11 @@ class RelayStub:
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.QuarantineRequest.SerializeToString,
                 response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.QuarantineReply.FromString,
                 _registered_method=True)
+        self.AddSpares = channel.unary_unary(
+                '/torchrelay.v1.Relay/AddSpares',
+                request_serializer=torchrelay_dot_protocol_dot_relay__pb2.AddSparesRequest.SerializeToString,
+                response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.AddSparesReply.FromString,
+                _registered_method=True)
         self.Lead = channel.unary_unary(
                 '/torchrelay.v1.Relay/Lead',
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.LeadRequest.SerializeToString,
@@ -130,6 +135,13 @@ class RelayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddSpares(self, request, context):
+        """A person wants more spares.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Lead(self, request, context):
         """Asked by the commands of several machines: who leads the job?
         """
@@ -181,6 +193,11 @@ def add_RelayServicer_to_server(servicer, server):
                     servicer.Quarantine,
                     request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.QuarantineRequest.FromString,
                     response_serializer=torchrelay_dot_protocol_dot_relay__pb2.QuarantineReply.SerializeToString,
+            ),
+            'AddSpares': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddSpares,
+                    request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.AddSparesRequest.FromString,
+                    response_serializer=torchrelay_dot_protocol_dot_relay__pb2.AddSparesReply.SerializeToString,
             ),
             'Lead': grpc.unary_unary_rpc_method_handler(
                     servicer.Lead,
@@ -382,6 +399,33 @@ class Relay:
             '/torchrelay.v1.Relay/Quarantine',
             torchrelay_dot_protocol_dot_relay__pb2.QuarantineRequest.SerializeToString,
             torchrelay_dot_protocol_dot_relay__pb2.QuarantineReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddSpares(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/torchrelay.v1.Relay/AddSpares',
+            torchrelay_dot_protocol_dot_relay__pb2.AddSparesRequest.SerializeToString,
+            torchrelay_dot_protocol_dot_relay__pb2.AddSparesReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -124,3 +124,12 @@ def test_a_spare_gives_way_until_it_is_needed(tmp_path: Path, monkeypatch: pytes
     for worker in ("n1.r0", "n1.s0", "n1.s0"):
         late.is_needed(WorkerId(worker), 99)
     assert raised == [(71, 99)]
+
+
+def test_a_spare_that_somebody_asked_for_needs_memory_of_its_own_and_is_counted(tmp_path: Path) -> None:
+    late = made(tmp_path, FakeSupervisor(), left=LEFT, largest=9)
+    assert late.take_over(StartWorker(NO_RANK, idle=True, more=True)) == LateWorker("n1.s0", NO_RANK, 0, LEFT)
+    assert late.spares_more == 0
+    late = made(tmp_path, FakeSupervisor())
+    assert late.take_over(StartWorker(NO_RANK, idle=True, more=True)).pid
+    assert late.spares_more == 1

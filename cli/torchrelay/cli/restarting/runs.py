@@ -133,6 +133,7 @@ class Runs:
             before,
             resume=Path(directory) if directory else None,
             faults=faults_left(before.faults, summary),
+            spares=spares_now(before, summary),
             restarts_done=number,
             scripts_begun=self._scripts_begun,
             migrations_begun=len(summary.migrations),
@@ -166,6 +167,13 @@ class Runs:
 
     def _remove(self, keep: int) -> None:
         remove_old(self._options.jit_dirs, self._run_id, keep)
+
+
+def spares_now(before: RunOptions, summary: RunSummary) -> int:
+    """How many there are to be on this machine, also those that somebody asked for since it began."""
+    if summary.pool is None or before.nnodes > 1:  # of several machines each has its own number
+        return before.spares
+    return max(before.spares, summary.pool.wanted)
 
 
 def faults_left(faults: tuple[Fault, ...], summary: RunSummary) -> tuple[Fault, ...]:

@@ -24,9 +24,10 @@ STOPPED_S = 10.0
 
 @dataclass(frozen=True)
 class VacatedPlace:
-    """Where a process has ended, and no other has taken its place. `unusable`: why nothing must run there, or empty.
+    """Where a process has ended, and no other has taken its place; one without `worker` is new, for a spare that was asked for.
 
-    `spares`: how many are on that machine, made or in the making; `at_start`: how many it began with.
+    `unusable`: why nothing must run there, or empty. `spares`: how many are on that machine, made or in the making; `at_start`: how
+    many it is to have.
     """
 
     worker: str
@@ -52,7 +53,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Make:
-    """On the machine `node`, in the place of `worker`."""
+    """On the machine `node`, in the place of `worker`, or in a new one if that is empty."""
 
     node: str
     worker: str

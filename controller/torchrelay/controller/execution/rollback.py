@@ -234,7 +234,7 @@ class Rollback:
         if message.worker in self._job.workers and message.rank not in self._in_place:
             return  # the controller before this one went back: a spare like any other
         worker = self._job.workers.get(message.worker) or Worker(
-            message.worker, node, message.pid, NO_RANK, news_s=now_s
+            message.worker, node, message.pid, NO_RANK, came_s=now_s, news_s=now_s
         )
         worker.started_for, worker.in_place_of = message.rank, message.in_place_of
         self._job.workers[message.worker] = worker

@@ -115,7 +115,7 @@ class Router(relay_pb2_grpc.RelayServicer):
             "in a cluster, look at the job's TrainingJob, and create a Migration to move a rank",
         )
 
-    Watch = Status = Migrate = Stop = Clear = Quarantine = Lead = _served_by_resources
+    Watch = Status = Migrate = Stop = Clear = Quarantine = AddSpares = Lead = _served_by_resources
 
 
 def check_hello(identity: PodIdentity, first: relay_pb2.FromAgent | None) -> AgentHello:

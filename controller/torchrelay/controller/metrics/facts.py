@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from torchrelay.controller.core import Core
 from torchrelay.controller.metrics.collect import JobFacts, rank_protection
+from torchrelay.controller.status import spare_status
 from torchrelay.protocol.causes import ProtectionCause
 from torchrelay.protocol.health.kinds import DEVICE, NODE
 from torchrelay.protocol.level import Level
@@ -27,14 +30,18 @@ def job_facts(core: Core, restarts: int, now_s: float) -> JobFacts:
     """
     summary, job = core.summary(now_s), core.job
     wanted = max(core.pool.wanted, job.spares_wanted)
-    ready = sum(w.warm and not job.quarantined(w) for w in job.spares)
-    barred = sum(bool(job.quarantined(w)) for w in job.spares)
-    starting = len(job.spares) - ready - barred + core.pool.making + job.spares_coming
+    states = Counter(spare_status(job, w, now_s).state for w in job.spares)
+    ready, starting = states[READY], states[STARTING] + job.spares_coming
     nodes = sum(subject in job.nodes for subject in job.quarantine)
     common = {
         "boundary": summary.boundary,
         "ranks": summary.states,
-        "spares": {READY: ready, STARTING: starting, QUARANTINED: barred, MISSING: max(wanted - ready - starting, 0)},
+        "spares": {
+            READY: ready,
+            STARTING: starting,
+            QUARANTINED: states[QUARANTINED],
+            MISSING: max(wanted - ready - starting, 0),
+        },
         "spares_wanted": wanted,
         "quarantined": {NODE: nodes, DEVICE: len(job.quarantine) - nodes},
         "restarts": restarts,

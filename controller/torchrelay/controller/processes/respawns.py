@@ -86,7 +86,7 @@ class Respawns:
         """For a rank that enters from a checkpoint and whose machine is missing: once, whatever the limit is."""
         if (started := self._started_for(rank)) is not None:
             return started
-        where = choose_machine(rank, self._machines())
+        where = choose_machine(rank, self.machines())
         if rank in self._entering or not where.node:
             why = "the process that was started for it is gone" if rank in self._entering else where.reason
             return m.NoSpare(rank, f"no process is started for rank {rank}: {why}")
@@ -116,7 +116,7 @@ class Respawns:
     def machines_with_places(self, to_enter: bool = False) -> list[MachineWithPlaces]:
         """On which processes would be started now for ranks of other machines; `to_enter`: as `process_to_enter` does."""
         may = to_enter or (self.is_on and not self.spent)
-        return [m for m in self._machines() if not lacks(m)] if may else []
+        return [m for m in self.machines() if not lacks(m)] if may else []
 
     def count(self, rank: int, now_s: float) -> None:
         """One is started in its place, or was by others."""
@@ -146,11 +146,12 @@ class Respawns:
         leaver = self._job.holder(rank)
         if not (unusable := self._job.unusable(leaver)):
             return Elsewhere(leaver.node, leaver.worker, "")
-        found = choose_machine(rank, [m for m in self._machines() if m.node != leaver.node or m.vacated])
+        found = choose_machine(rank, [m for m in self.machines() if m.node != leaver.node or m.vacated])
         why = "its machine is lost" if self._job.is_lost_with_node(leaver.worker) else unusable
         return found if found.node else Elsewhere("", "", f"{why}, and {found.reason}")
 
-    def _machines(self) -> list[MachineWithPlaces]:
+    def machines(self) -> list[MachineWithPlaces]:
+        """All of the job, with the places that processes have left there."""
         job, there = self._job, self._job.by_node()
         vacated: dict[str, list[str]] = defaultdict(list)
         for worker in job.vacated({*self._starting.values(), *self.asked_for_spares()}):

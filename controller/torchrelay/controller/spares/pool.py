@@ -1,10 +1,13 @@
-"""Keeps as many spares as the job began with: has new ones made where a process has ended, and ends those that are of no use."""
+"""Keeps as many spares as the job is to have: makes them where a process has ended or somebody asked, and ends useless ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from torchrelay.controller.decide.elsewhere import MachineWithPlaces
+from torchrelay.controller.decide.more_spares import MachineForSpares, place_more
 from torchrelay.controller.decide.refill import (
     MOST_UNUSED,
     PING_EVERY_S,
@@ -21,7 +24,7 @@ from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.events import SpareDropped, SpareMade, SparesChanged
-from torchrelay.protocol.messages import Fence, LateWorker, Ping, Pong, RaisePriority, StartWorker
+from torchrelay.protocol.messages import AddSparesReply, Fence, LateWorker, Ping, Pong, RaisePriority, StartWorker
 from torchrelay.protocol.names import NO_RANK
 
 LONGEST_LOOK_S = 2.0
@@ -47,14 +50,36 @@ class _Life:
             self.silent_s += seconds
 
 
-class SparePool:
-    """`barred`: why none are made, by somebody's choice; empty: they are. `is_ending()`: why no more are of use, or empty."""
+@dataclass(frozen=True)
+class _Asked:
+    """A spare that the agent of `node` is to start. `is_more`: beyond those that the node is to have so far."""
 
-    def __init__(self, barred: str, job: Job, outbox: Outbox, driver: Driver, is_ending: Callable[[], str]) -> None:
+    node: str
+    is_more: bool = False
+
+
+class SparePool:
+    """`barred`: why none are made, by somebody's choice; empty: they are. `is_ending()`: why no more are of use, or empty.
+
+    `machines()`: all of the job.
+    """
+
+    def __init__(
+        self,
+        barred: str,
+        job: Job,
+        outbox: Outbox,
+        driver: Driver,
+        is_ending: Callable[[], str],
+        machines: Callable[[], Sequence[MachineWithPlaces]],
+    ) -> None:
         self._barred, self._job, self._outbox, self._driver, self._is_ending = barred, job, outbox, driver, is_ending
+        self._machines = machines
         self._lives: dict[str, _Life] = {}
-        self._asked: dict[str, str] = {}
-        """Place for which one was asked -> its node."""
+        self._asked: dict[str, _Asked] = {}
+        """By the place for which one was asked; empty: a new one."""
+        self._more: Counter[str] = Counter()
+        """By node, how many were asked for since the job began, and have not been started yet."""
         self._unused: list[tuple[float, str]] = []
         self._doubted: dict[tuple[int, str], str] = {}
         """Rank and what a rehearsal has shown -> the spare that has said so first."""
@@ -70,7 +95,7 @@ class SparePool:
 
     @property
     def wanted(self) -> int:
-        return sum(node.spares for node in self._job.nodes.values())
+        return sum(node.spares for node in self._job.nodes.values()) + self._more.total()
 
     @property
     def is_on(self) -> bool:
@@ -101,27 +126,61 @@ class SparePool:
         if self._driver.migration is None:
             for worker in self._spares():
                 self._look_after(worker, passed_s, now_s)
-        for place, node in list(self._asked.items()):
-            if self._job.nodes[node].lost:
+        for place, asked in list(self._asked.items()):
+            if self._job.nodes[asked.node].lost:
                 del self._asked[place]
+        for node in [n for n in self._more if self._job.nodes[n].lost]:
+            del self._more[node]
         verdict = refill(self._pool(now_s), now_s)
         if isinstance(verdict, Make):
-            self._asked[verdict.worker] = verdict.node
-            self._outbox.to_agent(verdict.node, StartWorker(NO_RANK, verdict.worker, idle=True))
+            under_way = sum(a.is_more for a in self._asked.values() if a.node == verdict.node)
+            is_more = self._more[verdict.node] > under_way
+            self._asked[verdict.worker] = _Asked(verdict.node, is_more)
+            self._outbox.to_agent(verdict.node, StartWorker(NO_RANK, verdict.worker, idle=True, more=is_more))
         self._job.spares_coming = len(self._asked)
         self._reason = verdict.reason if isinstance(verdict, MakeNone) else ""
         self._tell()
 
     def started(self, node: str, message: LateWorker, now_s: float) -> None:
         """The agent has answered; the process is among the job's workers already, if there is one."""
-        if message.rank != NO_RANK or self._asked.pop(message.in_place_of, None) is None:
+        asked = self._asked.get(message.in_place_of)
+        if message.rank != NO_RANK or asked is None or asked.node != node:
             return
+        del self._asked[message.in_place_of]
         self._job.spares_coming = len(self._asked)
+        if message.pid == 0 and asked.is_more:
+            left = self._more.pop(node, 0)
+            why = f"it could not be started: {message.reason}; {left} that were asked for on {node} are not made"
+            self._outbox.emit(SpareDropped(message.worker, why))
+            return
         if message.pid == 0:
             self._came_to_nothing(message.worker, f"it could not be started: {message.reason}", now_s)
             return
+        if asked.is_more and self._more[node]:
+            self._more[node] -= 1
+            self._job.nodes[node].spares += 1
         self._lives[message.worker] = _Life(raised_s=None)
         self._outbox.emit(SpareMade(message.worker, node, message.in_place_of))
+
+    def add(self, count: int, node: str) -> AddSparesReply:
+        """Have `count` more from now on, on `node` if that is not empty; all of them or none."""
+        barred = self._barred or ("" if self._job.protection != "off" else self._job.protection_reason)
+        if barred:
+            return AddSparesReply(False, barred, self.wanted)
+        if node and node not in self._job.nodes:
+            return AddSparesReply(
+                False, f"there is no node {node}; the job runs on {', '.join(self._job.nodes)}", self.wanted
+            )
+        found = place_more(count, [self._for_spares(m) for m in self._machines() if node in ("", m.node)])
+        if found.reason or not found.nodes:
+            return AddSparesReply(False, found.reason or "give how many, from 1 on", self.wanted)
+        self._more += found.nodes
+        where = ", ".join(f"{number} on {name}" for name, number in sorted(found.nodes.items()))
+        return AddSparesReply(True, f"{where}; they are made one at a time, beside training", self.wanted)
+
+    def _for_spares(self, machine: MachineWithPlaces) -> MachineForSpares:
+        wanted = self._job.nodes[machine.node].spares + self._more[machine.node]
+        return MachineForSpares(machine, wanted, max(0, wanted - self._spares_on(machine.node)))
 
     def answered(self, worker: Worker, report: Pong, now_s: float) -> None:
         life = self._lives.get(worker.worker)
@@ -181,13 +240,21 @@ class SparePool:
 
     def _places(self) -> list[VacatedPlace]:
         job = self._job
-        return [
+        left = [
             VacatedPlace(w.worker, w.node, job.unusable(w), self._spares_on(w.node), job.nodes[w.node].spares)
             for w in job.vacated(self._asked)
         ]
+        if not self._more.total() or "" in self._asked:
+            return left
+        new = [
+            VacatedPlace("", m.node, m.unusable, self._spares_on(m.node), job.nodes[m.node].spares + self._more[m.node])
+            for m in self._machines()
+            if self._more[m.node] and not m.has_gpus
+        ]
+        return left + new
 
     def _spares_on(self, node: str) -> int:
-        return sum(w.node == node for w in self._usable()) + sum(n == node for n in self._asked.values())
+        return sum(w.node == node for w in self._usable()) + sum(a.node == node for a in self._asked.values())
 
     def _look_after(self, worker: Worker, passed_s: float, now_s: float) -> None:
         life = self._lives.setdefault(worker.worker, _Life())

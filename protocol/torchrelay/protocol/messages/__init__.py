@@ -51,6 +51,8 @@ from torchrelay.protocol.messages.enrolment import LaunchRequest as LaunchReques
 from torchrelay.protocol.messages.health import HealthSignal as HealthSignal
 from torchrelay.protocol.messages.health import HealthSignals as HealthSignals
 from torchrelay.protocol.messages.health import HealthSources as HealthSources
+from torchrelay.protocol.messages.job import AddSparesReply as AddSparesReply
+from torchrelay.protocol.messages.job import AddSparesRequest as AddSparesRequest
 from torchrelay.protocol.messages.job import Against as Against
 from torchrelay.protocol.messages.job import ClearReply as ClearReply
 from torchrelay.protocol.messages.job import ClearRequest as ClearRequest
@@ -64,6 +66,7 @@ from torchrelay.protocol.messages.job import QuarantineReply as QuarantineReply
 from torchrelay.protocol.messages.job import QuarantineRequest as QuarantineRequest
 from torchrelay.protocol.messages.job import RankGap as RankGap
 from torchrelay.protocol.messages.job import RankStatus as RankStatus
+from torchrelay.protocol.messages.job import SpareStatus as SpareStatus
 from torchrelay.protocol.messages.job import StopRequest as StopRequest
 from torchrelay.protocol.messages.job import WatchRequest as WatchRequest
 from torchrelay.protocol.messages.leading import LeadReply as LeadReply

@@ -361,12 +361,14 @@ class StartWorker:
     """Start one more process; answered by LateWorker.
 
     `rank`: the one that it is to take over, on its own node; NO_RANK for a spare. `in_place_of`: the worker of this node that has
-    ended and whose device it gets. `idle`: training must not be slowed by it, see RaisePriority.
+    ended and whose device it gets; empty: none. `idle`: training must not be slowed by it, see RaisePriority. `more`: once it is
+    started, the node is to have one spare more than before.
     """
 
     rank: int
     in_place_of: str = ""
     idle: bool = False
+    more: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,18 @@ class RankStatus:
 
 
 @dataclass(frozen=True)
+class SpareStatus:
+    """`state`: a `metrics.table.SPARE_STATES`, with why it cannot take over now. `age_s`: how long its controller has known it."""
+
+    worker: str
+    node: str
+    pid: int
+    state: str
+    age_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Against:
     """One row of the protection report: `answer` is `yes`, `partly` or `no`; `how`: by which mechanism, or why not."""
 
@@ -111,6 +123,8 @@ class JobStatus:
     spread_reason: str = ""
     """Which one is to move next, or why none does; empty where none would be of use. Before the job begins: which machine it waits
     for."""
+    spares: tuple[SpareStatus, ...] = ()
+    """Each process that stands ready, or is to."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +190,23 @@ class QuarantineReply:
     message: str
     ranks: tuple[int, ...] = ()
     staying: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class AddSparesRequest:
+    """A person wants `count` spares more, on `node` if that is not empty."""
+
+    count: int
+    node: str
+
+
+@dataclass(frozen=True)
+class AddSparesReply:
+    """`accepted` or not, and why. `wanted`: how many there are to be from now on."""
+
+    accepted: bool
+    message: str
+    wanted: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pytest
 
 from torchrelay.cli import folder
 from torchrelay.cli.control import Control
+from torchrelay.cli.jobs import spares
 from torchrelay.cli.jobs.drain import drain
 from torchrelay.cli.jobs.events import show_events
 from torchrelay.cli.jobs.migrate import migrate
@@ -21,7 +22,16 @@ from torchrelay.cli.jobs.status import show_status
 from torchrelay.cli.jobs.stop import stop as stop_job
 from torchrelay.protocol import events, relay_pb2_grpc
 from torchrelay.protocol.errors import ChannelClosedError
-from torchrelay.protocol.messages import ClearReply, Empty, JobStatus, MigrateReply, QuarantineReply, RankStatus
+from torchrelay.protocol.messages import (
+    AddSparesReply,
+    ClearReply,
+    Empty,
+    JobStatus,
+    MigrateReply,
+    QuarantineReply,
+    RankStatus,
+    SpareStatus,
+)
 from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.protocol.phases import DOWNTIME_ROWS
 from torchrelay.protocol.security.tls import Credentials, make_server
@@ -119,6 +129,30 @@ class DrainedController(FakeController):
             yield convert.to_proto(events.to_job_event(events.JobFinished(143, "stopped by SIGTERM"), 9.0))
         else:
             await asyncio.Event().wait()
+
+
+class SparingController(FakeController):
+    """One spare, and one more that gets ready, unless `why` says why not."""
+
+    def __init__(self, accepted: bool = True, why: str = "") -> None:
+        super().__init__(accepted=accepted)
+        self.why, self.is_ready = why, False
+
+    async def Status(self, request: Any, context: Any) -> Any:
+        spares = [SpareStatus("n0.s0", "n0", 21, "ready", 180.0)]
+        if self.is_ready:
+            spares.append(SpareStatus("n0.s1", "n0", 22, "ready", 2.0))
+        facts = {"spares": tuple(spares), "spares_warm": len(spares), "spares_wanted": 1 + self.is_ready}
+        return convert.to_proto(dataclasses.replace(STATUS, **facts))
+
+    async def AddSpares(self, request: Any, context: Any) -> Any:
+        return convert.to_proto(AddSparesReply(self.accepted, "1 on n0", 2))
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self.is_ready = not self.why
+        told = events.SpareDropped("n0.s1", self.why) if self.why else events.SpareMade("n0.s1", "n0", "")
+        for number, event in enumerate((told, events.SparesChanged(2, 2, 0, ""))):
+            yield convert.to_proto(events.to_job_event(event, float(number)))
 
 
 class LeavingController(FakeController):
@@ -256,6 +290,31 @@ def test_events_are_told_in_words_and_as_json(state: Path, capsys: pytest.Captur
     assert with_controller(FakeController(), state, lambda _: show_events(None, False, True)) == 0
     names = [json.loads(line)["name"] for line in capsys.readouterr().out.splitlines()]
     assert names == ["migration_started", "phase", "phase", "migration_finished"]
+
+
+@pytest.mark.parametrize(
+    ("controller", "code", "said"),
+    [
+        (SparingController(), 0, "spare n0.s1 on n0 is ready (1 of 1)"),
+        (SparingController(accepted=False), EXIT_USAGE, "refused: 1 on n0"),
+        (SparingController(why="no memory"), 1, "spare n0.s1 came to nothing: no memory"),
+    ],
+)
+def test_spares_add_waits_until_they_are_ready(
+    controller: SparingController, code: int, said: str, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert with_controller(controller, state, lambda _: spares.add(1, "", None, wait=True)) == code
+    assert said in capsys.readouterr().err
+
+
+def test_spares_lists_each_and_what_to_do_without_any(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert with_controller(SparingController(), state, lambda _: spares.show(None, as_json=False)) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("1 of 1 spare ready\n")
+    assert "n0.s0  n0     21  ready  3 min" in told
+    assert with_controller(SparingController(), state, lambda _: spares.show(None, as_json=True)) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["wanted"], facts["spares"][0]["state"]) == (1, "ready")
 
 
 def test_stop_waits_for_the_jobs_end(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -198,3 +198,68 @@ def test_fifty_losses_in_a_row_find_a_spare_each(tmp_path: Path) -> None:
     assert len(asked(job)) == 50
     assert len(job.core.job.spares) == 1
     assert job.stop is None
+
+
+def more(job: FakeJob, count: int, node: str = "") -> msg.AddSparesReply:
+    reply = job.core.add_spares(msg.AddSparesRequest(count, node), job.now_s)
+    job.tick(1.0)
+    job.settle()
+    return reply
+
+
+def test_more_spares_are_made_when_somebody_asks_and_kept_from_then_on(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    reply = more(job, 2)
+    assert (reply.accepted, reply.wanted) == (True, 3)
+    assert asked(job) == [("n0", ""), ("n0", "")]
+    status = job.core.status(job.now_s)
+    assert [(s.worker, s.state) for s in status.spares] == [(f"n0.s{i}", "ready") for i in range(3)]
+    assert (status.spares_wanted, status.spares_warm, status.spares_reason) == (3, 3, "")
+    job.die("n0.s2")
+    job.tick(3.0)
+    job.settle()
+    assert asked(job)[-1] == ("n0", "n0.s2")
+
+
+def test_a_job_that_began_without_spares_is_given_one(tmp_path: Path) -> None:
+    job = made(tmp_path, spares=0)
+    assert more(job, 1).accepted
+    assert [w.worker for w in job.core.job.spares] == ["n0.s0"]
+
+
+def test_one_for_which_there_is_no_memory_is_not_tried_again(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    job.unstartable.add(NO_RANK)
+    assert more(job, 2).accepted
+    assert len(asked(job)) == 1
+    assert dropped(job) == ["n0.s1: it could not be started: no memory; 2 that were asked for on n0 are not made"]
+    assert job.core.status(job.now_s).spares_wanted == 1
+    for _ in range(5):
+        job.tick(10.0)
+    assert len(asked(job)) == 1
+
+
+def test_where_each_gpu_has_a_process_there_is_no_place_for_more(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    for number, worker in enumerate(job.core.job.workers.values()):
+        worker.devices = (f"GPU-{number}-driver",)
+    reply = more(job, 1)
+    assert not reply.accepted
+    assert reply.message == "no further one has a place (n0: each of its GPUs has a process)"
+    assert asked(job) == []
+
+
+def test_more_are_refused_where_none_would_be_made(tmp_path: Path) -> None:
+    assert more(made(tmp_path, config={"refill": False}), 1).message == "new ones are not made (--no-refill)"
+    job = made(tmp_path)
+    assert more(job, 1, "n7").message == "there is no node n7; the job runs on n0"
+    job.say("n0.w1", msg.Finishing(5))
+    assert more(job, 1).message == "ranks are at their end"
+
+
+def test_an_agent_that_comes_back_has_the_number_that_was_asked_for(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    more(job, 1)
+    assert job.core.job.nodes["n0"].spares == 2
+    (order,) = [o for o in job.orders if isinstance(o, msg.StartWorker)]
+    assert order.more

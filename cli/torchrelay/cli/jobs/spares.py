@@ -1,0 +1,90 @@
+"""`torchrelay spares`: which spares a running job has, and more of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from contextlib import aclosing
+
+from rich.console import Console
+
+from torchrelay.cli import folder, narrate, render
+from torchrelay.cli.control import Control
+from torchrelay.cli.jobs.reach import controller_of
+from torchrelay.cli.teller import make_console
+from torchrelay.protocol import events
+from torchrelay.protocol.events import from_job_event
+from torchrelay.protocol.messages import JobStatus
+from torchrelay.protocol.names import EXIT_USAGE
+
+EXIT_NOT_READY = 1
+
+
+async def show(wanted: str | None, as_json: bool) -> int:
+    """Print each spare, and why there are not more. Raises UserError if there is no such job."""
+    async with controller_of(folder.state_folder(os.environ), wanted) as (_, control):
+        status = await control.status()
+    if as_json:
+        print(json.dumps(as_facts(status)))
+    else:
+        make_console(sys.stdout).print(render.spares_view(status))
+    return 0
+
+
+def as_facts(status: JobStatus) -> dict[str, object]:
+    """What `--json` prints: the counts of the event `spares`, and each process."""
+    return {
+        "run_id": status.run_id,
+        "wanted": status.spares_wanted,
+        "ready": status.spares_warm,
+        "making": status.spares_making,
+        "reason": status.spares_reason,
+        "spares": [dataclasses.asdict(spare) for spare in status.spares],
+    }
+
+
+async def add(count: int, node: str, wanted: str | None, wait: bool) -> int:
+    """Return 0 once as many are ready, 1 if they will not be, 2 if it is refused. Raises UserError if there is no such job."""
+    console = make_console(sys.stderr)
+    async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
+        known = {spare.worker for spare in (await control.status()).spares}
+        reply = await control.add_spares(count, node)
+        if not reply.accepted:
+            console.print(narrate.line(f"refused: {reply.message}", "red"))
+            return EXIT_USAGE
+        console.print(narrate.line(f"{render.count(count, 'spare')} more: {reply.message}"))
+        if not wait:
+            return 0
+        return await _until_ready(console, control, run.run_id, count, known)
+
+
+async def _until_ready(console: Console, control: Control, run_id: str, count: int, known: set[str]) -> int:
+    """Looks again after each event that may change how many there are. `known`: those that were there before."""
+    told: set[str] = set()
+    async with aclosing(control.watch(without_progress=True)) as stream:
+        async for packed in stream:
+            match from_job_event(packed):
+                case events.JobFinished():
+                    console.print(narrate.line("the job has ended before they were ready", "red"))
+                    return EXIT_NOT_READY
+                case events.SpareDropped() as dropped if dropped.worker not in known:
+                    console.print(narrate.line(f"spare {dropped.worker} came to nothing: {dropped.reason}", "yellow"))
+                case events.SparesChanged():
+                    pass
+                case _:
+                    continue
+            status = await control.status()
+            for spare in status.spares:
+                if spare.state == "ready" and spare.worker not in known | told:
+                    told.add(spare.worker)
+                    console.print(
+                        narrate.line(f"spare {spare.worker} on {spare.node} is ready ({len(told)} of {count})")
+                    )
+            if len(told) >= count:
+                return 0
+            if not status.spares_making and status.spares_warm >= status.spares_wanted:
+                break
+    console.print(narrate.line(f"{len(told)} of {count} are ready; see: torchrelay spares --run {run_id}", "red"))
+    return EXIT_NOT_READY

@@ -9,7 +9,9 @@ from support.relay_run import assert_unharmed, relay
 SCRIPT, RANKS = "two_groups.py", 2
 
 
-def test_ranks_are_replaced_in_the_first_group_while_the_second_is_made_and_in_the_second(tmp_path: Path) -> None:
+def test_ranks_are_replaced_in_both_groups_and_while_one_is_made_and_meet_in_the_store_that_rank_0_has_begun_with(
+    tmp_path: Path,
+) -> None:
     # Under torchrun members of the second group can find the addresses of the first one's in the store: it fails now and then.
     undisturbed = relay(tmp_path / "undisturbed", SCRIPT, ranks=RANKS, spares=0)
     assert undisturbed.status == 0, undisturbed.told()

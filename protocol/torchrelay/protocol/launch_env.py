@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+USE_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+"""Whether the store at MASTER_ADDR is hosted by another process than rank 0. The shim says so once it is."""
 TORCHRUN_NAMES = (
     "RANK",
     "LOCAL_RANK",
@@ -19,7 +21,7 @@ TORCHRUN_NAMES = (
     "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_MAX_RESTARTS",
     "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_USE_AGENT_STORE",
+    USE_AGENT_STORE,
     "TORCH_NCCL_ASYNC_ERROR_HANDLING",
 )
 

@@ -270,8 +270,11 @@ class Runtime:
         """torch is there: hooks into it. Raises UnsupportedError for a torch that cannot be protected."""
         if self._off or self.engine is not None:
             return
+        from torchrelay.shim.adapters import agent_store
         from torchrelay.shim.bootstrap import torch_hooks
 
+        if self._child is None and not self.config.asks:
+            agent_store.use(os.environ, self.link.agent_pid())
         if self._set_up is not None:
             try:
                 self._set_up.torch_imported(sys.modules["torch"])
@@ -323,9 +326,11 @@ class Runtime:
         from torchrelay.shim.adapters import process_group
 
         assert engine.new_groups is not None
-        self._backend = process_group.backend_name(engine.new_groups.default_without_peers(original, args, kwargs))
+        is_rank = self._child is None
+        group = engine.new_groups.default_without_peers(original, args, kwargs, first=is_rank)
+        self._backend = process_group.backend_name(group)
         self._go_live(engine)
-        if self._child is None:
+        if is_rank:
             self._look_at_device(engine)
 
     def _init_again(

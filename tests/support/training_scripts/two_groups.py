@@ -1,6 +1,11 @@
-"""Two parts, each with a default process group of its own: made, trained in, destroyed. Usage: two_groups.py OUT"""
+"""Two parts, each with a default process group of its own: made, trained in, destroyed. Usage: two_groups.py OUT
 
+What ranks say in the store at MASTER_ADDR, by clients of before and after, is among the results.
+"""
+
+import os
 import sys
+from datetime import timedelta
 
 import common
 import final_state
@@ -30,10 +35,18 @@ def part(number, losses):
     return model.module, optimizer
 
 
+def store():
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return dist.TCPStore(*place, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=30))
+
+
 def main():
-    losses = []
+    losses, before = [], store()
     for number in range(2):
         model, optimizer = part(number, losses)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    before.set(f"loss of {rank}", str(losses[-1]))
+    losses += [float(known.get(f"loss of {other}")) for known in (before, store()) for other in range(size)]
     final_state.write(sys.argv[1], losses, model, optimizer)
 
 

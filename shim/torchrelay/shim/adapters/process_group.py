@@ -206,14 +206,21 @@ def fakes() -> Iterator[Any]:
 
 
 def init_fake(
-    rank: int, world_size: int, backend: str | None, device: Any, original: Any, alone: Callable[[str], Any]
+    rank: int,
+    world_size: int,
+    backend: str | None,
+    device: Any,
+    original: Any,
+    alone: Callable[[str], Any],
+    store: Any = None,
 ) -> None:
     """A default group that communicates with nobody, for a joiner's set-up; it names itself as the real one would.
 
     `backend`, `device`: what the script asked for. `alone`: a communicator of one member of the backend of that name, or None.
+    `store`: what the script can ask for by itself; None: one that answers nothing.
     """
-    with fakes() as store:
-        original(fake_for(backend), store=store(), rank=rank, world_size=world_size)
+    with fakes() as fake_store:
+        original(fake_for(backend), store=store or fake_store(), rank=rank, world_size=world_size)
     group = c10d._get_default_group()
     _name_as(group, dist.Backend(backend or dist.Backend.UNDEFINED), alone)
     if device is not None:

@@ -25,6 +25,20 @@ def tcp_sockets() -> dict[int, Inode]:
     return found
 
 
+def connected_to(port: int) -> set[Inode]:
+    """Sockets of this process whose other end has this port."""
+    found = set()
+    for fd, inode in tcp_sockets().items():
+        try:
+            with socket.socket(fileno=os.dup(fd)) as duplicate:
+                is_ip = duplicate.family in (socket.AF_INET, socket.AF_INET6)
+                if is_ip and duplicate.getpeername()[1] == port:
+                    found.add(inode)
+        except OSError:
+            continue  # a listener, or closed meanwhile
+    return found
+
+
 def shut_down(wanted: set[Inode]) -> int:
     """Shuts down the connected TCP sockets among `wanted`; returns how many.
 

@@ -6,6 +6,7 @@ new generation run over them.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -22,8 +23,8 @@ import torch.distributed as dist
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.names import GATE_SECRET_BYTES
+from torchrelay.shim.adapters import agent_store, sockets
 from torchrelay.shim.adapters import process_group as groups
-from torchrelay.shim.adapters import sockets
 from torchrelay.shim.adapters.old_backends import OldBackends
 from torchrelay.shim.backends import registry
 from torchrelay.shim.backends.backend import Backend
@@ -101,7 +102,8 @@ class Communicators:
         finally:
             with self._lock:
                 self._building = None
-                self.now.inodes |= set(sockets.tcp_sockets().values()) - before - registry.library_sockets()
+                made = set(sockets.tcp_sockets().values()) - before - registry.library_sockets()
+                self.now.inodes |= made - agent_store.connections(os.environ)
 
     def own_sockets(self) -> set[sockets.Inode]:
         """Of the present generation: its groups', its gate's and its store's."""
@@ -363,6 +365,7 @@ class Communicators:
                     on_device += self._of_device(generation)
             if self._building is not None and self.now in generations:
                 wanted |= set(sockets.tcp_sockets().values()) - self._building - registry.library_sockets()
+                wanted |= agent_store.connections(os.environ)  # this rank may wait there for what a lost one would say
             if self._listener is not None and self.now in generations:
                 self._listener.wake()
         count = sockets.shut_down(wanted)

@@ -10,7 +10,7 @@ from typing import Any
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import process_group
+from torchrelay.shim.adapters import agent_store, process_group
 from torchrelay.shim.backends import registry
 from torchrelay.shim.comm.collectives import DEFAULT_GROUP, NEW_GROUP, CollectiveCall, Collectives
 from torchrelay.shim.comm.communicators import Communicators
@@ -61,11 +61,18 @@ class NewGroups:
             functools.partial(self.default_without_peers, original, args, kwargs),
         )
 
-    def default_without_peers(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a default group that communicates with nobody, and names itself as the one that was asked for."""
+    def default_without_peers(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, first: bool = False
+    ) -> Any:
+        """Make a default group that communicates with nobody, and names itself as the one that was asked for.
+
+        `first`: the script's first one; where its store outlives ranks, it has the same one as the others.
+        """
         asked, rank, world_size = _asked(args, kwargs), self._comms.rank, self._comms.world_size
         backend, device = asked.get("backend"), asked.get("device_id")
-        process_group.init_fake(rank, world_size, backend, device, original, registry.alone)
+        by_environ = first and asked.get("store") is None and asked.get("init_method") in (None, "env://")
+        store = agent_store.of_default_group(os.environ) if by_environ else None
+        process_group.init_fake(rank, world_size, backend, device, original, registry.alone, store)
         return dist.group.WORLD
 
     def has_same_ranks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -1,7 +1,8 @@
 """Stores that set-up asks (`store.get`, `store.add`, `store.wait`): a joiner is answered as the lost rank was.
 
 A joiner asks none of them: their host may be lost, and what it adds or sets, the lost rank has added and set. A TCPStore or
-FileStore that set-up makes is one of its own there, which nobody else sees. torch's own use of stores is left alone.
+FileStore that set-up makes is one of its own there, which nobody else sees; but for a client of the store at MASTER_ADDR, which
+outlives ranks: once training goes on, it is the store that the others have. torch's own use of stores is left alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from torchrelay.protocol.machine.owned_folder import owned_folder
+from torchrelay.shim.adapters import agent_store
 from torchrelay.shim.adapters.diverted import Diversions
 from torchrelay.shim.set_up.outside import Outside, Replayed, asking, key_of
 
@@ -56,6 +58,8 @@ def _own_server(original: Any) -> Any:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         if asking(sys._getframe(1)) is None:
             original(self, *args, **kwargs)
+        elif agent_store.connects_to_it(os.environ, args, kwargs):
+            agent_store.connect_uncounted(original, self, args, kwargs)
         else:
             original(self, "127.0.0.1", 0, is_master=True, wait_for_workers=False)
 

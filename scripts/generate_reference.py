@@ -1,4 +1,7 @@
-"""Writes docs/reference from the chart's schema and the resource definitions; `--check` only says whether it is up to date."""
+"""Writes docs/reference from the command line, the chart's schema and the resource definitions.
+
+`--check` only says whether it is up to date.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,61 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import typer
 import yaml
+
+from torchrelay.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART, CRDS, PAGES = ROOT / "deploy" / "chart", ROOT / "deploy" / "crds", ROOT / "docs" / "reference"
 CONDITIONS = "conditions"
 """They have the parts that conditions have everywhere in Kubernetes."""
 _MADE = "<!-- Made by scripts/generate_reference.py: change {source} instead. -->"
+
+
+def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield each command that does something, with all the words that call it."""
+    parts = getattr(command, "commands", {})
+    if not parts or command.invoke_without_command:
+        yield path, command
+    for name, part in parts.items():
+        yield from commands(part, f"{path} {name}")
+
+
+def cli_page() -> str:
+    """Return a section for each command: how it is called, what it does, and its options by subject."""
+    lines = [
+        "# Commands",
+        "",
+        _MADE.format(source="the options in cli/torchrelay/cli"),
+        "",
+        "All commands and options, as `--help` has them. [What they are for](../cli.md), with examples.",
+    ]
+    for path, command in commands(typer.main.get_command(app), "torchrelay"):
+        context = command.make_context(path, [], resilient_parsing=True)
+        usage = " ".join(command.collect_usage_pieces(context))
+        lines += ["", f"## {path}", "", "```", f"{path} {usage}", "```", "", *_paragraphs(command.help or "")]
+        options = [p for p in command.params if p.opts[0].startswith("-") and not p.hidden]
+        panels = dict.fromkeys(getattr(p, "rich_help_panel", None) or "" for p in options)
+        for panel in panels:
+            rows = [_option_row(p, context) for p in options if (getattr(p, "rich_help_panel", None) or "") == panel]
+            lines += ["", f"| {panel or 'option'} | default | meaning |", "|---|---|---|", *rows]
+    return "\n".join(lines) + "\n"
+
+
+def _option_row(option: Any, context: typer.Context) -> str:
+    written, text = option.get_help_record(context)
+    meaning = text.partition("  [")[0] if "  [" in text else text
+    default = option.get_default(context)
+    shown = (
+        "" if default in (None, False, "", -1) or callable(default) else f"`{getattr(default, 'value', default)}`"
+    )
+    variable = f" Or `{option.envvar}` in the environment." if option.envvar else ""
+    return f"| `{_cell(written)}` | {shown} | {_cell(meaning)}{variable} |"
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [line.strip() for line in text.strip().splitlines()]
 
 
 def leaves(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -119,7 +170,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     old = []
-    for name, text in (("helm.md", helm_page()), ("resources.md", resources_page())):
+    for name, text in (("cli.md", cli_page()), ("helm.md", helm_page()), ("resources.md", resources_page())):
         page = PAGES / name
         if page.exists() and page.read_text() == text:
             continue

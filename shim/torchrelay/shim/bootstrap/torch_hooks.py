@@ -9,19 +9,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed import distributed_c10d as c10d
 from torch.optim import optimizer as optimizers
 
 from torchrelay.shim.adapters import comm_hooks, ddp, fsdp2, process_group, tensor_data
 from torchrelay.shim.capture import after_draw
 from torchrelay.shim.capture.host_state import HostState
-from torchrelay.shim.comm import group_methods, pipelining
+from torchrelay.shim.comm import collectives, group_methods, pipelining, point_to_point
 from torchrelay.shim.comm.collectives import Collectives
+from torchrelay.shim.comm.functions import replace
 from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.point_to_point import Messages
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.observe.data_faults import DataFaults
-from torchrelay.shim.script.guard import Guard
 
 if TYPE_CHECKING:
     from torchrelay.shim.runtime import Runtime
@@ -35,35 +34,33 @@ def check_supported() -> None:
     tensor_data.check_supported()
 
 
-def _replace(guard: Guard, name: str, ours: Callable[..., Any]) -> None:
-    """Wraps a function of torch.distributed in all modules that offer it."""
-    original = getattr(c10d, name)
-    wrapper = functools.wraps(original)(guard.entry(original, ours))
-    for module in [m for n, m in list(sys.modules.items()) if n.split(".")[:2] == ["torch", "distributed"]]:
-        if vars(module).get(name) is original:  # some have it under its own name: device_mesh has new_group
-            setattr(module, name, wrapper)
-
-
 def install(runtime: Runtime) -> None:
     """Every hook asks the runtime for its engine, and does nothing while there is none."""
 
-    _replace(runtime.guard, "init_process_group", runtime.init_process_group)
-    _replace(runtime.guard, "new_group", runtime.new_group)
+    replace(runtime.guard, "init_process_group", runtime.init_process_group)
+    replace(runtime.guard, "new_group", runtime.new_group)
+    for name in (*collectives.FUNCTIONS, *point_to_point.FUNCTIONS):
+        replace(runtime.guard, name, functools.partial(_communicate, runtime, name))
     optimizers.register_optimizer_step_pre_hook(functools.partial(_before_step, runtime))
     optimizers.register_optimizer_step_post_hook(functools.partial(_after_step, runtime))
     _wrap_backward(runtime)
 
 
+def _communicate(runtime: Runtime, name: str, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    ours = runtime.engine.communications.get(name) if runtime.engine is not None else None
+    return plain(*args, **kwargs) if ours is None else ours(plain, *args, **kwargs)
+
+
 def install_for(engine: Engine) -> None:
     """The hooks that need an engine from the start."""
     guard = engine.guard
-    collectives = Collectives(engine)
-    collectives.install()
-    engine.new_groups = NewGroups(collectives, engine.comms)
-    group_methods.install(collectives)
-    Messages(engine, collectives).install()
-    comm_hooks.install(collectives.left_alone)
-    ddp.install(functools.partial(guard.tell, engine.ddp_built), functools.partial(_forward, engine, collectives))
+    calls = Collectives(engine)
+    calls.wrap_wait()
+    engine.communications = calls.handlers() | Messages(engine, calls).handlers()
+    engine.new_groups = NewGroups(calls, engine.comms)
+    group_methods.install(calls)
+    comm_hooks.install(calls.left_alone)
+    ddp.install(functools.partial(guard.tell, engine.ddp_built), functools.partial(_forward, engine, calls))
     data_loader.install(engine.draws, engine.on_training_thread, guard)
     engine.draws.on_create = engine.tracker.loader_created
     _tell_of_draws(engine)
@@ -130,11 +127,11 @@ def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs:
         engine.updates.after_step()
 
 
-def _forward(engine: Engine, collectives: Collectives, wrapped: Any, plain: Callable[[], Any]) -> Any:
+def _forward(engine: Engine, calls: Collectives, wrapped: Any, plain: Callable[[], Any]) -> Any:
     """The part of a data parallel forward that communicates."""
 
     def alone() -> Any:
-        with collectives.left_alone():
+        with calls.left_alone():
             return plain()
 
     return engine.guard.call(functools.partial(_guarded_forward, engine, wrapped), alone)

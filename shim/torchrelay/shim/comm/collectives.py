@@ -55,7 +55,8 @@ _OBJECTS_OUT: dict[str, tuple[str, int]] = {
     "gather_object": ("object_gather_list", 1),
     "scatter_object_list": ("scatter_object_output_list", 0),
 }
-_OF_WRAPPERS = ("torch.distributed.fsdp.", "torch.distributed.optim.")
+FUNCTIONS = (*_TENSOR_OUT, *_OBJECTS_OUT)
+_OF_WRAPPERS = ("torch.distributed.fsdp.", "torch.distributed.optim.", "torch.distributed.tensor.")
 """Modules of torch whose collectives carry parameters, gradients and optimizer state, and are no business of the script's."""
 _IN_PLACE = frozenset(
     {"all_reduce", "all_reduce_coalesced", "broadcast", "_broadcast_coalesced", "reduce"}
@@ -193,15 +194,12 @@ class Collectives:
         for call in together:
             self._engine.record(call.take())
 
-    def install(self) -> None:
-        """Wraps the functions in both modules that offer them."""
-        for name, (parameter, place) in _TENSOR_OUT.items():
-            self._wrap(name, parameter, place, objects=False)
-        for name, (parameter, place) in _OBJECTS_OUT.items():
-            self._wrap(name, parameter, place, objects=True)
-        self._wrap_wait()
+    def handlers(self) -> dict[str, Callable[..., Any]]:
+        """What is done in place of each function of torch.distributed: it is called with the plain one and its arguments."""
+        tensors = {name: self._handler(name, *out, objects=False) for name, out in _TENSOR_OUT.items()}
+        return tensors | {name: self._handler(name, *out, objects=True) for name, out in _OBJECTS_OUT.items()}
 
-    def _wrap_wait(self) -> None:
+    def wrap_wait(self) -> None:
         """What was called with `async_op` is waited for later: fully_shard gathers so, and would seem to compute."""
         original = dist.Work.wait
 
@@ -221,11 +219,7 @@ class Collectives:
         wrapper = functools.wraps(original)(self._engine.guard.entry(original, wait))
         setattr(dist.Work, "wait", wrapper)  # noqa: B010 - mypy forbids the assignment
 
-    def _wrap(self, name: str, parameter: str, place: int, *, objects: bool) -> None:
-        original = getattr(dist, name, None) or getattr(c10d, name, None)
-        if original is None:
-            return
-
+    def _handler(self, name: str, parameter: str, place: int, *, objects: bool) -> Callable[..., Any]:
         def ours(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if not self._engine.on_training_thread():
                 return self._engine.beside(functools.partial(plain, *args, **kwargs))
@@ -240,10 +234,7 @@ class Collectives:
             self._engine.collective_begins()
             return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))
 
-        wrapper = functools.wraps(original)(self._engine.guard.entry(original, ours))
-        for module in (c10d, dist):
-            if hasattr(module, name):
-                setattr(module, name, wrapper)
+        return ours
 
     def _run(self, call: CollectiveCall, mode: str, *, asynchronous: bool) -> Any:
         engine = self._engine

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.capture import small
@@ -28,6 +26,8 @@ from torchrelay.shim.script.guard import Guard, is_called_by
 
 _SENDS = ("send", "isend", "send_object_list")
 _RECEIVES = ("recv", "irecv", "recv_object_list")
+_BATCH = "batch_isend_irecv"
+FUNCTIONS = (*_SENDS, *_RECEIVES, _BATCH)
 _PIPELINES = "torch.distributed.pipelining."
 """Whose messages belong to a schedule's step: see adapters.pipelining."""
 
@@ -51,20 +51,15 @@ class Messages:
     def __init__(self, engine: MessageEngine, collectives: Collectives) -> None:
         self._engine, self._collectives = engine, collectives
 
-    def install(self) -> None:
-        for name in (*_SENDS, *_RECEIVES):
-            self._wrap(name)
-        self._wrap_batch()
+    def handlers(self) -> dict[str, Callable[..., Any]]:
+        """What is done in place of each function of torch.distributed: it is called with the plain one and its arguments."""
+        return {name: self._handler(name) for name in (*_SENDS, *_RECEIVES)} | {_BATCH: self._batch}
 
     def _is_ours(self) -> bool:
         """Whether the call that is being made is the script's own, in a job that is protected."""
         return self._engine.on_training_thread() and not self._collectives.inside and self._engine.mode() != "off"
 
-    def _wrap(self, name: str) -> None:
-        original = getattr(c10d, name, None)
-        if original is None:
-            return
-
+    def _handler(self, name: str) -> Callable[..., Any]:
         def ours(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if not self._is_ours():
                 return plain(*args, **kwargs)
@@ -78,23 +73,18 @@ class Messages:
                 return self._answered(name, group, message)
             return self._exchanged(name, group, message, functools.partial(plain, *args, **kwargs))
 
-        _replace(name, functools.wraps(original)(self._engine.guard.entry(original, ours)))
+        return ours
 
-    def _wrap_batch(self) -> None:
-        original = c10d.batch_isend_irecv
-
-        def batch(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if not self._is_ours():
+    def _batch(self, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not self._is_ours():
+            return plain(*args, **kwargs)
+        if _called_by_pipeline():
+            with self._collectives.left_alone():
                 return plain(*args, **kwargs)
-            if _called_by_pipeline():
-                with self._collectives.left_alone():
-                    return plain(*args, **kwargs)
-            if self._engine.mode() == "answer":
-                operations = args[0] if args else kwargs["p2p_op_list"]
-                return [o.op(o.tensor, group=o.group) for o in operations]
-            return plain(*args, **kwargs)  # made of the functions above
-
-        _replace("batch_isend_irecv", functools.wraps(original)(self._engine.guard.entry(original, batch)))
+        if self._engine.mode() == "answer":
+            operations = args[0] if args else kwargs["p2p_op_list"]
+            return [o.op(o.tensor, group=o.group) for o in operations]
+        return plain(*args, **kwargs)  # made of the functions above
 
     def _answered(self, name: str, group: str, message: Any) -> Any:
         if self._engine.behind_gate():
@@ -166,8 +156,3 @@ def _called_by_pipeline() -> bool:
 
 def _is_kept(tensor: torch.Tensor) -> bool:
     return tensor.numel() * tensor.element_size() <= MAX_RECORDED_BYTES
-
-
-def _replace(name: str, wrapper: Any) -> None:
-    setattr(c10d, name, wrapper)
-    setattr(dist, name, wrapper)

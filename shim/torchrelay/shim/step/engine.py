@@ -87,6 +87,8 @@ class Engine:
         self.comms: Communicators = Communicators(rank, world_size, address)
         self.confirm = self.comms.synchronize
         self.new_groups: NewGroups | None = None
+        self.communications: dict[str, Callable[..., Any]] = {}
+        """What is done in place of functions of torch.distributed, by name."""
         self.layouts = ddp_layouts.Layouts()
         self.wrapped = self.layouts.wrappers
         self.faults: FaultInjector | None = None

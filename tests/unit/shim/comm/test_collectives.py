@@ -15,6 +15,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.comm import collectives, finished
 from torchrelay.shim.comm.collectives import Collectives
 from torchrelay.shim.comm.finished import FinishedCollective
+from torchrelay.shim.comm.functions import replace
 
 
 class FakeEngine:
@@ -99,7 +100,10 @@ def engine(job: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
                 monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.setattr(dist.Work, "wait", dist.Work.wait)
     engine = FakeEngine()
-    Collectives(engine).install()
+    installed = Collectives(engine)
+    installed.wrap_wait()
+    for name, ours in installed.handlers().items():
+        replace(engine.guard, name, ours)
     return engine
 
 
@@ -235,7 +239,7 @@ def broken(job: None, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeEngine, Brea
     for module in (c10d, dist):
         monkeypatch.setattr(module, "all_reduce", breaking)
     wrapped = Collectives(engine)
-    wrapped._wrap("all_reduce", "tensor", 0, objects=False)
+    replace(engine.guard, "all_reduce", wrapped.handlers()["all_reduce"])
     return engine, breaking
 
 

@@ -18,6 +18,7 @@ from torchrelay.shim.adapters import process_group
 from torchrelay.shim.comm import collectives, group_methods, point_to_point
 from torchrelay.shim.comm.collectives import Collectives
 from torchrelay.shim.comm.finished import FinishedCollective
+from torchrelay.shim.comm.functions import replace
 from torchrelay.shim.set_up import stores
 from torchrelay.shim.set_up.recording import SetUp
 
@@ -117,7 +118,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     monkeypatch.setattr(dist.Work, "wait", dist.Work.wait)
     engine = FakeEngine()
     installed = Collectives(engine)
-    installed.install()
+    installed.wrap_wait()
+    for name, ours in installed.handlers().items():
+        replace(engine.guard, name, ours)
     group_methods.install(installed)
     yield engine
     dist.destroy_process_group()

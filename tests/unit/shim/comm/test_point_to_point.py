@@ -15,6 +15,7 @@ from torch.distributed import distributed_c10d as c10d
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.comm.collectives import Collectives
 from torchrelay.shim.comm.finished import FinishedCollective
+from torchrelay.shim.comm.functions import replace
 from torchrelay.shim.comm.point_to_point import Messages
 
 NAMES = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
@@ -105,8 +106,9 @@ class Wire:
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     made = Wire()
     for name in NAMES:
+        function = getattr(made, name)
         for module in (c10d, dist):
-            monkeypatch.setattr(module, name, getattr(made, name))
+            monkeypatch.setattr(module, name, function)
     monkeypatch.setattr(c10d, "_get_default_group", lambda: None)
     return made
 
@@ -114,7 +116,9 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 @pytest.fixture
 def engine(wire: Wire) -> Engine:
     made = Engine()
-    Messages(made, Collectives(made)).install()  # type: ignore[arg-type]  # a stand-in
+    messages = Messages(made, Collectives(made))  # type: ignore[arg-type]  # a stand-in
+    for name, ours in messages.handlers().items():
+        replace(made.guard, name, ours)
     return made
 
 

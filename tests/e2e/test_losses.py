@@ -17,6 +17,8 @@ def test_a_killed_worker(training: Training, undisturbed: Path) -> None:
     training.held = (STEP,)
     training.start()
     training.wait_until_ready()
+    for condition in ("Protected", "SparesReady", "Degraded=false"):
+        training.kubectl("wait", f"--for=condition={condition}", f"trainingjob/{training.name}", "--timeout=20s")
     training.signal(f"{training.name}-1", signal.SIGKILL)
     training.let_pass(STEP)
     (migration,) = training.wait_for_migration()

@@ -159,6 +159,7 @@ class _Race:
             with suppress(ProcessLookupError):
                 os.killpg(r.process.pid, signal.SIGKILL)
             r.process.wait()
+            psutil.wait_procs(r.below, process.END_S)
 
 
 def run(arm: Arm, track: Track, due: Sequence[tuple[Fault, float]], limit_s: float) -> Heat:

@@ -37,6 +37,11 @@ class Track:
         return self.folder / "out"
 
     @property
+    def cwd(self) -> Path:
+        """A copy of the working folder for a user's script, which may read and write there."""
+        return self.folder if self.program.is_demo else self.folder / "work"
+
+    @property
     def state(self) -> Path:
         return self.folder / "state"
 

@@ -86,7 +86,7 @@ class _Race:
             try:
                 started = subprocess.Popen(
                     part.argv,
-                    cwd=self.track.folder,
+                    cwd=self.track.cwd,
                     env=_environment(part),
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
@@ -164,7 +164,7 @@ class _Race:
 
 def run(arm: Arm, track: Track, due: Sequence[tuple[Fault, float]], limit_s: float) -> Heat:
     """`due`: faults, and when each strikes, in seconds since the arm's first step. `track.folder` is made."""
-    track.folder.mkdir(parents=True)
+    track.cwd.mkdir(parents=True, exist_ok=True)
     race = _Race(arm, track, due if arm.is_struck else ())
     began_s = time.monotonic()
     with ExitStack() as stack:

@@ -26,6 +26,7 @@ def of(**given: Any) -> RaceOptions:
         "limit_s": 600.0,
         "out": Path("out"),
         "page": None,
+        "workdir": Path(),
     }
     return options.of(**{**usual, **given})
 

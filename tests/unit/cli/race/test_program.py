@@ -43,3 +43,16 @@ def test_saves_come_less_often_where_they_cost_more_and_faults_are_rarer() -> No
     assert checkpoint_every(0.08, 100.0, 0.1) == 40
     assert checkpoint_every(0.02, 400.0, 0.1) == 40
     assert checkpoint_every(0.0001, 1.0, 0.1) == 1
+
+
+def test_a_script_in_the_working_folder_is_started_in_its_copy_and_another_one_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    inside, outside = folder / "train.py", tmp_path / "train_ft.py"
+    folder.mkdir()
+    inside.touch()
+    outside.touch()
+
+    copied = program.own(inside, (), [f"torchft={outside}"]).in_copy(folder, tmp_path / "copy")
+
+    assert copied.command("", tmp_path, 2) == [str(tmp_path / "copy" / "train.py")]
+    assert copied.command(program.TORCHFT, tmp_path, 2) == [str(outside)]

@@ -134,7 +134,7 @@ def spares(
     return command.plan_spares(command.SparePlanOptions(site, costs, days, numbers, traces, seed, out, picture))
 
 
-@bench.command("race", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@bench.command("race", context_settings={"allow_extra_args": True})
 def race(
     context: typer.Context,
     quick: Annotated[bool, typer.Option("--quick", help="Few steps, one repetition, kills and planned moves.")] = False,
@@ -156,6 +156,9 @@ def race(
     script_for: Annotated[
         _Several, typer.Option(metavar="KIND=FILE", help="Your script, changed for checkpoint, torchft or nvrx.")
     ] = None,
+    workdir: Annotated[
+        Path, typer.Option(metavar="DIR", help="What your script reads by relative paths; each run has a copy.")
+    ] = Path(),
     limit: Annotated[float, typer.Option(min=1, help="Seconds that one run may take.")] = 600.0,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path("out/race"),
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="A page to put the results into.")] = None,
@@ -183,5 +186,6 @@ def race(
             limit_s=limit,
             out=out.absolute(),
             page=page,
+            workdir=workdir.absolute(),
         )
     )

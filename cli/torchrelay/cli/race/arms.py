@@ -12,6 +12,9 @@ from torchrelay.cli.race.peers import Peer
 from torchrelay.cli.race.program import Program
 
 MANY_RESTARTS = 100
+_NEW_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""A store for each attempt. In the one that torchrun 2.13 shares, restarted ranks find the addresses of those before them, and
+wait for these in vain."""
 SIGTERM_DIES = "SIGTERM: the process dies of it"
 SIGTERM_SAVES = "SIGTERM: all ranks save at the end of the step, and the job is started anew"
 
@@ -32,6 +35,11 @@ class Track:
     def out(self) -> Path:
         """Where the demo's script writes."""
         return self.folder / "out"
+
+    @property
+    def cwd(self) -> Path:
+        """A copy of the working folder for a user's script, which may read and write there."""
+        return self.folder if self.program.is_demo else self.folder / "work"
 
     @property
     def state(self) -> Path:
@@ -89,7 +97,7 @@ def _baseline(track: Track) -> list[Part]:
 def _checkpoint(track: Track) -> list[Part]:
     command = track.program.command(program.CHECKPOINT, track.out, track.ranks, track.checkpoint_every)
     launcher = _torchrun(track, track.ranks, MANY_RESTARTS)
-    return [Part("torchrun", (*launcher, *command), record=track.folder / "recorded")]
+    return [Part("torchrun", (*launcher, *command), _NEW_STORE, track.folder / "recorded")]
 
 
 def _torchrelay(track: Track) -> list[Part]:
@@ -139,7 +147,8 @@ ARMS = (
         "checkpoint",
         _checkpoint,
         "torchrun --max-restarts; all ranks save asynchronously (torch.distributed.checkpoint) as often as Young's formula "
-        "says; collectives give up after 30 s",
+        "says; collectives give up after 30 s; a new store for each attempt, since restarts fail on gloo with the one that "
+        "torchrun 2.13 shares",
         program.CHECKPOINT,
         notice=SIGTERM_SAVES,
     ),

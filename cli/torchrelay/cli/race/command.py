@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from torchrelay.cli import narrate
+from torchrelay.cli import narrate, working_folder
 from torchrelay.cli.race import arms, heat, peers, picture, program, report, tuning
 from torchrelay.cli.race.arms import Arm, Part, Track
 from torchrelay.cli.race.faults import Fault, Kind, draw
@@ -28,6 +28,7 @@ from torchrelay.cli.race.results import ArmResult, as_json, judge, together
 from torchrelay.cli.relay_score import provenance
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.machine.owned_folder import owned_folder
 
 CALIBRATION_STEPS, CALIBRATION_EVERY = 24, 4
 
@@ -37,6 +38,7 @@ class RaceOptions:
     """The command line. `limit_s`: how long one run may take. `budget_s`: how long all may take, None: as long as it takes.
 
     `save_cost_s`: taken for what a save costs; None: it is measured. `page`: a page with a place for the results.
+    `workdir`: what a user's script reads by relative paths; each run has a copy.
     """
 
     program: Program
@@ -52,6 +54,7 @@ class RaceOptions:
     budget_s: float | None = None
     save_cost_s: float | None = None
     page: Path | None = None
+    workdir: Path = Path()
 
 
 def race(options: RaceOptions) -> int:
@@ -61,10 +64,13 @@ def race(options: RaceOptions) -> int:
     """
     signal.signal(signal.SIGTERM, _end)
     options.out.mkdir(parents=True, exist_ok=True)
-    held = _Held(options, make_console(sys.stderr))
     load_before = os.getloadavg()[0]
-    held.prepare()
-    held.run()
+    with owned_folder("race") as made:
+        held = _Held(options, make_console(sys.stderr), made / "work")
+        if not options.program.is_demo:
+            working_folder.copy(options.workdir, held.pristine)
+        held.prepare()
+        held.run()
     about = held.about(load_before)
     _write(options, held.results, about)
     ours = [r for r in held.results if r.arm == "torchrelay"]
@@ -80,6 +86,8 @@ def _end(number: int, _frame: object) -> None:
 class _Held:
     options: RaceOptions
     console: Console
+    pristine: Path
+    """A copy of the working folder that no script has run in."""
     arms: list[Arm] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     environments: dict[str, peers.Environment] = field(default_factory=dict)
@@ -164,6 +172,9 @@ class _Held:
 
     def _heat(self, arm: Arm, repetition: int, due: Sequence[tuple[Fault, float]], weights: Sequence[str]) -> _Heat:
         track = self._track(arm, f"{repetition}-{arm.name}")
+        if not track.program.is_demo:
+            shutil.copytree(self.pristine, track.cwd, symlinks=True)
+            track = replace(track, program=track.program.in_copy(self.options.workdir, track.cwd))
         self.commands[arm.name] = "; ".join(self._shown(part, track) for part in arm.parts(track))
         ran = heat.run(arm, track, due, min(self.options.limit_s, self._left_s()))
         result = judge(arm.name, repetition, ran, track, weights)

@@ -12,7 +12,7 @@ from torchrelay.cli.race.step_log import RankLog
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one fault. `stall_s`: the longest time, until the next fault, in which no rank did any step, beyond a usual step.
+    """Of one fault. `stall_s`: the longest time, until the next fault, without a step of any rank, beyond a usual step.
 
     `redo_s`: how much longer it took until a step was done that was new.
     """
@@ -108,6 +108,6 @@ def _cost(
 
 
 def _longest_gap(steps: Sequence[tuple[float, int]], start_s: float, end_s: float) -> tuple[float, float] | None:
-    """Between neighbours, of those gaps that are at least in part between the two times."""
-    gaps = [(a[0], b[0]) for a, b in pairwise(steps) if b[0] > start_s and a[0] < end_s]
+    """Between neighbours, of those gaps that end between the two times: the one that a fault strikes in is that fault's."""
+    gaps = [(a[0], b[0]) for a, b in pairwise(steps) if start_s < b[0] <= end_s]
     return max(gaps, key=lambda gap: gap[1] - gap[0], default=None)

@@ -76,22 +76,27 @@ class _Race:
         """By rank, how many steps it had logged when the last fault struck."""
         self._asked: list[subprocess.Popen[bytes]] = []
 
-    def start(self, stack: ExitStack) -> None:
+    def start(self, stack: ExitStack) -> str:
+        """Empty, or why a command could not be started."""
         for part in self.arm.parts(self.track):
             if part.record is not None:
                 part.record.mkdir(parents=True)
             stdout = stack.enter_context((self.track.folder / f"{part.name}.stdout").open("wb"))
             stderr = stack.enter_context((self.track.folder / f"{part.name}.stderr").open("wb"))
-            started = subprocess.Popen(
-                part.argv,
-                cwd=self.track.folder,
-                env=_environment(part),
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
+            try:
+                started = subprocess.Popen(
+                    part.argv,
+                    cwd=self.track.cwd,
+                    env=_environment(part),
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+            except OSError as e:
+                return f"{part.name} cannot be started: {e}"
             self.running.append(_Running(part, started))
+        return ""
 
     def look(self) -> None:
         self.logs.read()
@@ -154,17 +159,18 @@ class _Race:
             with suppress(ProcessLookupError):
                 os.killpg(r.process.pid, signal.SIGKILL)
             r.process.wait()
+            psutil.wait_procs(r.below, process.END_S)
 
 
 def run(arm: Arm, track: Track, due: Sequence[tuple[Fault, float]], limit_s: float) -> Heat:
     """`due`: faults, and when each strikes, in seconds since the arm's first step. `track.folder` is made."""
-    track.folder.mkdir(parents=True)
+    track.cwd.mkdir(parents=True, exist_ok=True)
     race = _Race(arm, track, due if arm.is_struck else ())
     began_s = time.monotonic()
     with ExitStack() as stack:
         try:
-            race.start(stack)
-            ended, over_s = _wait(race, began_s + limit_s)
+            why = race.start(stack)
+            ended, over_s = (why, began_s) if why else _wait(race, began_s + limit_s)
             wall_s = over_s - began_s
             over_unix_s = time.time() - (time.monotonic() - over_s)
         finally:

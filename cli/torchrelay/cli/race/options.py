@@ -35,6 +35,7 @@ def of(
     limit_s: float,
     out: Path,
     page: Path | None,
+    workdir: Path,
 ) -> RaceOptions:
     """Raises UserError for a name that there is not, and for what does not go together."""
     if script is None and (arguments or scripts_for):
@@ -57,6 +58,7 @@ def of(
         budget_s=QUICK_BUDGET_S if quick else None,
         save_cost_s=QUICK_SAVE_COST_S if quick else None,
         page=page,
+        workdir=workdir,
     )
 
 

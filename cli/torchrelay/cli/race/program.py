@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torchrelay.cli import working_folder
 from torchrelay.protocol.errors import UserError
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -38,6 +39,15 @@ class Program:
             *(f"--out={out}", f"--epochs={EPOCHS}", f"--sequences={sequences}", f"--batch={BATCH}"),
             f"--checkpoint-every={checkpoint_every}",
         ]
+
+    def in_copy(self, folder: Path, to: Path) -> Program:
+        """The same where `folder` has been copied to: scripts that lie in it are started there."""
+
+        def copied(path: Path) -> Path:
+            return Path(working_folder.in_copy(str(path), folder, to))
+
+        changed = {kind: tuple(map(copied, paths)) for kind, paths in self.changed.items()}
+        return replace(self, script=copied(self.script), changed=changed)
 
     def why_not(self, kind: str) -> str:
         """Empty if an arm of `kind` has the script that it needs."""

@@ -111,3 +111,20 @@ def test_steps_take_long_while_a_planned_move_is_waited_for(tmp_path: Path) -> N
     steps = [line for line in lines if "step" in line]
     assert len(steps) == 3
     assert steps[2]["entered_s"] - steps[0]["left_s"] >= 0.3
+
+
+def test_times_only_writes_the_steps_numbers_and_in_the_end_the_weights(tmp_path: Path) -> None:
+    """Also of an optimizer that is gone by the end, as one in a script's `main` is."""
+    in_main = textwrap.dedent(TRAINING).replace("\n", "\n    ")
+    lines, _ = run(tmp_path, f"def main():\n    {in_main}\nmain()\n", times_only=True)
+    *steps, end = lines
+    assert [line["number"] for line in steps] == [1, 2, 3, 4]
+    assert all("step" not in line for line in steps)
+    times = [line["unix_s"] for line in steps]
+    assert times == sorted(times)
+    assert end["end"]["parameters"]
+
+
+def test_times_only_gives_no_numbers_where_the_optimizer_does_not_count(tmp_path: Path) -> None:
+    lines, _ = run(tmp_path, TRAINING.replace("torch.optim.Adam(", "torch.optim.SGD(lr=0.1, params="), times_only=True)
+    assert [line.get("number", "none") for line in lines[:-1]] == [None] * 4

@@ -1,0 +1,114 @@
+"""One run of a race, with real processes that are struck; their training is a script without torch."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from torchrelay.cli.race import heat, program
+from torchrelay.cli.race.arms import Arm, Part, Track
+from torchrelay.cli.race.faults import Fault, Kind
+
+STEPS = 120
+TRAINING = """
+    import json, os, sys, time
+    path = sys.argv[1]
+    with open(path, "a+") as log:
+        log.seek(0)
+        done = sum(1 for _ in log)
+        for number in range(done + 1, {steps} + 1):
+            time.sleep(0.02)  # what a step takes
+            log.write(json.dumps({{"process": os.getpid(), "number": number, "unix_s": time.time()}}) + "\\n")
+            log.flush()
+        log.write(json.dumps({{"process": os.getpid(), "end": {{"parameters": "weights"}}}}) + "\\n")
+"""
+RESTARTER = """
+    import subprocess, sys
+    while subprocess.run([sys.executable, *sys.argv[1:]]).returncode:
+        pass
+"""
+
+
+@pytest.fixture
+def track(tmp_path: Path) -> Track:
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAINING).format(steps=STEPS))
+    (tmp_path / "restarter.py").write_text(textwrap.dedent(RESTARTER))
+    raced = program.Program(tmp_path / "train.py", {})
+    return Track(raced, 2, 0, tmp_path / "arm", sys.executable, program.NEVER, 0)
+
+
+def parts(track: Track) -> list[Part]:
+    folder = track.folder.parent
+    return [
+        Part(
+            f"group-{group}",
+            (track.python, str(folder / "restarter.py"), str(folder / "train.py"), str(record / "rank-0.jsonl")),
+            record=record,
+        )
+        for group in range(track.ranks)
+        for record in [track.folder / str(group)]
+    ]
+
+
+ARM = Arm("restarted", parts, "in place")
+
+
+def processes(ran: heat.Heat, rank: int) -> list[int]:
+    return list(dict.fromkeys(step.process for step in ran.logs[rank].steps))
+
+
+def test_a_fault_strikes_the_process_that_does_the_rank_s_steps(track: Track) -> None:
+    ran = heat.run(ARM, track, [(Fault(Kind.KILL, (1,), 0.5), 0.3)], 60.0)
+
+    assert ran.ended == ""
+    assert [(s.fault.kind, s.due_s) for s in ran.struck] == [(Kind.KILL, 0.3)]
+    assert len(processes(ran, 0)) == 1
+    assert len(processes(ran, 1)) == 2
+    assert ran.struck[0].unix_s >= min(log.steps[0].unix_s for log in ran.logs) + 0.3
+
+
+def test_a_second_fault_waits_until_the_rank_is_up_again(track: Track) -> None:
+    kill = Fault(Kind.KILL, (0,), 0.5)
+
+    ran = heat.run(ARM, track, [(kill, 0.2), (kill, 0.2)], 60.0)
+
+    assert len(ran.struck) == 2
+    assert len(processes(ran, 0)) == 3, "each of the two strikes found a process of its own"
+    second = [step for step in ran.logs[0].steps if step.process == processes(ran, 0)[1]]
+    assert len(second) >= heat.SETTLED_STEPS
+
+
+def test_a_stopped_rank_does_not_hold_up_the_race_nor_outlive_it(track: Track) -> None:
+    ran = heat.run(ARM, track, [(Fault(Kind.STOP, (1,), 0.5), 0.2)], 60.0)
+
+    assert ran.ended == ""
+    assert ran.logs[0].end == "weights"
+    assert ran.logs[1].end == ""
+    assert not any(psutil.pid_exists(pid) for rank in (0, 1) for pid in processes(ran, rank))
+
+
+def test_an_arm_that_does_not_end_is_ended_at_its_limit(track: Track) -> None:
+    stops = [(Fault(Kind.STOP, (rank,), 0.5), 0.2) for rank in (0, 1)]
+
+    ran = heat.run(ARM, track, stops, 4.0)
+
+    assert ran.ended == "it had not ended at its time limit"
+    assert not any(psutil.pid_exists(pid) for rank in (0, 1) for pid in processes(ran, rank))
+
+
+def test_a_fault_that_finds_nothing_to_strike_is_told(track: Track) -> None:
+    late = Fault(Kind.KILL, (0,), 0.9)
+
+    ran = heat.run(ARM, track, [(late, 500.0)], 60.0)
+
+    assert ran.missed == [late]
+
+
+def test_a_command_that_cannot_be_started_is_told(track: Track) -> None:
+    arm = Arm("absent", lambda t: [Part("gone", ("/no/such/command",), record=t.folder / "0")], "")
+
+    assert heat.run(arm, track, (), 5.0).ended.startswith("gone cannot be started")

@@ -1,0 +1,60 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchrelay.cli.race import options
+from torchrelay.cli.race.command import RaceOptions
+from torchrelay.cli.race.faults import Kind
+from torchrelay.protocol.errors import UserError
+
+
+def of(**given: Any) -> RaceOptions:
+    usual: dict[str, Any] = {
+        "quick": False,
+        "steps": None,
+        "ranks": 2,
+        "spares": 1,
+        "faults": None,
+        "kinds": (),
+        "seed": 0,
+        "repetitions": None,
+        "arm_names": (),
+        "script": None,
+        "arguments": (),
+        "scripts_for": [],
+        "limit_s": 600.0,
+        "out": Path("out"),
+        "page": None,
+        "workdir": Path(),
+    }
+    return options.of(**{**usual, **given})
+
+
+def test_quick_is_small_and_has_a_budget() -> None:
+    quick = of(quick=True)
+
+    assert (quick.program.steps, quick.repetitions, quick.faults) == (80, 1, 2)
+    assert quick.kinds == (Kind.KILL, Kind.PLANNED)
+    assert quick.budget_s is not None
+    assert quick.budget_s < 300
+
+
+def test_there_is_a_fault_for_every_200_steps() -> None:
+    assert of(steps=1000).faults == 5
+    assert of(steps=100).faults == 2
+    assert of(steps=100, faults=0).faults == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kinds": ("fire",)}, "--kind fire: one of kill, stop, node, planned"),
+        ({"arm_names": ("horovod",)}, "--arm horovod: one of baseline, checkpoint, torchrelay"),
+        ({"arguments": ("--lr",)}, "belong to --script"),
+        ({"script": Path(__file__), "steps": 50}, "--steps is of the demo"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        of(**given)

@@ -83,7 +83,9 @@ class GivenOptions:
     controller: str | None = None
     controller_port: int | None = None
     metrics_port: str | None = None
+    json_file: Path | None = None
     quiet: bool = False
+    verbose: bool = False
     name: str | None = None
     notify: str | None = None
     notify_on: str | None = None
@@ -145,7 +147,9 @@ class RunOptions:
     """Of one that this command starts, at first or later. 0: any free port. The command holds it: leading.held_port."""
     metrics: tuple[str, int] | None
     """Where the controller answers Prometheus; the agent does so `names.AGENT_METRICS_OFFSET` above."""
+    json_file: Path | None
     quiet: bool
+    verbose: bool
     name: str
     """For people: as commands and lists show it beside the job's id."""
     notify: NotifyTarget | None
@@ -281,7 +285,9 @@ def check(
         controllers=_controllers(given, nnodes),
         controller_port=_controller_port(given, nnodes),
         metrics=_metrics(given.metrics_port),
+        json_file=given.json_file,
         quiet=given.quiet,
+        verbose=given.verbose,
         name=given.name or Path(given.script).stem,
         notify=_notify(given),
         secret=_secret(nnodes, environment),

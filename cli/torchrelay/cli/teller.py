@@ -25,11 +25,11 @@ def make_console(stream: TextIO) -> Console:
 
 
 class Teller:
-    """`quiet`: only what is asked for with `say`."""
+    """`quiet`: only what is asked for with `say`; `verbose`: details, too."""
 
-    def __init__(self, stream: TextIO, environment: Mapping[str, str], quiet: bool) -> None:
+    def __init__(self, stream: TextIO, environment: Mapping[str, str], quiet: bool, verbose: bool = False) -> None:
         self._console = make_console(stream)
-        self._quiet = quiet
+        self._quiet, self._verbose = quiet, verbose
         live = not quiet and bottom_line.is_possible(stream, environment)
         self._bottom = bottom_line.BottomLine(stream.fileno()) if live else None
 
@@ -41,7 +41,7 @@ class Teller:
     def event(self, before: RunSummary, after: RunSummary, event: events.Occurrence) -> None:
         if self._quiet:
             return
-        for note in narrate.notes(before, event):
+        for note in narrate.notes(before, event, self._verbose):
             self._console.print(note)
         if self._bottom is not None and isinstance(event, _MOVES_THE_LINE):
             self._bottom.show(self._ansi(render.progress_line(after), self._bottom.columns))

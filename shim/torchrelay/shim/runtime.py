@@ -36,6 +36,7 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     Warm,
 )
+from torchrelay.protocol.order_words import JOIN
 from torchrelay.protocol.positions import RankPhase, StandingPosition
 from torchrelay.shim.agent_link import announced_exit
 from torchrelay.shim.agent_link.ask import ask, token_of
@@ -255,7 +256,7 @@ class Runtime:
 
     def _cannot_join(self, assign: Assign, reason: str, *, lasting: bool = False) -> NoReturn:
         """The script cannot take the lost rank's way, and must not train as a rank of its own. `lasting`: as in OrderFailed."""
-        self.link.send(OrderFailed(assign.generation, "join", reason, lasting=lasting))
+        self.link.send(OrderFailed(assign.generation, JOIN, reason, lasting=lasting))
         announced_exit.leave(1)
 
     def _draw(self) -> entropy.Draw:

@@ -40,6 +40,7 @@ from torchrelay.shim.capture import device
 from torchrelay.shim.comm import collective_records, pipelining
 from torchrelay.shim.journal import payload
 from torchrelay.shim.replicas import kept_files
+from torchrelay.shim.script.guard import reason_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.recovery.survivor import Recovery
@@ -194,10 +195,9 @@ class GenerationSwitch:
             self._failed(order, error)
 
     def _failed(self, order: ShimOrder, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}"
         writes = isinstance(order, (SaveCheckpoint, KeepFile))
         unharmed = writes and isinstance(error, (OSError, CheckpointError, UnsupportedError))
-        self._link.send(OrderFailed(self.generation, type(order).__name__, reason[:500], unharmed=unharmed))
+        self._link.send(OrderFailed(self.generation, type(order).__name__, reason_of(error), unharmed=unharmed))
 
     def _serve(self, order: Serve) -> None:
         from torchrelay.shim.transfer import Donor

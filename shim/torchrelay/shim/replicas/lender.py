@@ -13,6 +13,7 @@ from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import OrderFailed, Serve, Serving
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.replicas import kept_tensors
+from torchrelay.shim.script.guard import reason_of
 from torchrelay.shim.transfer import Donor
 
 DEADLINE_S = 300.0
@@ -30,7 +31,7 @@ class Lender:
         try:
             port = self._open(order)
         except (OSError, RuntimeError, TorchrelayError) as e:
-            self._link.send(OrderFailed(order.generation, "Serve", f"{type(e).__name__}: {e}"[:500]))
+            self._link.send(OrderFailed(order.generation, "Serve", reason_of(e)))
         else:
             self._link.send(Serving(order.generation, self._address, port))
 

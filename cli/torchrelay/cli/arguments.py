@@ -271,6 +271,15 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json-file", metavar="FILE", help="Write the summary as JSON.", rich_help_panel=_OUTPUT)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say only what went wrong.", rich_help_panel=_OUTPUT)]
+LogForm = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        metavar="FORM",
+        help="Lines on stderr: text, or json with one id of the run in each, also those of controller, agent and ranks.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
 Verbose = Annotated[
     bool,
     typer.Option(

@@ -210,6 +210,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--metrics-port": given.metrics_port,
         "--events": given.events,
         "--json-file": given.json_file,
+        "--log-format": given.log_format,
         "--name": given.name,
         "--notify": given.notify,
         "--notify-on": given.notify_on,

@@ -38,6 +38,7 @@ from torchrelay.cli.restarting.runs import Runs
 from torchrelay.cli.summary import RunSummary, as_json, faults_that_never_fired, has_planned_without_migration
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol.errors import TorchrelayError
+from torchrelay.protocol.log_lines import LogFormat, for_children, is_json
 from torchrelay.protocol.messages import LeadReply
 from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_USAGE
 
@@ -62,6 +63,7 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     run_folder = folder.make_run_folder(folder.state_folder(os.environ), name)
     held = hold_or_another(options.controller_port)
     options = replace(options, controller_port=held.port)
+    os.environ.update(for_children(LogFormat.JSON if is_json(os.environ) else options.log_format, run_id))
     teller = Teller(sys.stderr, os.environ, options.quiet, options.verbose)
     try:
         if not options.quiet:

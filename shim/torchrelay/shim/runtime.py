@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import StateMismatchError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.kube.gpu_selection import selection_of
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.messages import (
     Armed,
     Assign,
@@ -504,7 +505,7 @@ class Runtime:
         self._standby.stop()
         with contextlib.suppress(Exception):  # telling must not end what it speaks of
             self.link.send(Disabled(reason))
-            print(f"torchrelay: not protecting this process: {' '.join(reason.split())}", file=sys.stderr, flush=True)
+            say(f"not protecting this process: {' '.join(reason.split())}")
 
     def deactivate(self) -> None:
         """In a forked child: plain Python from here on."""

@@ -58,6 +58,7 @@ OTHERWISE = GivenOptions(
     json_file=Path("summary.json"),
     quiet=True,
     verbose=True,
+    log_format="json",
     name="pretrain",
     notify="https://host/hook",
     notify_on="ended",

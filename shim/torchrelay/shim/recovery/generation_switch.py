@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import torch
 
 from torchrelay.protocol.errors import CheckpointError, DeviceLostError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.faults import SAVE
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import (
     Abandon,
@@ -185,7 +185,7 @@ class GenerationSwitch:
             elif isinstance(order, KeepFile):
                 self._keep(order)
         except DeviceLostError as error:
-            _say_on_stderr(f"this rank cannot go on, and has to be replaced: {error}")
+            say(f"this rank cannot go on, and has to be replaced: {error}")
             os.kill(os.getpid(), signal.SIGABRT)
         except (RuntimeError, OSError, TorchrelayError) as error:
             if self._recovery.is_of_the_past(self.generation, error):
@@ -216,7 +216,7 @@ class GenerationSwitch:
             token=order.token,
             peer_host=order.peer_host,
             deadline_s=SERVE_S,
-            log=_say_on_stderr,
+            log=say,
             protection=self._engine.protection,
             identity=self._link.identity,
         )
@@ -313,7 +313,3 @@ class GenerationSwitch:
             self._engine.comms.go_back()
             self._engine.saves.abandoned()
             self._rebuilt = False
-
-
-def _say_on_stderr(text: str) -> None:
-    print(f"torchrelay: {text}", file=sys.stderr, flush=True)

@@ -5,10 +5,10 @@ Both are joiners of a rollback. The copy is in shared memory, so whoever has wri
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from torchrelay.protocol.errors import JournalError, TorchrelayError
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import OrderFailed, Serve, Serving
 from torchrelay.shim.agent_link.link import AgentLink
@@ -47,7 +47,7 @@ class Lender:
             token=order.token,
             peer_host=order.peer_host,
             deadline_s=DEADLINE_S,
-            log=_say,
+            log=say,
             protection=self._protection,
             identity=self._link.identity,
         )
@@ -59,7 +59,3 @@ class Lender:
         for donor in self._donors:
             donor.close()
         self._donors.clear()
-
-
-def _say(text: str) -> None:
-    print(f"torchrelay: {text}", file=sys.stderr, flush=True)

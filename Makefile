@@ -90,6 +90,8 @@ lint: venv
 	$(VENV)/bin/python scripts/generate_proto.py --check
 	$(VENV)/bin/python scripts/generate_faults_page.py --check
 	$(VENV)/bin/python scripts/generate_metrics_page.py --check
+	$(VENV)/bin/python scripts/generate_messages_page.py --check
+	$(VENV)/bin/python scripts/generate_schemas.py --check
 	$(VENV)/bin/python scripts/generate_dashboard.py --check
 	$(VENV)/bin/python scripts/generate_reference.py --check
 	$(VENV)/bin/python scripts/render_deploy.py --check

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
+
+from generated_part import GeneratedPart
 
 from torchrelay.protocol.health.policy import Rule
 from torchrelay.protocol.health.policy_file import default_policy
-
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "faults.md"
-BEGIN, END = "<!-- policy: begin (scripts/generate_faults_page.py) -->\n", "<!-- policy: end -->"
 
 
 def condition(rule: Rule) -> str:
@@ -53,24 +50,8 @@ def tables() -> str:
     return "\n".join(lines) + "\n"
 
 
-def page() -> str:
-    text = PAGE.read_text("utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + BEGIN + tables() + END + after
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if the page is stale")
-    if not parser.parse_args().check:
-        PAGE.write_text(page(), "utf-8")
-        return 0
-    if page() != PAGE.read_text("utf-8"):
-        print(f"{PAGE} is stale; run: python scripts/generate_faults_page.py", file=sys.stderr)
-        return 1
-    return 0
+PART = GeneratedPart("docs/faults.md", "policy", "generate_faults_page.py", tables)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PART.main(__doc__))

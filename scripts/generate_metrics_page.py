@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
+
+from generated_part import GeneratedPart
 
 from torchrelay.protocol.metrics.metric import Metric, MetricLabel, MetricsOf
 from torchrelay.protocol.metrics.table import COSTS, METRICS, RANK_PROTECTION, SPARE_STATES, USES
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
-BEGIN, END = "<!-- metrics: begin (scripts/generate_metrics_page.py) -->\n", "<!-- metrics: end -->"
 HEADINGS = {
     MetricsOf.CONTROLLER: "## Of the controller",
     MetricsOf.AGENT: "## Of an agent",
@@ -61,24 +59,8 @@ def tables() -> str:
     return "\n".join([*lines, ""])
 
 
-def page() -> str:
-    text = PAGE.read_text("utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + BEGIN + tables() + END + after
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if the page is stale")
-    if not parser.parse_args().check:
-        PAGE.write_text(page(), "utf-8")
-        return 0
-    if page() != PAGE.read_text("utf-8"):
-        print(f"{PAGE} is stale; run: python scripts/generate_metrics_page.py", file=sys.stderr)
-        return 1
-    return 0
+PART = GeneratedPart("docs/metrics.md", "metrics", "generate_metrics_page.py", tables)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PART.main(__doc__))

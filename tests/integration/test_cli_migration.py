@@ -60,9 +60,9 @@ def test_a_rank_is_moved_by_command_while_the_script_trains(cli: Cli) -> None:
 
     def ready() -> bool:
         done = cli.run("status", "--json")
-        status = json.loads(done.stdout) if done.returncode == 0 else {"protection": "", "spares_warm": 0, "ranks": []}
+        status = json.loads(done.stdout) if done.returncode == 0 else {"protection": "", "spares": {}, "ranks": []}
         trains = all(rank["boundary"] > 0 for rank in status["ranks"])
-        return bool(status["protection"] == "protected" and status["spares_warm"] and trains)
+        return bool(status["protection"] == "protected" and status["spares"]["ready"] and trains)
 
     eventually("the job trains and its spare is warm", ready)
     moved = cli.run("migrate", "--rank", "1", "--reason", "node needs a new fan")

@@ -86,5 +86,5 @@ def test_what_a_script_rebinds_is_free_at_once(tmp_path: Path) -> None:
     with Cli(tmp_path) as cli:
         done = cli.run("run", "--nproc-per-node", "1", "--spares", "0", "SCRIPT", script=REBINDS)
     assert done.returncode == 0, done.stderr
-    assert "not protected yet: all ranks are watched, and the training loop has not come round yet" in done.stderr
+    assert "set-up is done; protection starts with the first step" in done.stderr
     assert done.stdout == "{'batch': 0, 'hidden': 0, 'loss': 0}\n"

@@ -213,7 +213,7 @@ class _Job:
         boundaries = [r["boundary"] for r in ranks.values()]
         self._before += [Struck(rank, max(boundaries)) for rank in self._latest]
         self._latest.clear()
-        whole = status["spares_warm"] >= status["spares_wanted"] and all(
+        whole = status["spares"]["ready"] >= status["spares"]["wanted"] and all(
             r["state"] == "running" for r in ranks.values()
         )
         wholly_protected = Level(status["protection"]) is Level.PROTECTED

@@ -23,6 +23,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 from torchrelay.agent.config import AgentConfig, load_config  # noqa: E402 - behind the variable
 from torchrelay.agent.node import NodeAgent  # noqa: E402 - behind the variable
 from torchrelay.protocol.errors import TorchrelayError, UserError  # noqa: E402 - behind the variable
+from torchrelay.protocol.log_lines import LogPart, say  # noqa: E402 - behind the variable
+from torchrelay.protocol.log_records import set_up  # noqa: E402 - behind the variable
 from torchrelay.protocol.names import EXIT_USAGE  # noqa: E402 - behind the variable
 
 log = logging.getLogger("torchrelay.agent")
@@ -72,15 +74,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torchrelay.agent", description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="torchrelay agent: %(message)s", stream=sys.stderr)
+    set_up(LogPart.AGENT, logging.WARNING, ENVIRON, "torchrelay agent: %(message)s")
     try:
         config = load_config(arguments.config)
         return asyncio.run(_run(config, _read_secret(config.secret_file)))
     except UserError as e:
-        print(f"torchrelay agent: {e}", file=sys.stderr)
+        say(str(e), "error", LogPart.AGENT)
         return EXIT_USAGE
     except TorchrelayError as e:
-        print(f"torchrelay agent: {e}", file=sys.stderr)
+        say(str(e), "error", LogPart.AGENT)
         return 1
 
 

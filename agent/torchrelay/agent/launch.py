@@ -106,8 +106,7 @@ def _environment(
             env[names.ENV_BUDDY_SYNC] = "1"
     if config.number_watches:
         env[names.ENV_WATCH] = ";".join(config.number_watches)
-    if chosen := environ.get(names.ENV_ENTROPY):
-        env[names.ENV_ENTROPY] = chosen
+    env |= {name: environ[name] for name in (names.ENV_ENTROPY, names.ENV_LOG) if environ.get(name)}
     if config.cost_limit_percent != MOST_SHARE_PERCENT:
         env[names.ENV_COST_LIMIT] = f"{config.cost_limit_percent:g}"
     if config.protection != INTEGRITY:

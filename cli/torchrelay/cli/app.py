@@ -386,9 +386,7 @@ def quarantine_clear(
     return asyncio.run(command.clear(subject, reason, wanted, check))
 
 
-spares = typer.Typer(
-    name="spares", help="Show the spares of the running job, and make more.", invoke_without_command=True
-)
+spares = typer.Typer(name="spares", invoke_without_command=True)
 app.add_typer(spares)
 
 

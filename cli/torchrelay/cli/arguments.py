@@ -267,7 +267,25 @@ Events = Annotated[
 JsonSummary = Annotated[
     bool, typer.Option("--json", help="Print the summary as JSON on stdout.", rich_help_panel=_OUTPUT)
 ]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json-file", metavar="FILE", help="Write the summary as JSON.", rich_help_panel=_OUTPUT)
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say only what went wrong.", rich_help_panel=_OUTPUT)]
+LogForm = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        metavar="FORM",
+        help="Lines on stderr: text, or json with one id of the run in each, also those of controller, agent and ranks.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Say each decision, phase and new spare, too, with its reason.", rich_help_panel=_OUTPUT
+    ),
+]
 
 JobName = Annotated[
     str | None,

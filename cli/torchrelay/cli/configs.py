@@ -209,6 +209,8 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--controller-port": given.controller_port,
         "--metrics-port": given.metrics_port,
         "--events": given.events,
+        "--json-file": given.json_file,
+        "--log-format": given.log_format,
         "--name": given.name,
         "--notify": given.notify,
         "--notify-on": given.notify_on,
@@ -232,6 +234,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--incident-journals": given.incident_journals,
         "--json": given.json_summary,
         "--quiet": given.quiet,
+        "--verbose": given.verbose,
         "--no-python": given.no_python,
         "-m": given.module,
     }

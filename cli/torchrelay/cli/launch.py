@@ -38,6 +38,7 @@ from torchrelay.cli.restarting.runs import Runs
 from torchrelay.cli.summary import RunSummary, as_json, faults_that_never_fired, has_planned_without_migration
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol.errors import TorchrelayError
+from torchrelay.protocol.log_lines import LogFormat, for_children, is_json
 from torchrelay.protocol.messages import LeadReply
 from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_USAGE
 
@@ -62,7 +63,8 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     run_folder = folder.make_run_folder(folder.state_folder(os.environ), name)
     held = hold_or_another(options.controller_port)
     options = replace(options, controller_port=held.port)
-    teller = Teller(sys.stderr, os.environ, options.quiet)
+    os.environ.update(for_children(LogFormat.JSON if is_json(os.environ) else options.log_format, run_id))
+    teller = Teller(sys.stderr, os.environ, options.quiet, options.verbose)
     try:
         if not options.quiet:
             teller.say([narrate.line(f"{w.text}: {w.remedy}", "yellow") for w in warnings])
@@ -424,6 +426,14 @@ def _conclude(options: RunOptions, runs: Runs, summary: RunSummary, code: int, t
     if not job.stopped_by and not (options.quiet and code == 0):
         resume = configs.resume_command(options.given, summary.checkpoint)
         teller.say(narrate.closing(summary, code, resume, never_fired, runs.no_restart))
+    if job.stopped_by and not options.quiet:
+        teller.say([narrate.stopped(summary, job.stopped_by)])
+    told = json.dumps(as_json(summary, code, never_fired))
     if options.json_summary:
-        print(json.dumps(as_json(summary, code, never_fired)), flush=True)
+        print(told, flush=True)
+    if options.json_file is not None:
+        try:
+            options.json_file.write_text(told + "\n", encoding="utf-8")
+        except OSError as e:
+            teller.say([narrate.line(f"--json-file {options.json_file} could not be written: {e.strerror}", "red")])
     return code

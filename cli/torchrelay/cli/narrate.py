@@ -1,6 +1,13 @@
-"""What the command says about events as they come, and at the end. Pure: events and summaries in, lines out."""
+"""What the command says about events as they come, and at the end. Pure: events and summaries in, lines out.
+
+Each message says what happened, to which rank, and what it costs; `hint:` has a command that works when pasted. Details are for
+`--verbose`. docs/messages.md has them all: python scripts/generate_messages_page.py.
+"""
 
 from __future__ import annotations
+
+import shlex
+import signal
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -8,6 +15,7 @@ from rich.text import Text
 from torchrelay.cli import render
 from torchrelay.cli.summary import RunSummary
 from torchrelay.protocol import events
+from torchrelay.protocol.causes import ProtectionCause
 from torchrelay.protocol.health.kinds import IGNORE
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage
@@ -32,13 +40,44 @@ def line(text: str, style: str = "") -> Text:
     return Text.assemble((PREFIX, "bold"), (text, style))
 
 
-def notes(before: RunSummary, event: events.Occurrence) -> list[Text]:  # noqa: C901 - one case for each event
-    """What one event is worth telling. `before`: the summary without it."""
+def hint(command: str) -> Text:
+    """What to do: a command that works when it is pasted."""
+    return line(f"hint: {command}", "dim")
+
+
+def _of(command: str, summary: RunSummary) -> str:
+    """The command about this run."""
+    return f"torchrelay {command} --run {summary.run_id}" if summary.run_id else f"torchrelay {command}"
+
+
+def notes(before: RunSummary, event: events.Occurrence, verbose: bool = False) -> list[Text]:
+    """What one event is worth telling. `before`: the summary without it; `verbose`: details, too."""
+    return _details(before, event) if verbose and isinstance(event, _DETAILS) else _notes(before, event, verbose)
+
+
+_DETAILS = (events.Decision, events.PhaseChanged, events.SpareMade)
+
+
+def _details(before: RunSummary, event: events.Occurrence) -> list[Text]:
+    match event:
+        case events.Decision():
+            return [line(f"  {event.text}")]
+        case events.PhaseChanged():
+            migration = before.migration(event.migration)
+            last = migration.phase if migration else ""
+            return [line(f"  {render.phase(last)}: {render.seconds(event.elapsed_s)} s", "dim")] if last else []
+        case events.SpareMade():
+            place = f" in the place of {event.in_place_of}" if event.in_place_of else ""
+            return [line(f"spare {event.worker} is being made on {event.node}{place}", "dim")]
+    return []
+
+
+def _notes(before: RunSummary, event: events.Occurrence, verbose: bool) -> list[Text]:  # noqa: C901 - one case for each event
     match event:
         case events.JobStarted():
             return [line(f"{render.count(event.world_size, 'rank')}, {render.count(event.spares, 'spare')}")]
         case events.Protection():
-            return [_protection(event)]
+            return _protection(before, event)
         case events.ReportMade():
             new = [text for text in event.unprotected if text not in before.unprotected]
             return [line(f"cannot be carried over: {text}", "yellow") for text in new]
@@ -49,34 +88,26 @@ def notes(before: RunSummary, event: events.Occurrence) -> list[Text]:  # noqa: 
         case events.FaultFired():
             return [line(f"fault injected: {event.fault}", "magenta")]
         case events.Suspected():
-            evidence = f" ({event.evidence})" if event.evidence else ""
-            stack = [line(f"    {call}", "dim") for call in event.stack[:SHOWN_CALLS]]
-            return [line(f"rank {event.rank} is suspected{_because(event.reason)}{evidence}", "yellow"), *stack]
+            return _suspected(event, verbose)
         case events.HealthVerdict() if event.action != IGNORE:
-            return [_verdict(event)]
+            return _verdict(before, event)
         case events.QuarantineCleared():
             return [line(f"{event.subject} may be used again{_because(event.reason)}")]
         case events.MigrationStarted():
             return [_started(event)]
-        case events.Decision():
-            return [line(f"  {event.text}")]
-        case events.PhaseChanged():
-            migration = before.migration(event.migration)
-            last = migration.phase if migration else ""
-            return [line(f"  {render.phase(last)}: {render.seconds(event.elapsed_s)} s", "dim")] if last else []
         case events.MigrationFinished():
-            return [_finished(event)]
+            return _finished(before, event)
         case events.NodeLost():
             return [_node_lost(event)]
-        case events.SpareMade():
-            place = f" in the place of {event.in_place_of}" if event.in_place_of else ""
-            return [line(f"spare {event.worker} is being made on {event.node}{place}", "dim")]
         case events.SpareDropped():
-            return [line(f"spare {event.worker} came to nothing: {event.reason}", "yellow")]
+            return [
+                line(f"spare {event.worker} came to nothing: {event.reason}", "yellow"),
+                hint(_of("spares", before)),
+            ]
         case events.SparesChanged() if event.reason and (before.pool is None or before.pool.reason != event.reason):
             return [line(f"{render.spares(event)}: {event.reason}", "yellow")]
         case events.IncidentKept():
-            return [_incident(event)]
+            return [_incident(event), hint(_of(f"explain {event.migration}", before))]
         case events.TakenOver():
             return [line(f"another controller leads the job{_because(event.reason)}", "yellow")]
         case events.JobRestarted():
@@ -100,17 +131,36 @@ def _restarted(event: events.JobRestarted) -> Text:
     return line(text, "yellow")
 
 
-def _verdict(event: events.HealthVerdict) -> Text:
+def _suspected(event: events.Suspected, verbose: bool) -> list[Text]:
+    evidence = f" ({event.evidence})" if event.evidence and verbose else ""
+    stack = [line(f"    {call}", "dim") for call in event.stack[:SHOWN_CALLS]]
+    return [line(f"rank {event.rank} seems to hang{_because(event.reason)}{evidence}", "yellow"), *stack]
+
+
+def _verdict(before: RunSummary, event: events.HealthVerdict) -> list[Text]:
     who = f"rank {render.listed(event.ranks)}: " if event.ranks else ""
-    would = "would " if event.outcome == "observed" else ""
+    would = {"observed": "would ", "refused": "cannot "}.get(event.outcome, "")
     style = "red" if event.outcome == "refused" else "yellow"
-    return line(f"{would}{event.action}: {who}{event.reason}", style)
+    told = [line(f"{would}{event.action}: {who}{event.reason}", style)]
+    if event.outcome == "observed" or event.quarantine not in ("device", "node"):
+        return told
+    subject = event.node if event.quarantine == "node" else event.subject
+    again = _of(f"quarantine clear {shlex.quote(subject)} --reason repaired", before)
+    return [*told, line(f"  {subject} is given no rank from now on"), hint(again)]
 
 
-def _protection(event: events.Protection) -> Text:
+def _protection(before: RunSummary, event: events.Protection) -> list[Text]:
     level = Level(event.level)
+    if level is Level.ARMED and event.cause == ProtectionCause.SET_UP.value:
+        spares = f" ({render.spares(before.pool)})" if before.pool is not None and before.pool.wanted else ""
+        return [line(f"set-up is done; protection starts with the first step{spares}", "dim")]
     style = {Level.PROTECTED: "", Level.ARMED: "dim"}.get(level, "yellow")
-    return line(f"{level.words}{_because(event.reason)}", style)
+    told = [line(f"{level.words}{_because(event.reason)}", style)]
+    if level not in (Level.UNPROTECTED, Level.PARTLY):
+        return told
+    pool = before.pool
+    can_have_one = event.cause == ProtectionCause.NO_SPARE.value and not (pool is not None and pool.reason)
+    return [*told, hint(_of("spares add 1" if can_have_one else "status", before))]
 
 
 def _covered(before: RunSummary, now: Coverage) -> list[Text]:
@@ -139,33 +189,40 @@ def _started(event: events.MigrationStarted) -> Text:
         return line(f"all ranks enter from a checkpoint{_because(event.reason)}")
     if event.kind == ROLLBACK:
         return line(
-            f"migration {event.migration}: nobody holds what rank {event.rank} had; all ranks go back", "yellow"
+            f"migration {event.migration}: nobody holds what rank {event.rank} had; all ranks go back to their copies",
+            "yellow",
         )
     what = "is to move" if event.kind == PLANNED else "is lost"
     return line(f"migration {event.migration}: rank {event.rank} {what}{_because(event.reason)}", "yellow")
 
 
-def _finished(event: events.MigrationFinished) -> Text:
+def _finished(before: RunSummary, event: events.MigrationFinished) -> list[Text]:
     if event.kind == RESUME and event.outcome != ABANDONED:
-        return line("all ranks have entered", "green")
+        return [line("all ranks have entered", "green")]
     who = f"rank {render.listed(event.ranks)}" if len(event.ranks) == 1 else f"ranks {render.listed(event.ranks)}"
+    why = hint(_of(f"explain {event.migration}", before))
     if event.outcome == CLEARED:
-        return line(f"rank {event.rank} moves again, nothing was done")
+        return [line(f"rank {event.rank} moves again, nothing was done")]
     if event.outcome == ABANDONED:
         reason = event.reason if event.kind == PLANNED else ""  # otherwise the job ends with it
-        return line(f"{who}: the migration was given up{_because(reason)}", "red")
+        goes_on = "; the job goes on as it was" if event.kind == PLANNED else ""
+        return [line(f"{who}: the migration was given up{_because(reason)}{goes_on}", "red"), why]
     if event.outcome == CHECKPOINT:
-        return line(f"{who} cannot be replaced: what the ranks held is saved", "red")
+        return [line(f"{who} cannot be replaced: what the ranks held is saved", "red"), why]
     redone = "no step" if event.steps_redone == 0 else render.count(event.steps_redone, "step")
     downtime = f"{render.seconds(sum(event.downtime_s.values()))} s of downtime"
     if event.kind == ROLLBACK:
-        return line(f"all ranks went back to their copies: {redone} redone, {downtime}", "green")
-    return line(f"{who} moved to {render.listed(event.spares)}: {redone} redone, {downtime}", "green")
+        return [line(f"all ranks went back to their copies: {redone} redone, {downtime}", "green"), why]
+    moved = line(f"{who} moved to {render.listed(event.spares)}: {redone} redone, {downtime}", "green")
+    return [moved] if event.kind == PLANNED else [moved, why]
 
 
 def _incident(event: events.IncidentKept) -> Text:
     where = f"what is needed to find the cause is in {event.directory}" if event.directory else "nothing of it is kept"
-    return line(f"an incident: {event.migration} had been promised ({Level(event.level).words}); {where}", "red")
+    level = Level(event.level).words
+    return line(
+        f"a promise was not kept: the job was {level}, and {event.migration} failed all the same; {where}", "red"
+    )
 
 
 def _node_lost(event: events.NodeLost) -> Text:
@@ -205,12 +262,27 @@ def closing(
         told += several or [line(f"go on with: {resume_command}", "bold")]
     elif exit_code == EXIT_FAULT_NOT_INJECTED and summary.exit_code == 0:
         told += [line(f"the fault {fault} never fired", "red") for fault in never_fired]
+    elif exit_code > 128 and summary.reason == f"stopped by {_signal(exit_code - 128)}":
+        told.append(stopped(summary, exit_code - 128))  # `torchrelay stop`, or on another machine
     elif exit_code != 0:
         told.append(line(f"ended with exit code {exit_code}{_because(summary.reason)}", "red"))
         told += _no_restart(summary, no_restart)
     else:
         told.append(line(_done(summary)))
     return told
+
+
+def stopped(summary: RunSummary, number: int) -> Text:
+    """The end of a run by a signal: Ctrl-C, or `torchrelay stop`."""
+    at = f"after step {summary.boundary}" if summary.boundary > 0 else "before the first step"
+    saved = (
+        f"the newest checkpoint of torchrelay is in {summary.checkpoint}" if summary.checkpoint else "nothing was saved"
+    )
+    return line(f"stopped by {_signal(number)} {at}; {saved}")
+
+
+def _signal(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _no_restart(summary: RunSummary, reason: str) -> list[Text]:

@@ -17,6 +17,7 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import COMPILERS, CONTROLLER, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
+from torchrelay.protocol.log_lines import LogFormat
 from torchrelay.protocol.names import (
     AGENT_METRICS_OFFSET,
     DEFAULT_CONTROLLER_PORT,
@@ -83,7 +84,10 @@ class GivenOptions:
     controller: str | None = None
     controller_port: int | None = None
     metrics_port: str | None = None
+    json_file: Path | None = None
     quiet: bool = False
+    verbose: bool = False
+    log_format: str = "text"
     name: str | None = None
     notify: str | None = None
     notify_on: str | None = None
@@ -145,7 +149,10 @@ class RunOptions:
     """Of one that this command starts, at first or later. 0: any free port. The command holds it: leading.held_port."""
     metrics: tuple[str, int] | None
     """Where the controller answers Prometheus; the agent does so `names.AGENT_METRICS_OFFSET` above."""
+    json_file: Path | None
     quiet: bool
+    verbose: bool
+    log_format: LogFormat
     name: str
     """For people: as commands and lists show it beside the job's id."""
     notify: NotifyTarget | None
@@ -281,13 +288,22 @@ def check(
         controllers=_controllers(given, nnodes),
         controller_port=_controller_port(given, nnodes),
         metrics=_metrics(given.metrics_port),
+        json_file=given.json_file,
         quiet=given.quiet,
+        verbose=given.verbose,
+        log_format=_log_format(given.log_format),
         name=given.name or Path(given.script).stem,
         notify=_notify(given),
         secret=_secret(nnodes, environment),
         given=given,
         node=f"n{given.node_rank}",
     )
+
+
+def _log_format(text: str) -> LogFormat:
+    if text not in [form.value for form in LogFormat]:
+        raise UserError(f"--log-format {text}: give text or json")
+    return LogFormat(text)
 
 
 def _lease_s(text: str) -> float:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from torchrelay.cli import bottom_line, narrate, render
 from torchrelay.cli.summary import RunSummary
 from torchrelay.protocol import events
+from torchrelay.protocol.log_lines import LogPart, identify, is_json, json_line
 
 _MOVES_THE_LINE = (events.JobStarted, events.ProgressMade, events.PhaseChanged, events.MigrationFinished)
 MINIMUM_WIDTH = 100
@@ -25,12 +28,14 @@ def make_console(stream: TextIO) -> Console:
 
 
 class Teller:
-    """`quiet`: only what is asked for with `say`."""
+    """`quiet`: only what is asked for with `say`; `verbose`: details, too."""
 
-    def __init__(self, stream: TextIO, environment: Mapping[str, str], quiet: bool) -> None:
+    def __init__(self, stream: TextIO, environment: Mapping[str, str], quiet: bool, verbose: bool = False) -> None:
         self._console = make_console(stream)
-        self._quiet = quiet
-        live = not quiet and bottom_line.is_possible(stream, environment)
+        self._quiet, self._verbose = quiet, verbose
+        identify(environment)
+        self._is_json = is_json(environment)
+        live = not quiet and not self._is_json and bottom_line.is_possible(stream, environment)
         self._bottom = bottom_line.BottomLine(stream.fileno()) if live else None
 
     @property
@@ -41,14 +46,24 @@ class Teller:
     def event(self, before: RunSummary, after: RunSummary, event: events.Occurrence) -> None:
         if self._quiet:
             return
-        for note in narrate.notes(before, event):
-            self._console.print(note)
+        self.say(narrate.notes(before, event, self._verbose))
         if self._bottom is not None and isinstance(event, _MOVES_THE_LINE):
             self._bottom.show(self._ansi(render.progress_line(after), self._bottom.columns))
 
     def say(self, lines: Iterable[RenderableType]) -> None:
         for text in lines:
-            self._console.print(text)
+            if self._is_json:
+                self._say_as_json(text)
+            else:
+                self._console.print(text)
+
+    def _say_as_json(self, text: RenderableType) -> None:
+        """Tables and empty lines are for people; `--json-file` has what is in them."""
+        if isinstance(text, Text) and text.plain:
+            styles = {str(span.style) for span in text.spans}
+            level = "error" if "red" in styles else "warning" if "yellow" in styles else "info"
+            told = text.plain.removeprefix(narrate.PREFIX)
+            self._console.print(json_line(LogPart.COMMAND, level, told, time.time()), markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """The live line goes; to be called however the run ends."""

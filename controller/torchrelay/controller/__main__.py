@@ -22,6 +22,8 @@ from torchrelay.controller.server import Relay
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.health.policy_file import read_policy
+from torchrelay.protocol.log_lines import LogPart, say
+from torchrelay.protocol.log_records import set_up
 from torchrelay.protocol.names import EXIT_STOOD_DOWN, EXIT_USAGE
 from torchrelay.protocol.security.tls import Credentials, make_server
 
@@ -133,7 +135,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="torchrelay.controller", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="JSON file with the keys of config.ControllerConfig")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="torchrelay controller: %(message)s")
+    set_up(LogPart.CONTROLLER, logging.WARNING, os.environ, "torchrelay controller: %(message)s")
     try:
         config = load_config(arguments.config)
         try:
@@ -142,10 +144,10 @@ def main() -> int:
             raise UserError(f"the job's secret {config.secret_file} cannot be read: {e}") from e
         return asyncio.run(serve(config, secret))
     except UserError as e:
-        print(f"torchrelay controller: {e}", file=sys.stderr)
+        say(str(e), "error", LogPart.CONTROLLER)
         return EXIT_USAGE
     except TorchrelayError as e:
-        print(f"torchrelay controller: {e}", file=sys.stderr)
+        say(str(e), "error", LogPart.CONTROLLER)
         return 1
 
 

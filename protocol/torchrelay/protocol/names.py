@@ -57,6 +57,8 @@ ENV_HASH_SEED_WAS = "TORCHRELAY_HASH_SEED_WAS"
 """PYTHONHASHSEED is ours, so that sets of strings have one order in all processes of a job: what the user had there, or nothing."""
 HASH_SEED = "20261123"
 """The same for all jobs: one that is resumed elsewhere, by another agent, has the same order too."""
+ENV_LOG = "TORCHRELAY_LOG"
+"""`json`, a blank and the run's id: lines of logs are JSON; see `log_lines`."""
 SHIM_ENV = (
     ENV_SOCKET,
     ENV_WORKER,
@@ -81,6 +83,7 @@ SHIM_ENV = (
     ENV_GRACE,
     ENV_ENTROPY,
     ENV_HASH_SEED_WAS,
+    ENV_LOG,
 )
 
 ENV_REHEARSAL = "TORCHRELAY_REHEARSAL"

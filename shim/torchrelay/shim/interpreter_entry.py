@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 
+from torchrelay.protocol.log_lines import identify
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.frameworks import ACCELERATE
 from torchrelay.shim.agent_link.config import ShimConfig
@@ -39,6 +40,7 @@ def start(
 
     Raises TorchrelayError or OSError if the process cannot be protected; nothing is left behind then.
     """
+    identify(environ)
     config = ShimConfig.from_environ(environ, os.environ)
     if config.asks and launcher.is_launcher(sys.orig_argv):
         launcher.start(config, environ, site)

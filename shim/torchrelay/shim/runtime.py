@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import StateMismatchError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.kube.gpu_selection import selection_of
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.messages import (
     Armed,
     Assign,
@@ -36,6 +37,7 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     Warm,
 )
+from torchrelay.protocol.order_words import JOIN
 from torchrelay.protocol.positions import RankPhase, StandingPosition
 from torchrelay.shim.agent_link import announced_exit
 from torchrelay.shim.agent_link.ask import ask, token_of
@@ -255,7 +257,7 @@ class Runtime:
 
     def _cannot_join(self, assign: Assign, reason: str, *, lasting: bool = False) -> NoReturn:
         """The script cannot take the lost rank's way, and must not train as a rank of its own. `lasting`: as in OrderFailed."""
-        self.link.send(OrderFailed(assign.generation, "join", reason, lasting=lasting))
+        self.link.send(OrderFailed(assign.generation, JOIN, reason, lasting=lasting))
         announced_exit.leave(1)
 
     def _draw(self) -> entropy.Draw:
@@ -508,7 +510,7 @@ class Runtime:
         self._standby.stop()
         with contextlib.suppress(Exception):  # telling must not end what it speaks of
             self.link.send(Disabled(reason))
-            print(f"torchrelay: not protecting this process: {' '.join(reason.split())}", file=sys.stderr, flush=True)
+            say(f"not protecting this process: {' '.join(reason.split())}")
 
     def deactivate(self) -> None:
         """In a forked child: plain Python from here on."""

@@ -39,8 +39,8 @@ def shown(*parts: RenderableType, width: int = 100) -> str:
     return buffer.getvalue()
 
 
-def told(event: events.Occurrence, before: RunSummary | None = None) -> str:
-    return shown(*narrate.notes(before or RunSummary(), event)).strip()
+def told(event: events.Occurrence, before: RunSummary | None = None, verbose: bool = False) -> str:
+    return shown(*narrate.notes(before or RunSummary(), event, verbose)).strip()
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,13 @@ def told(event: events.Occurrence, before: RunSummary | None = None) -> str:
     [
         (events.JobStarted("ab", 3, 1, ("n0",)), "torchrelay: 3 ranks, 1 spare"),
         (
-            events.Protection("armed", "the training loop has not come round yet"),
-            "torchrelay: not protected yet: the training loop has not come round yet",
+            events.Protection("armed", "the training loop has not come round yet", "set-up"),
+            "torchrelay: set-up is done; protection starts with the first step",
         ),
-        (events.Protection("unprotected", "no loop was found"), "torchrelay: not protected: no loop was found"),
+        (
+            events.Protection("unprotected", "no loop was found"),
+            "torchrelay: not protected: no loop was found\ntorchrelay: hint: torchrelay status",
+        ),
         (
             events.FaultFired("kill:rank=1,step=3,phase=data", 1, 3),
             "torchrelay: fault injected: kill:rank=1,step=3,phase=data",
@@ -84,10 +87,10 @@ def test_events_are_told_in_one_line_or_not_at_all(event: events.Occurrence, tex
 def test_each_phase_is_told_with_its_own_seconds() -> None:
     before = fold(RunSummary(), events.MigrationStarted("m1", "unplanned", 1, "gone", 1), 0.0)
     first = events.PhaseChanged("m1", "fencing", 0.0)
-    assert told(first, before) == ""
-    assert (
-        told(events.PhaseChanged("m1", "preparing", 0.126), fold(before, first, 0.0)) == "torchrelay:   fence: 0.13 s"
-    )
+    assert told(first, before, verbose=True) == ""
+    second = events.PhaseChanged("m1", "preparing", 0.126)
+    assert told(second, fold(before, first, 0.0), verbose=True) == "torchrelay:   fence: 0.13 s"
+    assert told(second, fold(before, first, 0.0)) == "", "a detail"
 
 
 def test_what_was_told_of_one_rank_is_not_repeated_for_the_next() -> None:
@@ -247,13 +250,51 @@ def test_status_says_which_ranks_move_to_another_machine(moves: int, reason: str
 )
 def test_a_verdict_about_a_device_is_told_unless_nothing_follows_from_it(action: str, outcome: str, said: str) -> None:
     event = events.HealthVerdict(action, "xid-79", "n0", "GPU-a", (1,), outcome, "device", "XID 79 on GPU-a: gone")
-    assert "".join(text.plain for text in narrate.notes(RunSummary(), event)) == said
+    texts = [text.plain for text in narrate.notes(RunSummary(), event)]
+    assert "".join(texts[:1]) == said
+    follows = ["  GPU-a is given no rank from now on", "hint: torchrelay quarantine clear GPU-a --reason repaired"]
+    assert texts[1:] == [narrate.PREFIX + text for text in follows if outcome == "done"]
 
 
 def test_a_roll_back_is_told_as_one() -> None:
     begun = told(events.MigrationStarted("m1", "rollback", 1, "gone", 2))
-    assert begun.endswith("nobody holds what rank 1 had; all ranks go back")
+    assert begun.endswith("nobody holds what rank 1 had; all ranks go back to their copies")
     done = events.MigrationFinished(
         "m1", "rollback", "committed", 1, "s0", (0, 1), ("r0", "s0"), 4, {"prepare": 2.5}, 0.0, 10, 2, "done"
     )
-    assert told(done).endswith("all ranks went back to their copies: 4 steps redone, 2.50 s of downtime")
+    said, hint = told(done).splitlines()
+    assert said.endswith("all ranks went back to their copies: 4 steps redone, 2.50 s of downtime")
+    assert hint == "torchrelay: hint: torchrelay explain m1"
+
+
+@pytest.mark.parametrize(
+    ("pool", "hint"),
+    [
+        (None, "spares add 1"),
+        (events.SparesChanged(1, 0, 0, ""), "spares add 1"),
+        (events.SparesChanged(1, 0, 0, "new ones are not made (--no-refill)"), "status"),
+    ],
+)
+def test_more_spares_are_proposed_where_they_would_be_made(pool: events.SparesChanged | None, hint: str) -> None:
+    before = RunSummary(run_id="1a2b", pool=pool)
+    text = told(events.Protection("partly", "no spare is there", "no-spare"), before)
+    assert text.endswith(f"hint: torchrelay {hint} --run 1a2b")
+
+
+def test_a_run_that_is_stopped_says_where_and_what_is_saved() -> None:
+    assert shown(narrate.stopped(RunSummary(boundary=60), 2)) == (
+        "torchrelay: stopped by SIGINT after step 60; nothing was saved\n"
+    )
+    assert "before the first step" in shown(narrate.stopped(RunSummary(), 15))
+    saved = RunSummary(boundary=60, checkpoint="/jit/1")
+    assert "the newest checkpoint of torchrelay is in /jit/1" in shown(narrate.stopped(saved, 2))
+
+
+def test_a_job_that_somebody_stops_did_not_fail() -> None:
+    summary = RunSummary(boundary=60, exit_code=143, reason="stopped by SIGTERM")
+    assert (
+        shown(*narrate.closing(summary, 143, "", []))
+        == "torchrelay: stopped by SIGTERM after step 60; nothing was saved\n"
+    )
+    crashed = replace(summary, exit_code=139, reason="rank 0 was killed by SIGSEGV")
+    assert "ended with exit code 139" in shown(*narrate.closing(crashed, 139, "", []))

@@ -13,6 +13,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.node import PodNode
 from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.log_lines import LogPart, say
+from torchrelay.protocol.log_records import set_up
 from torchrelay.protocol.names import EXIT_USAGE
 
 
@@ -25,14 +27,14 @@ async def _run(config: PodConfig) -> None:
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, format="torchrelay agent: %(message)s", stream=sys.stderr)
+    set_up(LogPart.AGENT, logging.INFO, os.environ, "torchrelay agent: %(message)s")
     try:
         asyncio.run(_run(PodConfig.from_environ(os.environ)))
     except UserError as e:
-        print(f"torchrelay agent: {e}", file=sys.stderr)
+        say(str(e), "error", LogPart.AGENT)
         return EXIT_USAGE
     except TorchrelayError as e:
-        print(f"torchrelay agent: {e}", file=sys.stderr)
+        say(str(e), "error", LogPart.AGENT)
         return 1
     return 0
 

@@ -31,6 +31,6 @@ async def show_events(wanted: str | None, follow: bool, as_json: bool) -> int:
             event = from_job_event(packed)
             before, summary = summary, fold(summary, event, packed.time_s)
             at = time.strftime("%H:%M:%S ", time.localtime(packed.time_s))
-            for text in narrate.notes(before, event):
+            for text in narrate.notes(before, event, verbose=True):
                 console.print(Text(at, style="dim") + text[len(narrate.PREFIX) :])
     return 0

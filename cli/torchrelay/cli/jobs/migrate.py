@@ -50,7 +50,7 @@ async def _follow(console: Console, control: Control, reply: MigrateReply) -> Mi
                 event = from_job_event(packed)
                 summary, before = fold(summary, event, packed.time_s), summary
                 if getattr(event, "migration", None) == reply.migration:
-                    for text in narrate.notes(before, event):
+                    for text in narrate.notes(before, event, verbose=True):
                         console.print(text)
                 record = summary.migration(reply.migration)
                 if record is not None and record.outcome != UNDER_WAY:

@@ -14,9 +14,9 @@ from torchrelay.cli import folder, narrate, render
 from torchrelay.cli.control import Control
 from torchrelay.cli.jobs.reach import controller_of
 from torchrelay.cli.teller import make_console
+from torchrelay.cli.told_json import spares_of
 from torchrelay.protocol import events
 from torchrelay.protocol.events import from_job_event
-from torchrelay.protocol.messages import JobStatus
 from torchrelay.protocol.names import EXIT_USAGE
 
 EXIT_NOT_READY = 1
@@ -27,22 +27,10 @@ async def show(wanted: str | None, as_json: bool) -> int:
     async with controller_of(folder.state_folder(os.environ), wanted) as (_, control):
         status = await control.status()
     if as_json:
-        print(json.dumps(as_facts(status)))
+        print(json.dumps({"run_id": status.run_id, **dataclasses.asdict(spares_of(status))}))
     else:
         make_console(sys.stdout).print(render.spares_view(status))
     return 0
-
-
-def as_facts(status: JobStatus) -> dict[str, object]:
-    """What `--json` prints: the counts of the event `spares`, and each process."""
-    return {
-        "run_id": status.run_id,
-        "wanted": status.spares_wanted,
-        "ready": status.spares_warm,
-        "making": status.spares_making,
-        "reason": status.spares_reason,
-        "spares": [dataclasses.asdict(spare) for spare in status.spares],
-    }
 
 
 async def add(count: int, node: str, wanted: str | None, wait: bool) -> int:

@@ -15,6 +15,7 @@ from torchrelay.cli import folder, render
 from torchrelay.cli.control import Control
 from torchrelay.cli.report_view import report_view
 from torchrelay.cli.teller import make_console
+from torchrelay.cli.told_json import status_of
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, UserError
 from torchrelay.protocol.messages import JobStatus
 
@@ -58,13 +59,7 @@ async def _ask(state: Path, run: folder.KnownRun) -> JobStatus:
 def _print(console: Console, found: list[tuple[folder.KnownRun, JobStatus]], as_json: bool) -> None:
     for number, (run, status) in enumerate(found):
         if as_json:
-            facts = {
-                "name": run.name,
-                "folder": run.working_folder,
-                "started_s": run.started_s,
-                "restarts": list(run.restarts),
-            }
-            print(json.dumps({**dataclasses.asdict(status), **facts}), flush=True)
+            print(json.dumps(dataclasses.asdict(status_of(status, run))), flush=True)
             continue
         if number:
             console.print()

@@ -9,6 +9,7 @@ from torchrelay.cli.struck_runs.cells import REFILL, RESPAWN, RESTART
 from torchrelay.cli.summary import MigrationSummary, RestartSummary, RunSummary
 from torchrelay.protocol import events
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
+from torchrelay.protocol.order_words import says_could_not
 from torchrelay.protocol.phases import COMMITTED
 
 IDENTICAL = "identical"
@@ -22,8 +23,6 @@ WRONG = "wrong"
 CLASSES = (IDENTICAL, REDONE, FALLBACK, NO_MIGRATION, NOT_INJECTED, LOST, WRONG)
 """From best to worst. Only the first one counts for the score."""
 
-_COULD_NOT = " could not do "
-"""How the controller says that a process failed at what it was told."""
 _NOT_REPLACED = " cannot be replaced: "
 """How it says that it did not even begin a migration."""
 MAXIMUM_STEPS_REDONE = {"planned": 0, "unplanned": 1}
@@ -143,7 +142,7 @@ def _why_not(ran: Ran) -> str:
     That no spare is left is a consequence: what the spare could not do is the cause.
     """
     for e in ran.occurrences:
-        if isinstance(e, events.Decision) and _COULD_NOT in e.text:
+        if isinstance(e, events.Decision) and says_could_not(e.text):
             return e.text.partition(": ")[2] or e.text
     given_up = [m for m in ran.summary.moves if m.outcome != COMMITTED and m.outcome_reason]
     return given_up[-1].outcome_reason if given_up else ""

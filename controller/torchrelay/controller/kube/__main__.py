@@ -21,6 +21,8 @@ from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.readiness import serve_readiness
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.log_lines import LogPart, say
+from torchrelay.protocol.log_records import set_up
 from torchrelay.protocol.metrics.endpoint import Endpoint
 from torchrelay.protocol.names import EXIT_USAGE
 
@@ -70,17 +72,17 @@ async def _work(api: Api, settings: ClusterSettings, elector: Elector, pulse: Pu
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    set_up(LogPart.CONTROLLER, logging.INFO, os.environ, "%(asctime)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         asyncio.run(_run(ClusterSettings.from_environ(os.environ)))
     except asyncio.CancelledError:
         return 0
     except UserError as e:
-        print(f"torchrelay controller: {e}", file=sys.stderr)
+        say(str(e), "error", LogPart.CONTROLLER)
         return EXIT_USAGE
     except TorchrelayError as e:
-        print(f"torchrelay controller: {e}", file=sys.stderr)
+        say(str(e), "error", LogPart.CONTROLLER)
         return 1
     return 0
 

@@ -46,6 +46,7 @@ from torchrelay.protocol.messages import (
     Standing,
     Transferred,
 )
+from torchrelay.protocol.order_words import could_not
 from torchrelay.protocol.phases import CLEARED, PLANNED, RESUME, ROLLBACK, UNPLANNED, Phase
 
 QUIESCE_IDS_PER_GENERATION = 100
@@ -108,7 +109,7 @@ def lost(turn: Turn, event: RankLost) -> None:
 def order_failed(turn: Turn, said: Said) -> None:
     s = turn.state
     report = cast(OrderFailed, said.report)
-    reason = f"{said.worker} (rank {said.rank}) could not do {report.order}: {report.reason}"
+    reason = could_not(said.worker, said.rank, report.order, report.reason)
     waiting = s.unanswered_serves.get(said.rank, [])
     if report.order == Serve.__name__ and waiting and s.donors[waiting[0]] != said.rank:
         waiting.pop(0)
@@ -131,7 +132,7 @@ def lost_after_commit(turn: Turn, event: RankLost) -> None:
 
 def order_failed_after_commit(turn: Turn, said: Said) -> None:
     report = cast(OrderFailed, said.report)
-    reason = f"{said.worker} (rank {said.rank}) could not do {report.order}: {report.reason}"
+    reason = could_not(said.worker, said.rank, report.order, report.reason)
     lost_after_commit(turn, RankLost(said.rank, said.worker, reason, turn.now_s))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.names import ENV_SPARE, EXIT_NO_SPARE_LEFT
 
 _AGENT = "torch.distributed.elastic.agent.server.local_elastic_agent"
@@ -48,7 +49,7 @@ class ElasticHooks:
                 hook(module)
             except AttributeError as e:
                 what = "this spare is of no use" if self._spare else "not protecting what this launcher starts"
-                print(f"torchrelay: {what}: its torch is of another kind: {e}", file=sys.stderr, flush=True)
+                say(f"{what}: its torch is of another kind: {e}")
                 if self._spare:
                     os._exit(EXIT_UNAVAILABLE)
 
@@ -86,7 +87,7 @@ class ElasticHooks:
         agent._exit_barrier = lambda: None
         if (stop := getattr(rendezvous, "_stop_heartbeats", None)) is not None:
             stop()
-        print(f"torchrelay: {ALONE}", file=sys.stderr, flush=True)
+        say(ALONE)
 
     def _start_again(self, agent: Any, group: Any) -> None:
         for local_rank, handler in agent._pcontext.subprocess_handlers.items():
@@ -96,10 +97,7 @@ class ElasticHooks:
             if code is None or not (code < 0 or code in _ENDED_BY_ORDER):
                 continue
             env = self._given.pop(handler.proc.pid)
-            print(
-                f"torchrelay: process {handler.proc.pid} was killed; one that is parked takes its place",
-                file=sys.stderr,
-            )
+            say(f"process {handler.proc.pid} was killed; one that is parked takes its place")
             handler.proc = handler._popen(handler.proc.args, {**env, ENV_SPARE: "1"})
             group.workers[local_rank].id = handler.proc.pid
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.protocol.log_lines import say
 from torchrelay.shim.backends.gloo_waits import GlooWaits, Sleeper, sleepers
 
 LOOK_S = 0.25
@@ -50,7 +50,7 @@ class ForgottenWaits:
     def _wake(self, asleep: set[Sleeper]) -> None:
         assert self._gloo is not None
         for buffer in self._gloo.buffers(asleep):
-            print("torchrelay: a thread that gloo had left asleep is woken", file=sys.stderr, flush=True)
+            say("a thread that gloo had left asleep is woken")
             self._gloo.fail(buffer)
 
     def none_waits(self) -> bool:

@@ -14,7 +14,6 @@ Seen on torch 2.13.0 (CUDA 13), with the imitated GPU of tests/imitated_gpu.
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -24,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import DeviceLostError
+from torchrelay.protocol.log_lines import say
 from torchrelay.shim.adapters.nccl_trace import waiting_collectives
 from torchrelay.shim.adapters.process_group import timeout_of_communicator
 from torchrelay.shim.adapters.sockets import tcp_sockets
@@ -163,7 +163,7 @@ def _abort(communicator: Any) -> None:
     communicator.abort()
     took_s = time.monotonic() - started_s
     if took_s > _SLOW_ABORT_S:
-        print(f"torchrelay: aborting a communicator of NCCL took {took_s:.1f} s", file=sys.stderr, flush=True)
+        say(f"aborting a communicator of NCCL took {took_s:.1f} s")
 
 
 def _copy_options(before: Any, options: Any) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+from torchrelay.protocol.log_lines import say
 from torchrelay.shim.agent_link import announced_exit
 
 _STANDARD = 2
@@ -61,7 +62,7 @@ def start_over(exit_code: int) -> NoReturn:
                     os.set_inheritable(number, False)
         os.execve(sys.executable, start.argv, start.environ)
     except OSError as e:
-        print(f"torchrelay: this process cannot begin anew: {e}", file=sys.stderr, flush=True)
+        say(f"this process cannot begin anew: {e}")
     announced_exit.leave(exit_code)
 
 

@@ -7,7 +7,6 @@ new generation run over them.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import weakref
@@ -21,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.adapters import agent_store, sockets
@@ -327,7 +327,7 @@ class Communicators:
             for backend in self._on_device():
                 backend.await_freed(SETTLE_S)
         except RuntimeError as error:
-            print(f"{error}; it is left as it is", file=sys.stderr, flush=True)
+            say(f"{error}; it is left as it is")
             return False
         return True
 

@@ -30,6 +30,7 @@ from torchrelay.protocol.messages import (
     Transferred,
     Verified,
 )
+from torchrelay.protocol.order_words import JOIN
 from torchrelay.protocol.positions import JoinerAction
 from torchrelay.shim.adapters import ddp, ddp_layouts, dynamo, fsdp2
 from torchrelay.shim.capture import rng
@@ -47,6 +48,7 @@ from torchrelay.shim.join.restore_at_boundary import arrive
 from torchrelay.shim.journal import payload
 from torchrelay.shim.journal.writer import script_frames
 from torchrelay.shim.replicas.lender import Lender
+from torchrelay.shim.script.guard import reason_of
 from torchrelay.shim.step import boundary_proof
 from torchrelay.shim.tensors.taint import Watch
 
@@ -424,8 +426,9 @@ class Joiner:
     def failed(self, error: BaseException) -> None:
         """Tells the controller that another spare is needed; what the set-up printed is shown, for whoever looks for the reason."""
         self._staging.show()
-        reason = f"{type(error).__name__}: {error}"[:500]
-        self._send(OrderFailed(self.generation, "join", reason, lasting=_comes_again(error) and not self._is_receiving))
+        self._send(
+            OrderFailed(self.generation, JOIN, reason_of(error), lasting=_comes_again(error) and not self._is_receiving)
+        )
 
 
 def _comes_again(error: BaseException) -> bool:

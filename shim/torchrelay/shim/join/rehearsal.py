@@ -29,6 +29,7 @@ from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.join.restore_at_boundary import arrive
 from torchrelay.shim.journal import payload
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
+from torchrelay.shim.script.guard import reason_of
 from torchrelay.shim.script.sites import INSTRUMENTED_FILES
 from torchrelay.shim.set_up.staging import Staging
 from torchrelay.shim.step import boundary_proof
@@ -106,7 +107,7 @@ class Rehearsal:
 
     def failed(self, error: BaseException) -> None:
         """The script, or the way to the boundary, has raised `error`."""
-        place, reason = _raised_at(error), f"{type(error).__name__}: {error}"
+        place, reason = _raised_at(error), reason_of(error)
         if isinstance(error, _OF_THIS_MOMENT) or (
             isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
         ):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from typing import TYPE_CHECKING
 
 from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.messages import Disabled
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.comm.communicators import is_communication_failure
@@ -60,6 +60,6 @@ class Unprotected:
         self.reason = reason_of(error)
         # Telling must not end what it speaks of: the script may have closed the stream, or put an object of its own in its place.
         with contextlib.suppress(Exception):
-            print(f"torchrelay: this rank is no longer protected: {self.reason}", file=sys.stderr, flush=True)
+            say(f"this rank is no longer protected: {self.reason}")
         with contextlib.suppress(Exception):
             engine.link.send(Disabled(self.reason))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import torch
 
 from torchrelay.protocol.errors import CheckpointError, DeviceLostError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.faults import SAVE
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import (
     Abandon,
@@ -40,6 +40,7 @@ from torchrelay.shim.capture import device
 from torchrelay.shim.comm import collective_records, pipelining
 from torchrelay.shim.journal import payload
 from torchrelay.shim.replicas import kept_files
+from torchrelay.shim.script.guard import reason_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.recovery.survivor import Recovery
@@ -184,7 +185,7 @@ class GenerationSwitch:
             elif isinstance(order, KeepFile):
                 self._keep(order)
         except DeviceLostError as error:
-            _say_on_stderr(f"this rank cannot go on, and has to be replaced: {error}")
+            say(f"this rank cannot go on, and has to be replaced: {error}")
             os.kill(os.getpid(), signal.SIGABRT)
         except (RuntimeError, OSError, TorchrelayError) as error:
             if self._recovery.is_of_the_past(self.generation, error):
@@ -194,10 +195,9 @@ class GenerationSwitch:
             self._failed(order, error)
 
     def _failed(self, order: ShimOrder, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}"
         writes = isinstance(order, (SaveCheckpoint, KeepFile))
         unharmed = writes and isinstance(error, (OSError, CheckpointError, UnsupportedError))
-        self._link.send(OrderFailed(self.generation, type(order).__name__, reason[:500], unharmed=unharmed))
+        self._link.send(OrderFailed(self.generation, type(order).__name__, reason_of(error), unharmed=unharmed))
 
     def _serve(self, order: Serve) -> None:
         from torchrelay.shim.transfer import Donor
@@ -216,7 +216,7 @@ class GenerationSwitch:
             token=order.token,
             peer_host=order.peer_host,
             deadline_s=SERVE_S,
-            log=_say_on_stderr,
+            log=say,
             protection=self._engine.protection,
             identity=self._link.identity,
         )
@@ -313,7 +313,3 @@ class GenerationSwitch:
             self._engine.comms.go_back()
             self._engine.saves.abandoned()
             self._rebuilt = False
-
-
-def _say_on_stderr(text: str) -> None:
-    print(f"torchrelay: {text}", file=sys.stderr, flush=True)

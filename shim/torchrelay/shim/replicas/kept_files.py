@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.machine.private import make_private, names_to_disk
 from torchrelay.protocol.messages import AsideSet, ClearCheckpoints, SetAside
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
@@ -59,7 +59,7 @@ def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink) -> None:
 
     def work() -> None:
         if failed := clear(Path(order.folder), order.job, order.keep):
-            print(f"torchrelay: just-in-time checkpoints could not be removed: {failed}", file=sys.stderr, flush=True)
+            say(f"just-in-time checkpoints could not be removed: {failed}")
 
     if order.keep:
         threading.Thread(target=work, name="torchrelay-clear", daemon=True).start()

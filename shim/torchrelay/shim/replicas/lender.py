@@ -5,14 +5,15 @@ Both are joiners of a rollback. The copy is in shared memory, so whoever has wri
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from torchrelay.protocol.errors import JournalError, TorchrelayError
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import OrderFailed, Serve, Serving
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.replicas import kept_tensors
+from torchrelay.shim.script.guard import reason_of
 from torchrelay.shim.transfer import Donor
 
 DEADLINE_S = 300.0
@@ -30,7 +31,7 @@ class Lender:
         try:
             port = self._open(order)
         except (OSError, RuntimeError, TorchrelayError) as e:
-            self._link.send(OrderFailed(order.generation, "Serve", f"{type(e).__name__}: {e}"[:500]))
+            self._link.send(OrderFailed(order.generation, "Serve", reason_of(e)))
         else:
             self._link.send(Serving(order.generation, self._address, port))
 
@@ -46,7 +47,7 @@ class Lender:
             token=order.token,
             peer_host=order.peer_host,
             deadline_s=DEADLINE_S,
-            log=_say,
+            log=say,
             protection=self._protection,
             identity=self._link.identity,
         )
@@ -58,7 +59,3 @@ class Lender:
         for donor in self._donors:
             donor.close()
         self._donors.clear()
-
-
-def _say(text: str) -> None:
-    print(f"torchrelay: {text}", file=sys.stderr, flush=True)

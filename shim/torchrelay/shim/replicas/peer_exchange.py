@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import queue
 import secrets
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.journals.kept import KeptParts, Slots, buddy_folder, write_parts
+from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import CopyReady, CopyTaken, TakeCopy
 from torchrelay.shim.agent_link.link import AgentLink
@@ -56,7 +56,7 @@ class Giver:
             token=token,
             peer_host=host,
             deadline_s=DEADLINE_S,
-            log=_say,
+            log=say,
             protection=self._protection,
             identity=self._link.identity,
         )
@@ -173,7 +173,3 @@ def _as_tensors(parts: KeptParts) -> dict[str, torch.Tensor]:
             torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
         )
     return found
-
-
-def _say(text: str) -> None:
-    print(f"torchrelay: {text}", file=sys.stderr, flush=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
 
+from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.shim.script.hidden_frames import hide_all, is_ours
 
 INJECTED = "injected by torchrelay: "
@@ -108,12 +109,16 @@ class Guard:
 
 
 def reason_of(error: BaseException) -> str:
-    """In one line. What the error says of itself may be the script's code, too."""
+    """In one line; errors of our own are sentences, and need no name.
+
+    What the error says of itself may be the script's code, too.
+    """
     try:
         said = str(error)
     except Exception:  # noqa: BLE001 - it is only told, and the script must go on
         said = "(it does not say what)"
-    return " ".join(f"{type(error).__name__}: {said}".split())[:500]
+    name = "" if isinstance(error, TorchrelayError) and said else f"{type(error).__name__}: "
+    return " ".join(f"{name}{said}".split())[:500]
 
 
 def is_called_by(frame: FrameType, *modules: str) -> bool:

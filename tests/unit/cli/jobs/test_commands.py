@@ -10,6 +10,8 @@ from typing import Any
 
 import grpc
 import pytest
+from jsonschema import ValidationError, validate
+from support.repository_script import script
 
 from torchrelay.cli import folder
 from torchrelay.cli.control import Control
@@ -37,6 +39,7 @@ from torchrelay.protocol.phases import DOWNTIME_ROWS
 from torchrelay.protocol.security.tls import Credentials, make_server
 from torchrelay.protocol.transport import convert
 
+SCHEMAS = script("generate_schemas").schemas()
 SECRET = b"0123456789abcdef0123456789abcdef"
 STATUS = JobStatus(
     run_id="ab",
@@ -53,7 +56,30 @@ STATUS = JobStatus(
 )
 
 
-OF_THE_RUN = {"name": "", "folder": "", "started_s": 0.0, "restarts": []}
+STATUS_AS_JSON = {
+    "run_id": "ab",
+    "name": "",
+    "folder": "",
+    "started_s": 0.0,
+    "world_size": 1,
+    "generation": 0,
+    "steps": 3,
+    "steps_per_s": 1.5,
+    "protection": "protected",
+    "protection_reason": "armed",
+    "report": None,
+    "spares": {"wanted": 0, "ready": 1, "making": 0, "reason": "", "processes": []},
+    "migrations_done": 0,
+    "last_migration": "",
+    "ranks": [
+        {"rank": 0, "worker": "n0.w0", "node": "n0", "pid": 17, "boundary": 3, "phase": "body", "state": "running"}
+    ],
+    "ranks_spread": 0,
+    "spread_reason": "",
+    "quarantine": [],
+    "health": [],
+    "restarts": [],
+}
 
 
 class FakeController(relay_pb2_grpc.RelayServicer):
@@ -205,7 +231,9 @@ def test_status_prints_what_the_controller_says(state: Path, capsys: pytest.Capt
 
 def test_status_as_json_has_every_field(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert with_controller(FakeController(), state, lambda _: show_status("ab", True, False)) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps({**dataclasses.asdict(STATUS), **OF_THE_RUN}))
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == STATUS_AS_JSON
+    validate(printed, SCHEMAS["status.schema.json"])
 
 
 @pytest.mark.parametrize(
@@ -288,8 +316,10 @@ def test_events_are_told_in_words_and_as_json(state: Path, capsys: pytest.Captur
     assert "rank 0 moved to n0.s0" in told[-1]
     assert not any("torchrelay: " in line for line in told)
     assert with_controller(FakeController(), state, lambda _: show_events(None, False, True)) == 0
-    names = [json.loads(line)["name"] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["migration_started", "phase", "phase", "migration_finished"]
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for event in printed:
+        validate(event, SCHEMAS["events.schema.json"])
+    assert [event["name"] for event in printed] == ["migration_started", "phase", "phase", "migration_finished"]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +344,8 @@ def test_spares_lists_each_and_what_to_do_without_any(state: Path, capsys: pytes
     assert "n0.s0  n0     21  ready  3 min" in told
     assert with_controller(SparingController(), state, lambda _: spares.show(None, as_json=True)) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["wanted"], facts["spares"][0]["state"]) == (1, "ready")
+    assert (facts["wanted"], facts["processes"][0]["state"]) == (1, "ready")
+    validate(facts, SCHEMAS["spares.schema.json"])
 
 
 def test_stop_waits_for_the_jobs_end(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,3 +375,15 @@ def test_another_jobs_secret_is_turned_away(state: Path) -> None:
         return 0
 
     assert with_controller(FakeController(), state, ask) == 0
+
+
+def test_the_schemas_are_up_to_date_and_refuse_what_is_not_of_them() -> None:
+    texts = script("generate_schemas").texts()
+    assert [p.name for p, text in texts.items() if p.read_text("utf-8") != text] == [], (
+        "run: python scripts/generate_schemas.py"
+    )
+    for wrong in ({**STATUS_AS_JSON, "spares_warm": 1}, {**STATUS_AS_JSON, "steps": "3"}):
+        with pytest.raises(ValidationError):
+            validate(wrong, SCHEMAS["status.schema.json"])
+    with pytest.raises(ValidationError):
+        validate({"time_s": 1.0, "name": "phase", "migration": "m1"}, SCHEMAS["events.schema.json"])

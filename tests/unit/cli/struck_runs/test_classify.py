@@ -116,9 +116,9 @@ def test_a_just_in_time_checkpoint_is_a_fallback() -> None:
 
 
 def test_what_the_spare_could_not_do_is_the_cause_of_its_loss() -> None:
-    told = events.Decision("m1", "generation 2: n0.s0 (rank 1) could not do join: ValueError: no")
+    told = events.Decision("m1", "generation 2: n0.s0 could not take over rank 1: ValueError: no")
     ran = replace(ended(75, SAVED, checkpoint="jit/step-5"), occurrences=(told,))
-    assert classify(ran).reason == "checkpoint: n0.s0 (rank 1) could not do join: ValueError: no"
+    assert classify(ran).reason == "checkpoint: n0.s0 could not take over rank 1: ValueError: no"
 
 
 def test_a_stop_with_a_named_reason_is_a_fallback() -> None:

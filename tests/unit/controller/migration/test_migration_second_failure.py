@@ -123,7 +123,7 @@ def test_a_joiner_that_fails_is_fenced_and_the_next_spare_is_tried(phase: Phase)
     world = bring_to(Case("unplanned", phase, "s0", FE, {}, 6))
     failed = msg.OrderFailed(5, "Plan", "out of memory")
     did = world.feed(m.Said(1, "s0", failed))
-    assert m.FenceWorker("s0", "s0 (rank 1) could not do Plan: out of memory") in did
+    assert m.FenceWorker("s0", "s0 could not go on as rank 1: out of memory") in did
     world.run()
     assert world.state.moved == {1: "s1"}
 

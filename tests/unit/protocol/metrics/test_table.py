@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from support.prometheus import SERIES, problems
+from support.repository_script import script
 
 from torchrelay.protocol.metrics.metric import Metric, MetricType
 from torchrelay.protocol.metrics.table import METRICS, PREFIX
@@ -27,18 +26,6 @@ PANEL_QUERIES = {
 }
 LISTS = {v["name"]: v["definition"] for v in DASHBOARD["templating"]["list"] if v["type"] == "query"}
 QUERIES = RULE_QUERIES | PANEL_QUERIES | LISTS
-
-
-def script(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules[name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=IDS)
@@ -70,8 +57,8 @@ def test_each_name_is_there_once() -> None:
 def test_what_is_made_from_the_table_is_up_to_date(name: str) -> None:
     module = script(name)
     if name == "generate_metrics_page":
-        assert module.page() == module.PAGE.read_text("utf-8")
-        assert [m.name for m in METRICS if f"| `{m.name}` |" not in module.page()] == []
+        assert module.PART.text() == module.PART.path.read_text("utf-8")
+        assert [m.name for m in METRICS if f"| `{m.name}` |" not in module.PART.text()] == []
     else:
         assert module.text() == module.FILE.read_text("utf-8")
 

@@ -1,0 +1,94 @@
+"""Writes the JSON Schemas of docs/schemas from the dataclasses that are printed; `--check` only says whether they are so."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import enum
+import json
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torchrelay.cli.told_json import SparesJson, StatusJson
+from torchrelay.protocol import events
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemas"
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """Of a value as `dataclasses.asdict` and JSON write it. Raises TypeError for a type that has no form there."""
+    origin, given = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return {}
+    if kind in PLAIN:
+        return {"type": PLAIN[kind]}
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [schema_of(each) for each in given]}
+    if origin in (tuple, list):
+        return {"type": "array", "items": schema_of(given[0])}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": schema_of(given[1])}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {"enum": [member.value for member in kind]}
+    if dataclasses.is_dataclass(kind):
+        return _of_fields(kind)
+    raise TypeError(f"{kind} has no form in JSON")
+
+
+def _of_fields(kind: Any, more: Mapping[str, Any] = types.MappingProxyType({})) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    properties = {**more, **{f.name: schema_of(hints[f.name]) for f in dataclasses.fields(kind)}}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _event(kind: type, name: str) -> dict[str, Any]:
+    """One line of `--events`. A later version may say more of an event than this one knows."""
+    made = _of_fields(kind, {"time_s": {"type": "number"}, "name": {"const": name}})
+    needed = [f.name for f in dataclasses.fields(kind) if _is_needed(f)]
+    return {**made, "required": ["time_s", "name", *needed], "additionalProperties": True}
+
+
+def _is_needed(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """By file name."""
+    told = {
+        "status": {"title": "torchrelay status --json, one line a job", **schema_of(StatusJson)},
+        "spares": {"title": "torchrelay spares --json", **_of_fields(SparesJson, {"run_id": {"type": "string"}})},
+        "events": {
+            "title": "one line of torchrelay run --events, or torchrelay events --json",
+            "oneOf": [_event(kind, name) for kind, name in events.NAMES.items()],
+        },
+    }
+    return {f"{name}.schema.json": {"$schema": DRAFT, **schema} for name, schema in told.items()}
+
+
+def texts() -> dict[Path, str]:
+    return {FOLDER / name: json.dumps(schema, indent=1) + "\n" for name, schema in schemas().items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if one is stale")
+    made = texts()
+    if not parser.parse_args().check:
+        FOLDER.mkdir(exist_ok=True)
+        for path, text in made.items():
+            path.write_text(text, "utf-8")
+        return 0
+    stale = [path.name for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text]
+    if stale:
+        print(f"stale: {', '.join(stale)}; run: python scripts/generate_schemas.py", file=sys.stderr)
+    return int(bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -58,9 +58,7 @@ def _option_row(option: Any, context: typer.Context) -> str:
     written, text = option.get_help_record(context)
     meaning = text.partition("  [")[0] if "  [" in text else text
     default = option.get_default(context)
-    shown = (
-        "" if default in (None, False, "", -1) or callable(default) else f"`{getattr(default, 'value', default)}`"
-    )
+    shown = "" if default in (None, False, "", -1) or callable(default) else f"`{getattr(default, 'value', default)}`"
     variable = f" Or `{option.envvar}` in the environment." if option.envvar else ""
     return f"| `{_cell(written)}` | {shown} | {_cell(meaning)}{variable} |"
 

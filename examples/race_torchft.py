@@ -14,6 +14,13 @@ import train_gpt
 from torch.utils.data import DataLoader
 
 
+def wait_for_all_groups(folder, group, groups) -> None:
+    """At the job's start alone: the first of them would train without the others, who are only some tenths of a second late."""
+    (folder / f"started-{group}").touch()
+    while not all((folder / f"started-{other}").exists() for other in range(groups)):
+        time.sleep(0.01)
+
+
 def main() -> None:
     args = train_gpt.parse_args()
     group, groups = int(os.environ["REPLICA_GROUP_ID"]), int(os.environ["NUM_REPLICA_GROUPS"])
@@ -66,6 +73,9 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "loss.csv"
     log = train_gpt.open_log(path, resumed=path.exists()) if group == 0 else None
+
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        wait_for_all_groups(args.out, group, groups)
 
     ddp.train()
     epoch = 0

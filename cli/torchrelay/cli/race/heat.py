@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -23,7 +24,8 @@ from torchrelay.protocol.names import ENV_SECRET
 
 POLL_S = 0.02
 SETTLED_STEPS = 3
-"""A fault waits until its rank has done so many steps since the one before: one that is not up again cannot be lost."""
+"""A fault waits until its rank has done so many steps since the one before, and one that nobody had done then: what is not up
+again cannot be lost."""
 LATE_S = 3.0
 """How long the other commands of an arm may take once one of them has ended well. The training is over then, but one with a
 stopped rank never ends, and a replica group that comes too late to find the others trains once more from the beginning."""
@@ -74,6 +76,8 @@ class _Race:
         self.running: list[_Running] = []
         self._at: dict[int, int] = {}
         """By rank, how many steps it had logged when the last fault struck."""
+        self._furthest = 0
+        """The highest number of a step by then."""
         self._asked: list[subprocess.Popen[bytes]] = []
 
     def start(self, stack: ExitStack) -> str:
@@ -115,7 +119,9 @@ class _Race:
         if any(log.end for log in logs):
             return False
         return all(
-            len(logs[rank].steps) >= self._at.get(rank, 0) + SETTLED_STEPS and _can_be_struck(logs[rank])
+            len(logs[rank].steps) >= self._at.get(rank, 0) + SETTLED_STEPS
+            and (logs[rank].steps[-1].number or math.inf) > self._furthest
+            and _can_be_struck(logs[rank])
             for rank in fault.ranks
         )
 
@@ -132,6 +138,7 @@ class _Race:
                     os.kill(logs[rank].steps[-1].process, _SIGNALS[fault.kind])
         self.struck.append(Struck(fault, due_s, time.time()))
         self._at = {rank: len(log.steps) for rank, log in enumerate(logs)}
+        self._furthest = max(step.number or 0 for log in logs for step in log.steps)
 
     def workers(self) -> list[_Running]:
         return [r for r in self.running if r.part.record is not None]

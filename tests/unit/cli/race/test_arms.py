@@ -71,5 +71,5 @@ def test_the_baseline_is_always_there_and_never_struck() -> None:
 def test_changed_scripts_have_lines_of_their_own() -> None:
     demo = program.demo(40)
 
-    assert 40 <= demo.lines_changed(program.TORCHFT) < 100
+    assert 40 <= demo.lines_changed(program.TORCHFT) < 120
     assert 60 <= demo.lines_changed(program.CHECKPOINT) < demo.lines_changed(program.NVRX) < 150

@@ -21,6 +21,7 @@ from torchrelay.cli.drill.undisturbed import Undisturbed
 from torchrelay.cli.relay_score import provenance
 from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.teller import make_console
+from torchrelay.cli.waiting import waiting
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.machine.owned_folder import owned_folder
 
@@ -95,10 +96,12 @@ def _strike(options: DrillOptions, found: Undisturbed, folder: Path, console: Co
         if options.keep is not None:
             _keep(run, options.keep / f"{cell.kind}-{cell.phase}-rank{cell.rank}-step{cell.step}")
 
-    for struck in practice.strike(options.program, found, cells, folder, options.together, keep):
-        results.append(struck)
-        text = f"{len(results)}/{len(cells)} {struck.cell.fault}: {struck.outcome.outcome}: {struck.outcome.reason}"
-        _tell(console, text, report.STYLES[struck.outcome.outcome])
+    with waiting(console, "faults", len(cells)) as are_done:
+        for struck in practice.strike(options.program, found, cells, folder, options.together, keep):
+            results.append(struck)
+            text = f"{len(results)}/{len(cells)} {struck.cell.fault}: {struck.outcome.outcome}: {struck.outcome.reason}"
+            _tell(console, text, report.STYLES[struck.outcome.outcome])
+            are_done(len(results))
     return results
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import aclosing
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from torchrelay.cli.control import Control
 from torchrelay.cli.jobs.reach import controller_of
 from torchrelay.cli.teller import make_console
 from torchrelay.cli.told_json import spares_of
+from torchrelay.cli.waiting import waiting
 from torchrelay.protocol import events
 from torchrelay.protocol.events import from_job_event
 from torchrelay.protocol.names import EXIT_USAGE
@@ -45,10 +47,13 @@ async def add(count: int, node: str, wanted: str | None, wait: bool) -> int:
         console.print(narrate.line(f"{render.count(count, 'spare')} more: {reply.message}"))
         if not wait:
             return 0
-        return await _until_ready(console, control, run.run_id, count, known)
+        with waiting(console, "spares", count) as are_ready:
+            return await _until_ready(console, control, run.run_id, count, known, are_ready)
 
 
-async def _until_ready(console: Console, control: Control, run_id: str, count: int, known: set[str]) -> int:
+async def _until_ready(
+    console: Console, control: Control, run_id: str, count: int, known: set[str], are_ready: Callable[[int], None]
+) -> int:
     """Looks again after each event that may change how many there are. `known`: those that were there before."""
     told: set[str] = set()
     async with aclosing(control.watch(without_progress=True)) as stream:
@@ -70,6 +75,7 @@ async def _until_ready(console: Console, control: Control, run_id: str, count: i
                     console.print(
                         narrate.line(f"spare {spare.worker} on {spare.node} is ready ({len(told)} of {count})")
                     )
+            are_ready(len(told))
             if len(told) >= count:
                 return 0
             if not status.spares_making and status.spares_warm >= status.spares_wanted:

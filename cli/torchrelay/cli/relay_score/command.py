@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from torchrelay.cli.struck_runs.cells import PHASES, Cell, all_cells, spread
 from torchrelay.cli.struck_runs.classify import IDENTICAL, WRONG, CellVerdict, classify
 from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each
 from torchrelay.cli.teller import make_console
+from torchrelay.cli.waiting import waiting
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.machine.owned_folder import owned_folder
 
@@ -118,6 +119,10 @@ class _Work:
     console: Console
 
     def run(self, cells: list[Cell], together: int) -> None:
+        with waiting(self.console, "cells", len(cells)) as are_done:
+            self._run_all(cells, together, are_done)
+
+    def _run_all(self, cells: list[Cell], together: int, are_done: Callable[[int], None]) -> None:
         commit = provenance.commit(self.corpus)
         done = 0
         for cells_of_run in in_runs(cells, together):
@@ -131,6 +136,7 @@ class _Work:
             for result in results:
                 done += 1
                 self._tell(result, f"{done}/{len(cells)}")
+            are_done(done)
 
     def _tell(self, result: Result, number: str) -> None:
         self.results.add(result)

@@ -11,7 +11,7 @@ from torchrelay.controller.decide.buddies import choose_every
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
-from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.names import NO_RANK, PART_OF_STEP
 
 RANKS = 2
 
@@ -81,6 +81,24 @@ def test_nobody_is_told_of_copies_that_nobody_asked_for_before_contents_are_comp
             job.say(worker, msg.ReplicaCheck(boundary, {"w": "the same"}))
         assert len(job.sent(msg.KeepCopies)) == told
     assert {order.on for order in job.sent(msg.KeepCopies).values()} == {False}
+
+
+def test_copies_go_on_where_a_part_of_a_step_is_not_captured_though_every_rank_has_a_replica(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, RANKS, config={"buddy_every": COPIES_AS_NEEDED})
+    job.boundary = 0
+    job.train()
+    for boundary in (1, 2, 4):
+        job.now_s += 0.05
+        job.boundary = boundary
+        job.progress()
+        for worker in job.ranks:
+            job.say(worker, msg.ReplicaCheck(boundary, {"w": "the same"}))
+    assert {order.on for order in job.sent(msg.KeepCopies).values()} == {False}
+    gap = msg.Gap("own-result", PART_OF_STEP, "scatter after the optimizer step")
+    job.say(next(iter(job.ranks)), msg.Report("train.py", 30, 400, 900, 4, (gap.text,), (), (gap,), 5, True))
+    kept = job.sent(msg.KeepCopies)
+    assert set(kept) == set(job.ranks), "if one rank goes back, all do"
+    assert {(order.on, order.every > 0) for order in kept.values()} == {(True, True)}
 
 
 def test_the_spare_is_not_spent_on_a_survivor(job: FakeJob) -> None:

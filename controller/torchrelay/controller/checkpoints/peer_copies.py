@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchrelay.controller.decide.buddies import decide_keeping
-from torchrelay.controller.decide.known import Known, is_compared, without_replica
+from torchrelay.controller.decide.known import Known, is_compared, needs_copies
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
@@ -22,7 +22,7 @@ class Buddies:
         job = self._job
         if not self._every or job.protection != "on" or len(job.holders) < job.world_size:
             return
-        without = without_replica(known)
+        needing = needs_copies(known)
         compared = is_compared(known)
         if self._every == COPIES_AS_NEEDED and not compared:
             return  # ranks do as they began: a copy of what is small
@@ -33,7 +33,7 @@ class Buddies:
         for worker in job.rank_workers:
             if not worker.alive or job.nodes[worker.node].lost:
                 continue
-            keeping = decide_keeping(worker.rank, without, compared, nodes)
+            keeping = decide_keeping(worker.rank, needing, compared, nodes)
             host = job.host_of(job.holders[keeping.buddy]) if keeping.buddy >= 0 else ""
             order = KeepCopies(keeping.on, keeping.reason, keeping.buddy, host, known.copy_every)
             told = self._told.get(worker.worker)

@@ -13,7 +13,7 @@ from torchrelay.controller.decide.buddies import choose_every
 from torchrelay.controller.decide.coverage import coverage
 from torchrelay.controller.decide.elsewhere import places
 from torchrelay.controller.decide.hang import threshold_s
-from torchrelay.controller.decide.known import Known, is_compared, without_replica
+from torchrelay.controller.decide.known import Known, is_compared, needs_copies, without_replica
 from torchrelay.controller.decide.lost_together import lost_together
 from torchrelay.controller.decide.room import checkpoint_lacks, joiner_lacks
 from torchrelay.controller.job import Job
@@ -127,12 +127,12 @@ class ProtectionJudge:
 
     def _as_needed(self, known: Known) -> int:
         """Steps between two copies, once it is known that somebody needs them, and how long a step takes."""
-        alone, boundary = bool(without_replica(known)), self._job.boundary
-        if alone and boundary >= max(STEPS_TIMED, 2 * self._chosen_at):
+        needed, boundary = bool(needs_copies(known)), self._job.boundary
+        if needed and boundary >= max(STEPS_TIMED, 2 * self._chosen_at):
             size_bytes = max((r.device_state_bytes for r in known.reports.values()), default=0)
             self._copies_every = choose_every(size_bytes, known.step_s, known.nodes)
             self._chosen_at = boundary
-        return self._copies_every if alone else 0
+        return self._copies_every if needed else 0
 
     def _spares(self) -> tuple[int, int]:
         """That are ready, for whichever rank has the fewest, and to come. A check asks what would be if there was one."""

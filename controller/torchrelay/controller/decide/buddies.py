@@ -31,15 +31,15 @@ def choose_every(size_bytes: int, step_s: float, nodes: int = 1) -> int:
     return min(max(steps, MOST_OFTEN if nodes == 1 else MOST_OFTEN_BETWEEN_NODES), MOST_SELDOM)
 
 
-def decide_keeping(rank: int, without: Mapping[int, str], is_known: bool, nodes: Mapping[int, str]) -> Keeping:
-    """`without`: ranks whose tensors nobody else holds, with why; `is_known`: contents were compared since the first step.
+def decide_keeping(rank: int, needing: Mapping[int, str], is_known: bool, nodes: Mapping[int, str]) -> Keeping:
+    """`needing`: ranks for whose loss nothing else may help, with why; `is_known`: contents were compared since the first step.
 
     `nodes`: rank -> its node. If one rank needs to go back, all do, so all keep copies; only those that nobody
     could stand in for need one elsewhere, since their own may be lost with their node.
     """
-    if is_known and not without:
+    if is_known and not needing:
         return Keeping(False, "every rank's tensors are held by another one as well")
-    reason = f"rank {min(without)}: {without[min(without)]}" if without else "contents have not been compared yet"
+    reason = f"rank {min(needing)}: {needing[min(needing)]}" if needing else "contents have not been compared yet"
     return Keeping(True, reason, choose_buddy(rank, nodes))
 
 

@@ -85,6 +85,16 @@ def without_replica(k: Known) -> dict[int, str]:
     return _without(k, {})
 
 
+def needs_copies(k: Known) -> dict[int, str]:
+    """Ranks for whose loss copies of all ranks are what is left, with why: nobody else has what they hold, or what a part of
+    their step does cannot be done again."""
+    found = {}
+    for rank, report in k.reports.items():
+        if gap := next((g for g in report.gaps if g.effect == PART_OF_STEP), None):
+            found[rank] = gap.text
+    return dict(sorted({**found, **without_replica(k)}.items()))
+
+
 def without_replica_elsewhere(k: Known) -> dict[int, str]:
     """Ranks whose tensors no rank of another place holds, with why."""
     return _without(k, k.machine_of)

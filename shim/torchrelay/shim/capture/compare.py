@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset
 from torchrelay.shim.capture.aliases import Alias
 from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.bound_tensors import BUFFERS, TensorForm
-from torchrelay.shim.capture.encode import EncodedNode
+from torchrelay.shim.capture.encode import EncodedNode, tree_of
 from torchrelay.shim.capture.host_state import Inside, LargeTensor, Nth, path_of
 from torchrelay.shim.capture.keys import Key, by_place
 from torchrelay.shim.capture.kinds import PLAIN, Kind
@@ -229,7 +229,7 @@ class Comparison:
         place, flags, values, buffers, _, forms, _ = content
         if place < 0 or place >= len(self._trees):
             return flags, values, buffers, forms
-        _, first_flags, first_values, first_buffers, _, first_forms, _ = self._trees[place]
+        _, first_flags, first_values, first_buffers, _, first_forms, _ = tree_of(self._trees, place)
         first_values = {slot: _as_written(value) for slot, value in first_values.items()}
         forms = {**first_forms, **forms}
         buffers = {**{n: b for n, b in first_buffers.items() if _has_content(n, forms)}, **buffers}

@@ -207,7 +207,9 @@ class Encoder:
 
 
 def begin_set_up(state: HostState) -> tuple[Any, ...]:
-    """What the journal of the set-up holds of each tree of modules. From now on journals hold the difference to that.
+    """What the journal of the set-up holds of each tree of modules, for `tree_of`. From now on journals hold the difference.
+
+    Each is pickled by itself: the journal is read before the script begins, which imports the modules of what trees hold.
 
     Not of those that training may have made: in a process that has taken over a rank nothing tells which these are, and the
     next one to take over makes them from a boundary's journal alone.
@@ -216,10 +218,17 @@ def begin_set_up(state: HostState) -> tuple[Any, ...]:
     records = []
     for place, content in enumerate(contents):
         record, base = _tree_base(content)
-        records.append(record)
+        records.append(pickled(record))
         content.tree.base, content.tree.base_place = base, place
+        content.tree.of_set_up = tuple(content.tree.names)
     state.takes_over = False  # what was written of modules was the difference to the set-up before
     return tuple(records)
+
+
+def tree_of(trees: Sequence[bytes], place: int) -> tuple[Any, ...]:
+    """Return what the journal of the set-up holds of one tree."""
+    record: tuple[Any, ...] = pickle.loads(trees[place])
+    return record
 
 
 def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.TreeContent]:

@@ -112,6 +112,8 @@ class ModuleTree:
         """What the journal of the set-up holds, with stand-ins for what it does not; later journals hold the difference."""
         self.base_place = -1
         """Its place among the set-up's trees."""
+        self.of_set_up: tuple[str, ...] | None = None
+        """Names of the modules that it had when the journal of the set-up was written; None where it is not in that."""
         self._places: dict[int, Place] = {}
         self._places_of: Any = None
         self._at: list[int] = []
@@ -123,6 +125,10 @@ class ModuleTree:
         if not self._names_by_id:
             self._names_by_id = {id(module): name for name, module in zip(self.names, self.modules)}
         return self._names_by_id
+
+    def has_others_than_set_up(self) -> bool:
+        """Whether training has put modules into it, or taken some out: those of a new process are set-up's."""
+        return self.of_set_up is not None and self.of_set_up != tuple(self.names)
 
     def is_bare(self) -> bool:
         """Whether it is one module with nothing but attributes, such as a metric: one that training has made can be made again."""
@@ -289,6 +295,8 @@ class ModuleTrees:
         """Those of them, in the order of the loops, that are state; None for the others."""
         self._plain_state: dict[int, tuple[Any, int, int, bool]] = {}
         self._trees: dict[int, ModuleTree] = {}
+        self.changed: dict[int, ModuleTree] = {}
+        """Those that have other modules than when set-up was over, by the root's id."""
         self._owners = Owners()
 
     def owner_of(self, tensor: torch.Tensor) -> tuple[torch.nn.Module, torch.Tensor] | None:
@@ -304,7 +312,13 @@ class ModuleTrees:
     def tree(self, root: torch.nn.Module) -> ModuleTree:
         tree = self._trees.get(id(root))
         if tree is None or tree.root is not root or not (tree.is_current() and tree.has_same_hooks()):
-            tree = self._trees[id(root)] = ModuleTree(root)
+            before, tree = tree, ModuleTree(root)
+            self._trees[id(root)] = tree
+            if before is not None and before.root is root:
+                tree.of_set_up = before.of_set_up
+            self.changed.pop(id(root), None)
+            if tree.has_others_than_set_up():
+                self.changed[id(root)] = tree
         return tree
 
     def is_bound(self, tensor: Any) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cycles import CyclePlace
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.encode import EncodedNode, decode
+from torchrelay.shim.capture.encode import EncodedNode, decode, tree_of
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.generators import fill_where_alike, generators_to_begin
 from torchrelay.shim.capture.kinds import Kind
@@ -133,4 +133,4 @@ def _put_bases(nodes: list[EncodedNode], objects: list[Any], trees: tuple[Any, .
     """Journals hold the difference to the trees that set-up had made."""
     for node, root in zip(nodes, objects):
         if node.kind is Kind.MODULE and isinstance(root, torch.nn.Module) and node.content[0] >= 0:
-            put_tree(trees[node.content[0]], root, lambda value, there: value)
+            put_tree(tree_of(trees, node.content[0]), root, lambda value, there: value)

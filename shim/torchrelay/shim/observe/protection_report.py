@@ -69,6 +69,7 @@ class Reporter:
             keeper.failed if keeper is not None else "",
             keeper is not None and keeper.size_bytes > 0,
             self._engine.writer.shape,
+            len(self._engine.trees.changed),
             self._engine.draws.batches.written,
             self._engine.updates.writes.copied_bytes,
             self._engine.gradients.most_copied_bytes,
@@ -288,6 +289,7 @@ class Reporter:
             Gap("spread", BARS, f"{name}: spread over ranks otherwise than its parameter: no rank can be replaced")
             for name in device.not_rebuilt(commit.state)
         ]
+        found += self._changed_models(commit)
         found += self._no_way_in(commit)
         found += self._unknown(commit)
         found += self._kept_workers(commit)
@@ -323,6 +325,17 @@ class Reporter:
                 if place.file not in sites.INSTRUMENTED_FILES:
                     place = self._wrapped_at.get(id(wrapped), NOWHERE)
                 found.append(Gap("ddp", BARS, f"{reason}: no rank can be replaced", *place))
+        return found
+
+    def _changed_models(self, commit: BoundarySnapshot) -> list[Gap]:
+        state, found = commit.state, []
+        for root, tree in self._engine.trees.changed.items():
+            number = state.index.get(root)
+            if number is not None and state.nodes[number].obj is tree.root:
+                node = state.nodes[number]
+                name = state.path(number)
+                text = f"{name}: training has put other modules into it than set-up had: no rank can be replaced"
+                found.append(Gap("modules", BARS, text, *where_made(state, node.parent, node.key)))
         return found
 
     def _no_way_in(self, commit: BoundarySnapshot) -> list[Gap]:

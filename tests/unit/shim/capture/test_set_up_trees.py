@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +17,7 @@ from torchrelay.shim.capture import encode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.join.put_state import put_state
+from torchrelay.shim.journal import payload
 
 
 class Mean(torch.nn.Module):
@@ -70,8 +74,8 @@ def test_what_training_put_into_a_model_before_this_process_took_over_is_put_the
 
 def test_plain_values_are_in_the_journal_of_the_set_up_alone() -> None:
     source, trees = {"model": Body()}, ModuleTrees()
-    (record,) = encode.begin_set_up(take(source, trees))
-    assert record[2]["", "size"] == (2, (3,))
+    set_up = encode.begin_set_up(take(source, trees))
+    assert encode.tree_of(set_up, 0)[2]["", "size"] == (2, (3,))
     (node,) = [n for n in encode.decode(encode.encode(take(source, trees))) if n.kind is Kind.MODULE]
     place, flags, values, buffers, born, forms, hooks = node.content
     assert (place, flags, values, buffers, born, forms, hooks) == (0, None, {}, {}, None, {}, {})
@@ -82,3 +86,33 @@ def test_a_module_with_parts_is_not_taken_for_one_that_had_none() -> None:
     target["metric"].part = torch.nn.ReLU()
     with pytest.raises(StateMismatchError, match="Mean has modules here and had none"):
         enter(target, (), encode.encode(take({"metric": Mean()})))
+
+
+def test_the_journal_of_the_set_up_is_read_before_the_modules_of_what_trees_hold_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kinds_of_adapters.py").write_text("import enum\nKind = enum.Enum('Kind', 'LORA')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    source = {"model": torch.nn.Sequential(torch.nn.Linear(1, 1))}
+    source["model"].kind = importlib.import_module("kinds_of_adapters").Kind.LORA
+    trees = encode.begin_set_up(take(source, ModuleTrees()))
+    written = payload.dump(payload.SetUpJournal("site", 1, (), trees))
+    monkeypatch.delitem(sys.modules, "kinds_of_adapters")
+    found = payload.load(written, payload.SetUpJournal)
+    assert "kinds_of_adapters" not in sys.modules
+    assert encode.tree_of(found.trees, 0)[2]["", "kind"].name == "LORA"
+    assert "kinds_of_adapters" in sys.modules
+
+
+def test_a_model_into_which_training_puts_other_modules_is_told() -> None:
+    source, trees = {"loss": torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())}, ModuleTrees()
+    encode.begin_set_up(take(source, trees))
+    take(source, trees)
+    assert not trees.changed
+    before = source["loss"][0]
+    source["loss"][0] = torch.nn.Sequential(before)  # as a trainer wraps a model inside of its loss
+    take(source, trees)
+    assert [tree.root for tree in trees.changed.values()] == [source["loss"]]
+    source["loss"][0] = before
+    take(source, trees)
+    assert not trees.changed

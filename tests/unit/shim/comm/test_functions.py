@@ -44,7 +44,7 @@ def test_a_function_that_a_script_has_imported_before_there_is_an_engine_is_seen
     torch_hooks.install(runtime)
     from torch.distributed import all_reduce
 
-    with pytest.raises(TypeError, match=r"torch\.Tensor"):
+    with pytest.raises(TypeError, match="Expected parameter"):
         all_reduce(None)
     runtime.engine = SimpleNamespace(communications={"all_reduce": lambda plain, *args: "seen"})
     assert all_reduce(None) == "seen"

@@ -114,3 +114,12 @@ def test_a_command_that_cannot_be_started_is_told(track: Track) -> None:
     arm = Arm("absent", lambda t: [Part("gone", ("/no/such/command",), record=t.folder / "0")], "")
 
     assert heat.run(arm, track, (), 5.0).ended.startswith("gone cannot be started")
+
+
+def test_training_whose_service_has_ended_is_not_waited_for(track: Track) -> None:
+    service = Part("lighthouse", (track.python, "-c", "raise SystemExit(1)"))
+    arm = Arm("served", lambda t: [service, *parts(t)], "")
+
+    ran = heat.run(arm, track, [(Fault(Kind.STOP, (rank,), 0.5), 0.2) for rank in (0, 1)], 60.0)
+
+    assert ran.ended == "lighthouse ended before the training"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import re
 import shlex
 import shutil
@@ -13,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.machine.owned_folder import owned_folder
 
+PORTS = range(20_000, 30_000)
 CALIBRATION_STEPS, CALIBRATION_EVERY = 24, 4
 
 
@@ -247,9 +250,12 @@ def _in_turns(given: Sequence[Arm], repetition: int) -> list[Arm]:
 
 
 def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """One that no connection is given by chance before its service binds it: below the ephemeral ports of Linux."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as s, suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
+    raise UserError("no port is free")
 
 
 def _write(options: RaceOptions, results: Sequence[ArmResult], about: report.About) -> None:

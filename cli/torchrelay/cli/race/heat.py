@@ -143,6 +143,11 @@ class _Race:
     def workers(self) -> list[_Running]:
         return [r for r in self.running if r.part.record is not None]
 
+    def lost_service(self) -> str:
+        """One without which the others would wait for ever; empty if all are there."""
+        services = (r for r in self.running if r.part.record is None)
+        return next((r.part.name for r in services if r.process.poll() is not None), "")
+
     def end(self) -> None:
         """The commands first, which end what they have started; then whatever is left."""
         for asked in self._asked:
@@ -195,6 +200,8 @@ def _wait(race: _Race, end_s: float) -> tuple[str, float]:
     well_s: float | None = None
     while (now_s := time.monotonic()) < end_s:
         race.look()
+        if lost := race.lost_service():
+            return f"{lost} ended before the training", now_s
         left = [r for r in race.workers() if r.process.poll() is None]
         codes = [r.process.returncode for r in race.workers() if r.process.returncode is not None]
         if 0 in codes:

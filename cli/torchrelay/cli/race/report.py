@@ -70,7 +70,7 @@ def _ratio(t: Together, _: About) -> str:
 
 
 def _samples(t: Together, about: About) -> str:
-    middle = t.middle(f.rank_steps_missed for _, f in t.whole)
+    middle = t.middle(f.rank_steps_missed for _, f in t.whole if f.steps_redone is not None)
     if middle is None:
         return "-"
     return f"{middle * about.batch:.0f}" if about.batch else f"{middle:.0f} x batch"

@@ -53,6 +53,13 @@ def test_the_table_says_what_a_fault_cost() -> None:
     assert row([BASE, STRUCK], "bitwise equal to baseline") == ["-", "yes"]
 
 
+def test_steps_without_numbers_say_nothing_of_samples() -> None:
+    unnumbered = replace(STRUCK, figures=replace(FIGURES, steps_redone=None))
+
+    assert row([BASE, unnumbered], "samples lost") == ["0", "-"]
+    assert row([BASE, unnumbered], "steps done again") == ["0", "-"]
+
+
 def test_a_run_that_did_not_end_counts_for_nothing_and_is_told() -> None:
     failed = replace(STRUCK, ended="exit code 1", is_bitwise=None)
 

@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any
 
 from torchrelay.protocol.machine.owned_folder import owned_folder
-from torchrelay.shim.adapters import agent_store
 from torchrelay.shim.adapters.diverted import Diversions
 from torchrelay.shim.set_up.outside import Outside, Replayed, asking, key_of
 
@@ -55,6 +54,8 @@ def _asked(outside: Outside, name: str, original: Any) -> Any:
 
 
 def _own_server(original: Any) -> Any:
+    from torchrelay.shim.adapters import agent_store  # not before the script has imported torch
+
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         if asking(sys._getframe(1)) is None:
             original(self, *args, **kwargs)

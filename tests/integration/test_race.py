@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from torchrelay.cli.race import heat, program
-from torchrelay.cli.race.arms import Arm, Part, Track
-from torchrelay.cli.race.faults import Fault, Kind
+from torchrelay.cli.race.arms import Arm, ArmSetting, Part
+from torchrelay.cli.race.faults import RaceFault, RaceFaultKind
 
 STEPS = 120
 TRAINING = """
@@ -35,14 +35,14 @@ RESTARTER = """
 
 
 @pytest.fixture
-def track(tmp_path: Path) -> Track:
+def track(tmp_path: Path) -> ArmSetting:
     (tmp_path / "train.py").write_text(textwrap.dedent(TRAINING).format(steps=STEPS))
     (tmp_path / "restarter.py").write_text(textwrap.dedent(RESTARTER))
-    raced = program.Program(tmp_path / "train.py", {})
-    return Track(raced, 2, 0, tmp_path / "arm", sys.executable, program.NEVER, 0)
+    raced = program.RacedProgram(tmp_path / "train.py", {})
+    return ArmSetting(raced, 2, 0, tmp_path / "arm", sys.executable, program.NEVER, 0)
 
 
-def parts(track: Track) -> list[Part]:
+def parts(track: ArmSetting) -> list[Part]:
     folder = track.folder.parent
     return [
         Part(
@@ -62,18 +62,18 @@ def processes(ran: heat.Heat, rank: int) -> list[int]:
     return list(dict.fromkeys(step.process for step in ran.logs[rank].steps))
 
 
-def test_a_fault_strikes_the_process_that_does_the_rank_s_steps(track: Track) -> None:
-    ran = heat.run(ARM, track, [(Fault(Kind.KILL, (1,), 0.5), 0.3)], 60.0)
+def test_a_fault_strikes_the_process_that_does_the_rank_s_steps(track: ArmSetting) -> None:
+    ran = heat.run(ARM, track, [(RaceFault(RaceFaultKind.KILL, (1,), 0.5), 0.3)], 60.0)
 
     assert ran.ended == ""
-    assert [(s.fault.kind, s.due_s) for s in ran.struck] == [(Kind.KILL, 0.3)]
+    assert [(s.fault.kind, s.due_s) for s in ran.struck] == [(RaceFaultKind.KILL, 0.3)]
     assert len(processes(ran, 0)) == 1
     assert len(processes(ran, 1)) == 2
     assert ran.struck[0].unix_s >= min(log.steps[0].unix_s for log in ran.logs) + 0.3
 
 
-def test_a_second_fault_waits_until_the_rank_does_steps_that_are_new(track: Track) -> None:
-    kill = Fault(Kind.KILL, (0,), 0.5)
+def test_a_second_fault_waits_until_the_rank_does_steps_that_are_new(track: ArmSetting) -> None:
+    kill = RaceFault(RaceFaultKind.KILL, (0,), 0.5)
 
     ran = heat.run(ARM, track, [(kill, 0.2), (kill, 0.2)], 60.0)
 
@@ -84,8 +84,8 @@ def test_a_second_fault_waits_until_the_rank_does_steps_that_are_new(track: Trac
     assert second[0] < first[-1] < second[-1]
 
 
-def test_a_stopped_rank_does_not_hold_up_the_race_nor_outlive_it(track: Track) -> None:
-    ran = heat.run(ARM, track, [(Fault(Kind.STOP, (1,), 0.5), 0.2)], 60.0)
+def test_a_stopped_rank_does_not_hold_up_the_race_nor_outlive_it(track: ArmSetting) -> None:
+    ran = heat.run(ARM, track, [(RaceFault(RaceFaultKind.STOP, (1,), 0.5), 0.2)], 60.0)
 
     assert ran.ended == ""
     assert ran.logs[0].end == "weights"
@@ -93,8 +93,8 @@ def test_a_stopped_rank_does_not_hold_up_the_race_nor_outlive_it(track: Track) -
     assert not any(psutil.pid_exists(pid) for rank in (0, 1) for pid in processes(ran, rank))
 
 
-def test_an_arm_that_does_not_end_is_ended_at_its_limit(track: Track) -> None:
-    stops = [(Fault(Kind.STOP, (rank,), 0.5), 0.2) for rank in (0, 1)]
+def test_an_arm_that_does_not_end_is_ended_at_its_limit(track: ArmSetting) -> None:
+    stops = [(RaceFault(RaceFaultKind.STOP, (rank,), 0.5), 0.2) for rank in (0, 1)]
 
     ran = heat.run(ARM, track, stops, 4.0)
 
@@ -102,24 +102,24 @@ def test_an_arm_that_does_not_end_is_ended_at_its_limit(track: Track) -> None:
     assert not any(psutil.pid_exists(pid) for rank in (0, 1) for pid in processes(ran, rank))
 
 
-def test_a_fault_that_finds_nothing_to_strike_is_told(track: Track) -> None:
-    late = Fault(Kind.KILL, (0,), 0.9)
+def test_a_fault_that_finds_nothing_to_strike_is_told(track: ArmSetting) -> None:
+    late = RaceFault(RaceFaultKind.KILL, (0,), 0.9)
 
     ran = heat.run(ARM, track, [(late, 500.0)], 60.0)
 
     assert ran.missed == [late]
 
 
-def test_a_command_that_cannot_be_started_is_told(track: Track) -> None:
+def test_a_command_that_cannot_be_started_is_told(track: ArmSetting) -> None:
     arm = Arm("absent", lambda t: [Part("gone", ("/no/such/command",), record=t.folder / "0")], "")
 
     assert heat.run(arm, track, (), 5.0).ended.startswith("gone cannot be started")
 
 
-def test_training_whose_service_has_ended_is_not_waited_for(track: Track) -> None:
+def test_training_whose_service_has_ended_is_not_waited_for(track: ArmSetting) -> None:
     service = Part("lighthouse", (track.python, "-c", "raise SystemExit(1)"))
     arm = Arm("served", lambda t: [service, *parts(t)], "")
 
-    ran = heat.run(arm, track, [(Fault(Kind.STOP, (rank,), 0.5), 0.2) for rank in (0, 1)], 60.0)
+    ran = heat.run(arm, track, [(RaceFault(RaceFaultKind.STOP, (rank,), 0.5), 0.2) for rank in (0, 1)], 60.0)
 
     assert ran.ended == "lighthouse ended before the training"

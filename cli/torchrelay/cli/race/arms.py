@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchrelay.cli.race import peers, program
 from torchrelay.cli.race.peers import Peer
-from torchrelay.cli.race.program import Program
+from torchrelay.cli.race.program import RacedProgram
 
 MANY_RESTARTS = 100
 _NEW_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -20,10 +20,10 @@ SIGTERM_SAVES = "SIGTERM: all ranks save at the end of the step, and the job is 
 
 
 @dataclass(frozen=True)
-class Track:
+class ArmSetting:
     """What an arm runs in. `folder` is its own; `python` that of its environment. `port`: a free one."""
 
-    program: Program
+    program: RacedProgram
     ranks: int
     spares: int
     folder: Path
@@ -65,7 +65,7 @@ class Arm:
     """`kind`: which changed script it needs, empty: none. `settings`: in words. `notice`: what a planned fault is to it."""
 
     name: str
-    parts: Callable[[Track], list[Part]]
+    parts: Callable[[ArmSetting], list[Part]]
     settings: str
     kind: str = ""
     peer: Peer | None = None
@@ -73,34 +73,34 @@ class Arm:
     moves_by_command: bool = False
     is_struck: bool = True
 
-    def logs(self, track: Track) -> list[Path]:
+    def logs(self, track: ArmSetting) -> list[Path]:
         """By rank, where its steps are written down. A part with one rank alone calls it rank 0."""
         records = [part.record for part in self.parts(track) if part.record is not None]
         if len(records) == track.ranks > 1:
             return [record / "rank-0.jsonl" for record in records]
         return [records[0] / f"rank-{rank}.jsonl" for rank in range(track.ranks)]
 
-    def spares(self, track: Track) -> int:
+    def spares(self, track: ArmSetting) -> int:
         return track.spares if self.moves_by_command else 0
 
 
-def _torchrun(track: Track, ranks: int, restarts: int) -> tuple[str, ...]:
+def _torchrun(track: ArmSetting, ranks: int, restarts: int) -> tuple[str, ...]:
     options = ("--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={restarts}")
     return (track.python, "-m", "torch.distributed.run", *options)
 
 
-def _baseline(track: Track) -> list[Part]:
+def _baseline(track: ArmSetting) -> list[Part]:
     command = track.program.command("", track.out, track.ranks)
     return [Part("torchrun", (*_torchrun(track, track.ranks, 0), *command), record=track.folder / "recorded")]
 
 
-def _checkpoint(track: Track) -> list[Part]:
+def _checkpoint(track: ArmSetting) -> list[Part]:
     command = track.program.command(program.CHECKPOINT, track.out, track.ranks, track.checkpoint_every)
     launcher = _torchrun(track, track.ranks, MANY_RESTARTS)
     return [Part("torchrun", (*launcher, *command), _NEW_STORE, track.folder / "recorded")]
 
 
-def _torchrelay(track: Track) -> list[Part]:
+def _torchrelay(track: ArmSetting) -> list[Part]:
     options = (f"--nproc-per-node={track.ranks}", f"--spares={track.spares}", "--json", f"--events={track.events}")
     command = track.program.command("", track.out, track.ranks)
     argv = (track.python, "-m", "torchrelay.cli", "run", *options, *command)
@@ -108,8 +108,8 @@ def _torchrelay(track: Track) -> list[Part]:
     return [Part("torchrelay", argv, variables, record=track.folder / "recorded")]
 
 
-def _torchft(lighthouse: Sequence[str], variables: Mapping[str, str]) -> Callable[[Track], list[Part]]:
-    def parts(track: Track) -> list[Part]:
+def _torchft(lighthouse: Sequence[str], variables: Mapping[str, str]) -> Callable[[ArmSetting], list[Part]]:
+    def parts(track: ArmSetting) -> list[Part]:
         service = str(Path(track.python).with_name("torchft_lighthouse"))
         bind = f"--bind=127.0.0.1:{track.port}"
         found = [Part("lighthouse", (service, bind, "--min_replicas=1", *lighthouse))]
@@ -128,8 +128,8 @@ def _torchft(lighthouse: Sequence[str], variables: Mapping[str, str]) -> Callabl
     return parts
 
 
-def _nvrx(options: Sequence[str]) -> Callable[[Track], list[Part]]:
-    def parts(track: Track) -> list[Part]:
+def _nvrx(options: Sequence[str]) -> Callable[[ArmSetting], list[Part]]:
+    def parts(track: ArmSetting) -> list[Part]:
         launcher = str(Path(track.python).with_name("ft_launcher"))
         rendezvous = ("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{track.port}")
         shape = ("--nnodes=1", f"--nproc-per-node={track.ranks}", f"--max-restarts={MANY_RESTARTS}")

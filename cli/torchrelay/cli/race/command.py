@@ -23,9 +23,9 @@ from rich.console import Console
 
 from torchrelay.cli import narrate, working_folder
 from torchrelay.cli.race import arms, heat, peers, picture, program, report, tuning
-from torchrelay.cli.race.arms import Arm, Part, Track
-from torchrelay.cli.race.faults import Fault, Kind, draw
-from torchrelay.cli.race.program import Program
+from torchrelay.cli.race.arms import Arm, ArmSetting, Part
+from torchrelay.cli.race.faults import RaceFault, RaceFaultKind, draw
+from torchrelay.cli.race.program import RacedProgram
 from torchrelay.cli.race.results import ArmResult, as_json, judge, together
 from torchrelay.cli.relay_score import provenance
 from torchrelay.cli.teller import make_console
@@ -44,11 +44,11 @@ class RaceOptions:
     `workdir`: what a user's script reads by relative paths; each run has a copy.
     """
 
-    program: Program
+    program: RacedProgram
     ranks: int
     spares: int
     faults: int
-    kinds: tuple[Kind, ...]
+    kinds: tuple[RaceFaultKind, ...]
     seed: int
     repetitions: int
     arms: tuple[str, ...]
@@ -166,14 +166,14 @@ class _Held:
         self.tell(f"a save takes {found[1]} s of training")
         return float(found[1])
 
-    def _track(self, arm: Arm, name: str) -> Track:
+    def _track(self, arm: Arm, name: str) -> ArmSetting:
         folder = self.options.out / "runs" / name
         shutil.rmtree(folder, ignore_errors=True)
         python = self.environments[arm.peer.name].python if arm.peer else arms.own_python()
         o = self.options
-        return Track(o.program, o.ranks, o.spares, folder, python, self.checkpoint_every, _free_port())
+        return ArmSetting(o.program, o.ranks, o.spares, folder, python, self.checkpoint_every, _free_port())
 
-    def _heat(self, arm: Arm, repetition: int, due: Sequence[tuple[Fault, float]], weights: Sequence[str]) -> _Heat:
+    def _heat(self, arm: Arm, repetition: int, due: Sequence[tuple[RaceFault, float]], weights: Sequence[str]) -> _Heat:
         track = self._track(arm, f"{repetition}-{arm.name}")
         if not track.program.is_demo:
             shutil.copytree(self.pristine, track.cwd, symlinks=True)
@@ -185,7 +185,7 @@ class _Held:
         self.tell(report.told(result))
         return _Heat(ran, result, track)
 
-    def _shown(self, part: Part, track: Track) -> str:
+    def _shown(self, part: Part, track: ArmSetting) -> str:
         """As it was started, without what is this machine's own."""
         words = [f"{k}={v}" for k, v in part.variables.items()] + list(part.argv)
         text = shlex.join(words)
@@ -240,7 +240,7 @@ class _Held:
 class _Heat:
     heat: heat.Heat
     result: ArmResult
-    track: Track
+    track: ArmSetting
 
 
 def _in_turns(given: Sequence[Arm], repetition: int) -> list[Arm]:

@@ -11,7 +11,7 @@ EARLIEST, LATEST = 0.1, 0.9
 """As parts of the undisturbed training: before there is no checkpoint yet, and after it a recovery would not be seen."""
 
 
-class Kind(str, Enum):
+class RaceFaultKind(str, Enum):
     """What a fault does. NODE: half of the ranks are killed at once. PLANNED: a notice that the rank's place is wanted."""
 
     KILL = "kill"
@@ -21,10 +21,10 @@ class Kind(str, Enum):
 
 
 @dataclass(frozen=True)
-class Fault:
+class RaceFault:
     """`at`: when, as a part of the time from the first to the last step of the undisturbed run."""
 
-    kind: Kind
+    kind: RaceFaultKind
     ranks: tuple[int, ...]
     at: float
 
@@ -34,18 +34,18 @@ class Fault:
         return f"{self.kind.value} of rank{'s' if len(self.ranks) > 1 else ''} {', '.join(map(str, self.ranks))}"
 
 
-def draw(seed: int, count: int, ranks: int, kinds: Sequence[Kind]) -> list[Fault]:
+def draw(seed: int, count: int, ranks: int, kinds: Sequence[RaceFaultKind]) -> list[RaceFault]:
     """`count` faults in the order of their times. Each kind comes about as often as the others, in an order by chance."""
     chance = random.Random(seed)
-    drawn: list[Kind] = []
+    drawn: list[RaceFaultKind] = []
     while len(drawn) < count:
         drawn += chance.sample(list(kinds), len(kinds))
     times = sorted(chance.uniform(EARLIEST, LATEST) for _ in range(count))
-    return [Fault(kind, _ranks(chance, kind, ranks), at) for kind, at in zip(drawn, times)]
+    return [RaceFault(kind, _ranks(chance, kind, ranks), at) for kind, at in zip(drawn, times)]
 
 
-def _ranks(chance: random.Random, kind: Kind, ranks: int) -> tuple[int, ...]:
-    if kind is not Kind.NODE:
+def _ranks(chance: random.Random, kind: RaceFaultKind, ranks: int) -> tuple[int, ...]:
+    if kind is not RaceFaultKind.NODE:
         return (chance.randrange(ranks),)
     half = max(ranks // 2, 1)
     first = half * chance.randrange(ranks // half)

@@ -11,7 +11,7 @@ from torchrelay.cli.race.step_log import RankLog
 
 
 @dataclass(frozen=True)
-class Cost:
+class RaceFaultCost:
     """Of one fault. `stall_s`: the longest time, until the next fault, without a step of any rank, beyond a usual step.
 
     `redo_s`: how much longer it took until a step was done that was new.
@@ -39,7 +39,7 @@ class Figures:
     step_s: float
     steps_redone: int | None
     rank_steps_missed: int
-    costs: tuple[Cost, ...]
+    costs: tuple[RaceFaultCost, ...]
     progress: tuple[tuple[float, int], ...]
     """(seconds since the first step, steps done), for the picture."""
 
@@ -97,14 +97,14 @@ def _numbered(log: RankLog, has_numbers: bool) -> list[tuple[int, float]]:
 
 def _cost(
     new: Sequence[tuple[float, int]], every: Sequence[tuple[float, int]], step_s: float, start_s: float, end_s: float
-) -> Cost:
+) -> RaceFaultCost:
     gap = _longest_gap(new, start_s, end_s)
     if gap is None:
-        return Cost(0.0, 0.0)
+        return RaceFaultCost(0.0, 0.0)
     downtime_s = max(gap[1] - gap[0] - step_s, 0.0)
     still = _longest_gap(every, gap[0], gap[1])
     stall_s = min(max(still[1] - still[0] - step_s, 0.0), downtime_s) if still else downtime_s
-    return Cost(stall_s, downtime_s - stall_s)
+    return RaceFaultCost(stall_s, downtime_s - stall_s)
 
 
 def _longest_gap(steps: Sequence[tuple[float, int]], start_s: float, end_s: float) -> tuple[float, float] | None:

@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 
 from torchrelay.cli.drill.recording import RecordingSettings, variables
-from torchrelay.cli.race.arms import Arm, Part, Track
-from torchrelay.cli.race.faults import Fault, Kind
+from torchrelay.cli.race.arms import Arm, ArmSetting, Part
+from torchrelay.cli.race.faults import RaceFault, RaceFaultKind
 from torchrelay.cli.race.step_log import RankLog, StepLogs
 from torchrelay.cli.struck_runs import process
 from torchrelay.protocol.names import ENV_SECRET
@@ -31,10 +31,10 @@ LATE_S = 3.0
 stopped rank never ends, and a replica group that comes too late to find the others trains once more from the beginning."""
 _NOT_INHERITED = (ENV_SECRET, "TORCHRELAY_STATE_DIR", "RANK", "WORLD_SIZE")
 _SIGNALS = {
-    Kind.KILL: signal.SIGKILL,
-    Kind.NODE: signal.SIGKILL,
-    Kind.STOP: signal.SIGSTOP,
-    Kind.PLANNED: signal.SIGTERM,
+    RaceFaultKind.KILL: signal.SIGKILL,
+    RaceFaultKind.NODE: signal.SIGKILL,
+    RaceFaultKind.STOP: signal.SIGSTOP,
+    RaceFaultKind.PLANNED: signal.SIGTERM,
 }
 
 
@@ -42,7 +42,7 @@ _SIGNALS = {
 class Struck:
     """`due_s`: when it was to strike, seconds since the first step; `unix_s`: when it did."""
 
-    fault: Fault
+    fault: RaceFault
     due_s: float
     unix_s: float
 
@@ -55,7 +55,7 @@ class Heat:
     ended: str
     logs: list[RankLog]
     struck: list[Struck]
-    missed: list[Fault]
+    missed: list[RaceFault]
 
 
 @dataclass
@@ -68,7 +68,7 @@ class _Running:
 class _Race:
     """An arm while it runs."""
 
-    def __init__(self, arm: Arm, track: Track, due: Sequence[tuple[Fault, float]]) -> None:
+    def __init__(self, arm: Arm, track: ArmSetting, due: Sequence[tuple[RaceFault, float]]) -> None:
         self.arm, self.track = arm, track
         self.logs = StepLogs(arm.logs(track))
         self.due = list(due)
@@ -111,7 +111,7 @@ class _Race:
     def _began_s(self) -> float | None:
         return min((log.steps[0].unix_s for log in self.logs.logs if log.steps), default=None)
 
-    def _is_time(self, fault: Fault, due_s: float) -> bool:
+    def _is_time(self, fault: RaceFault, due_s: float) -> bool:
         began_s = self._began_s()
         if began_s is None or time.time() < began_s + due_s:
             return False
@@ -125,9 +125,9 @@ class _Race:
             for rank in fault.ranks
         )
 
-    def _strike(self, fault: Fault, due_s: float) -> None:
+    def _strike(self, fault: RaceFault, due_s: float) -> None:
         logs = self.logs.logs
-        if fault.kind is Kind.PLANNED and self.arm.moves_by_command:
+        if fault.kind is RaceFaultKind.PLANNED and self.arm.moves_by_command:
             move = (sys.executable, "-m", "torchrelay.cli", "migrate", f"--rank={fault.ranks[0]}", "--no-wait")
             with (self.track.folder / "migrate").open("ab") as said:
                 environment = {**os.environ, "TORCHRELAY_STATE_DIR": str(self.track.state)}
@@ -174,7 +174,7 @@ class _Race:
             psutil.wait_procs(r.below, process.END_S)
 
 
-def run(arm: Arm, track: Track, due: Sequence[tuple[Fault, float]], limit_s: float) -> Heat:
+def run(arm: Arm, track: ArmSetting, due: Sequence[tuple[RaceFault, float]], limit_s: float) -> Heat:
     """`due`: faults, and when each strikes, in seconds since the arm's first step. `track.folder` is made."""
     track.cwd.mkdir(parents=True, exist_ok=True)
     race = _Race(arm, track, due if arm.is_struck else ())

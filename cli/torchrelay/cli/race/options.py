@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torchrelay.cli.race import arms, program
 from torchrelay.cli.race.command import RaceOptions
-from torchrelay.cli.race.faults import Kind
+from torchrelay.cli.race.faults import RaceFaultKind
 from torchrelay.protocol.errors import UserError
 
 STEPS, QUICK_STEPS = 400, 80
@@ -15,7 +15,7 @@ STEPS_PER_FAULT, LEAST_FAULTS = 200, 2
 QUICK_BUDGET_S = 280.0
 """So that all is over within five minutes, whatever still has to be ended."""
 QUICK_SAVE_COST_S = 0.1
-QUICK_KINDS = (Kind.KILL, Kind.PLANNED)
+QUICK_KINDS = (RaceFaultKind.KILL, RaceFaultKind.PLANNED)
 
 
 def of(
@@ -62,13 +62,13 @@ def of(
     )
 
 
-def _kinds(given: tuple[str, ...], quick: bool) -> tuple[Kind, ...]:
-    unknown = [name for name in given if name not in [kind.value for kind in Kind]]
+def _kinds(given: tuple[str, ...], quick: bool) -> tuple[RaceFaultKind, ...]:
+    unknown = [name for name in given if name not in [kind.value for kind in RaceFaultKind]]
     if unknown:
-        raise UserError(f"--kind {unknown[0]}: one of {', '.join(kind.value for kind in Kind)}")
+        raise UserError(f"--kind {unknown[0]}: one of {', '.join(kind.value for kind in RaceFaultKind)}")
     if given:
-        return tuple(dict.fromkeys(Kind(name) for name in given))
-    return QUICK_KINDS if quick else (Kind.KILL, Kind.STOP, Kind.PLANNED)
+        return tuple(dict.fromkeys(RaceFaultKind(name) for name in given))
+    return QUICK_KINDS if quick else (RaceFaultKind.KILL, RaceFaultKind.STOP, RaceFaultKind.PLANNED)
 
 
 def _arms(given: tuple[str, ...]) -> tuple[str, ...]:

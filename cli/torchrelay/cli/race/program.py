@@ -18,7 +18,7 @@ CHECKPOINT, TORCHFT, NVRX = "checkpoint", "torchft", "nvrx"
 
 
 @dataclass(frozen=True)
-class Program:
+class RacedProgram:
     """`changed`: by kind of arm, the script that it needs; arms without theirs are not run. `is_demo`: arguments are known."""
 
     script: Path
@@ -40,7 +40,7 @@ class Program:
             f"--checkpoint-every={checkpoint_every}",
         ]
 
-    def in_copy(self, folder: Path, to: Path) -> Program:
+    def in_copy(self, folder: Path, to: Path) -> RacedProgram:
         """The same where `folder` has been copied to: scripts that lie in it are started there."""
 
         def copied(path: Path) -> Path:
@@ -68,7 +68,7 @@ def lines_added(base: Path, other: Path) -> int:
     return sum(1 for line in difflib.ndiff(before, after) if line.startswith("+ "))
 
 
-def demo(steps: int) -> Program:
+def demo(steps: int) -> RacedProgram:
     """The demo's GPT with `steps` steps. Raises UserError outside of a checkout."""
     script = EXAMPLES / "train_gpt.py"
     if not script.is_file():
@@ -79,10 +79,10 @@ def demo(steps: int) -> Program:
         TORCHFT: (EXAMPLES / "race_torchft.py",),
         NVRX: (EXAMPLES / "race_nvrx.py", checkpoint),
     }
-    return Program(script, changed, steps=steps // EPOCHS * EPOCHS, is_demo=True)
+    return RacedProgram(script, changed, steps=steps // EPOCHS * EPOCHS, is_demo=True)
 
 
-def own(script: Path, arguments: tuple[str, ...], scripts_for: list[str]) -> Program:
+def own(script: Path, arguments: tuple[str, ...], scripts_for: list[str]) -> RacedProgram:
     """The user's. `scripts_for`: KIND=FILE. Raises UserError for what is not there."""
     changed = {}
     for text in scripts_for:
@@ -93,4 +93,4 @@ def own(script: Path, arguments: tuple[str, ...], scripts_for: list[str]) -> Pro
     for path in (script, *(paths[0] for paths in changed.values())):
         if not path.is_file():
             raise UserError(f"{path}: there is no such file")
-    return Program(script.absolute(), changed, arguments)
+    return RacedProgram(script.absolute(), changed, arguments)

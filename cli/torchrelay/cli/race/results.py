@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchrelay.cli.race.arms import Track
+from torchrelay.cli.race.arms import ArmSetting
 from torchrelay.cli.race.figures import Figures, fold
 from torchrelay.cli.race.heat import Heat
 
@@ -33,7 +33,7 @@ class ArmResult:
     phases_s: dict[str, float] = field(default_factory=dict)
 
 
-def judge(arm: str, repetition: int, heat: Heat, track: Track, weights: Sequence[str]) -> ArmResult:
+def judge(arm: str, repetition: int, heat: Heat, track: ArmSetting, weights: Sequence[str]) -> ArmResult:
     """`weights`: digests of the baseline by rank; empty for the baseline itself."""
     figures = fold(heat.logs, [s.unix_s for s in heat.struck])
     began_s = min((log.steps[0].unix_s for log in heat.logs if log.steps), default=0.0)

@@ -327,7 +327,7 @@ class Communicators:
             for backend in self._on_device():
                 backend.await_freed(SETTLE_S)
         except RuntimeError as error:
-            say(f"{error}; it is left as it is")
+            say(f"{str(error).removeprefix('torchrelay: ')}; it is left as it is")
             return False
         return True
 

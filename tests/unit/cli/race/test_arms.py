@@ -4,16 +4,16 @@ from pathlib import Path
 import pytest
 
 from torchrelay.cli.race import program
-from torchrelay.cli.race.arms import ARMS, Arm, Track, chosen
+from torchrelay.cli.race.arms import ARMS, Arm, ArmSetting, chosen
 
-TRACK = Track(program.demo(40), 2, 1, Path("/race"), "/peer/bin/python", 7, 4711)
+TRACK = ArmSetting(program.demo(40), 2, 1, Path("/race"), "/peer/bin/python", 7, 4711)
 
 
 def arm(name: str) -> Arm:
     return next(a for a in ARMS if a.name == name)
 
 
-def argv(name: str, track: Track = TRACK) -> tuple[str, ...]:
+def argv(name: str, track: ArmSetting = TRACK) -> tuple[str, ...]:
     return arm(name).parts(track)[-1].argv
 
 

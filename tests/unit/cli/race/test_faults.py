@@ -2,9 +2,9 @@ from collections import Counter
 
 import pytest
 
-from torchrelay.cli.race.faults import EARLIEST, LATEST, Fault, Kind, draw
+from torchrelay.cli.race.faults import EARLIEST, LATEST, RaceFault, RaceFaultKind, draw
 
-KINDS = (Kind.KILL, Kind.STOP, Kind.PLANNED)
+KINDS = (RaceFaultKind.KILL, RaceFaultKind.STOP, RaceFaultKind.PLANNED)
 
 
 def test_the_same_seed_draws_the_same_faults() -> None:
@@ -25,7 +25,7 @@ def test_each_kind_comes_as_often_as_the_others() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
 def test_a_lost_node_is_half_of_the_ranks_side_by_side(ranks: int) -> None:
-    drawn = draw(5, 40, ranks, (Kind.NODE,))
+    drawn = draw(5, 40, ranks, (RaceFaultKind.NODE,))
 
     assert {len(fault.ranks) for fault in drawn} == {ranks // 2}
     assert all(fault.ranks == tuple(range(fault.ranks[0], fault.ranks[-1] + 1)) for fault in drawn)
@@ -33,9 +33,9 @@ def test_a_lost_node_is_half_of_the_ranks_side_by_side(ranks: int) -> None:
 
 
 def test_every_rank_can_be_struck() -> None:
-    assert {fault.ranks for fault in draw(2, 60, 3, (Kind.KILL,))} == {(0,), (1,), (2,)}
+    assert {fault.ranks for fault in draw(2, 60, 3, (RaceFaultKind.KILL,))} == {(0,), (1,), (2,)}
 
 
 def test_a_fault_has_a_name_in_words() -> None:
-    assert Fault(Kind.NODE, (2, 3), 0.5).name == "node of ranks 2, 3"
-    assert Fault(Kind.KILL, (1,), 0.5).name == "kill of rank 1"
+    assert RaceFault(RaceFaultKind.NODE, (2, 3), 0.5).name == "node of ranks 2, 3"
+    assert RaceFault(RaceFaultKind.KILL, (1,), 0.5).name == "kill of rank 1"

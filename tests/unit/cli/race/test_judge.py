@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 from torchrelay.cli.race import program
-from torchrelay.cli.race.arms import Track
-from torchrelay.cli.race.faults import Fault, Kind
+from torchrelay.cli.race.arms import ArmSetting
+from torchrelay.cli.race.faults import RaceFault, RaceFaultKind
 from torchrelay.cli.race.heat import Heat, Struck
 from torchrelay.cli.race.results import judge
 from torchrelay.cli.race.step_log import RankLog, Step
@@ -11,12 +11,12 @@ from torchrelay.cli.race.step_log import RankLog, Step
 
 def heat(*ends: str, ended: str = "") -> Heat:
     logs = [RankLog([Step(1, n, 100.0 + n) for n in range(1, 6)], end) for end in ends]
-    fault = Fault(Kind.KILL, (1,), 0.5)
+    fault = RaceFault(RaceFaultKind.KILL, (1,), 0.5)
     return Heat(9.0, ended, logs, [Struck(fault, 2.0, 103.5)], [])
 
 
-def track(folder: Path) -> Track:
-    return Track(program.demo(20), 2, 1, folder, "python", 5, 1)
+def track(folder: Path) -> ArmSetting:
+    return ArmSetting(program.demo(20), 2, 1, folder, "python", 5, 1)
 
 
 def test_a_run_is_equal_only_if_every_rank_has_the_baseline_s_weights(tmp_path: Path) -> None:

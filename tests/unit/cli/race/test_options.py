@@ -5,7 +5,7 @@ import pytest
 
 from torchrelay.cli.race import options
 from torchrelay.cli.race.command import RaceOptions
-from torchrelay.cli.race.faults import Kind
+from torchrelay.cli.race.faults import RaceFaultKind
 from torchrelay.protocol.errors import UserError
 
 
@@ -35,7 +35,7 @@ def test_quick_is_small_and_has_a_budget() -> None:
     quick = of(quick=True)
 
     assert (quick.program.steps, quick.repetitions, quick.faults) == (80, 1, 2)
-    assert quick.kinds == (Kind.KILL, Kind.PLANNED)
+    assert quick.kinds == (RaceFaultKind.KILL, RaceFaultKind.PLANNED)
     assert quick.budget_s is not None
     assert quick.budget_s < 300
 

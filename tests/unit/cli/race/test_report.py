@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from torchrelay.cli.race import picture, report
-from torchrelay.cli.race.figures import Cost, Figures
+from torchrelay.cli.race.figures import Figures, RaceFaultCost
 from torchrelay.cli.race.results import ArmResult, as_json, together
 
 FIGURES = Figures(2, 101, 100.0, 1.0, 0, 0, (), ((0.0, 1), (100.0, 101)))
@@ -15,7 +15,7 @@ STRUCK = ArmResult(
     1,
     120.0,
     "",
-    replace(FIGURES, training_s=125.0, costs=(Cost(2.0, 1.0),), rank_steps_missed=3),
+    replace(FIGURES, training_s=125.0, costs=(RaceFaultCost(2.0, 1.0),), rank_steps_missed=3),
     (("kill of rank 1", 40.0, 40.5),),
     0,
     "2.5",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -19,13 +20,14 @@ from torchrelay.shim.script.guard import Guard
 
 @pytest.fixture
 def torch_as_it_is(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module of torch's that has such functions under names of its own."""
+    """A module of torch's that has such functions under names of its own; all without what tests before have put in their place."""
     utilities = importlib.import_module("torch.distributed.tensor._collective_utils")
     names = (*collectives.FUNCTIONS, *point_to_point.FUNCTIONS, "init_process_group", "new_group")
+    plain = {name: inspect.unwrap(getattr(c10d, name)) for name in names if hasattr(c10d, name)}
     for module in (c10d, dist, utilities, importlib.import_module("torch.distributed.device_mesh")):
         for name in names:
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, getattr(module, name))
+            if name in plain and hasattr(module, name):
+                monkeypatch.setattr(module, name, plain[name])
     return utilities
 
 

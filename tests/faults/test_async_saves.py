@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import relay
 from support.training import differences
 
@@ -45,6 +45,7 @@ def test_a_checkpoint_that_was_being_saved_is_whole(
     assert differences(undisturbed(SCRIPT, "ddp", SAVES, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
+@only_in_long
 def test_a_rank_that_waits_for_a_save_comes_loose_when_another_is_lost(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -57,12 +58,16 @@ def test_a_rank_that_waits_for_a_save_comes_loose_when_another_is_lost(
     assert differences(undisturbed(SCRIPT, "waits", "4:4,8:8", ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("saves", "ranks", "moved"),
-    [
-        pytest.param("4:17", 2, 0, id="all are writing"),
-        pytest.param("4:17:end", 3, 2, id="it waits with others for the one that ends it"),
-    ],
+    few(
+        1,
+        [
+            pytest.param("4:17:end", 3, 2, id="it waits with others for the one that ends it"),
+            pytest.param("4:17", 2, 0, id="all are writing"),
+        ],
+    ),
 )
 def test_a_rank_that_moves_takes_its_save_along(
     saves: str, ranks: int, moved: int, undisturbed: Undisturbed, tmp_path: Path
@@ -84,7 +89,7 @@ def test_shards_that_one_rank_alone_was_saving_come_from_its_copy(undisturbed: U
     assert differences(undisturbed(SCRIPT, "sharded", SAVES, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(
     "lost", few(1, [pytest.param(0, id="the one that coordinates"), pytest.param(1, id="another one")])
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import relay
 from support.training import differences
 
@@ -34,6 +34,7 @@ def test_no_more_is_done_again_than_the_steps_since_the_latest_head_with_copies(
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
+@only_in_long
 def test_ranks_that_hold_the_same_do_not_wait_for_each_other_for_ever(undisturbed: Undisturbed, tmp_path: Path) -> None:
     faults = ["kill:rank=1,step=20,phase=backward", "kill:rank=0,step=35,phase=after-step"]
     run = relay(tmp_path, "ddp.py", ranks=2, spares=2, inject=faults, options=["--buddy-every=2", "--buddy-sync"])

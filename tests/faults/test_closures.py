@@ -16,7 +16,7 @@ SCRIPT, RANKS = "closures.py", 2
 @pytest.mark.parametrize(
     ("kind", "fault"),
     few(
-        2,
+        1,
         [
             ("wolfe", "kill:rank=0,step=5,phase=gate"),
             ("lbfgs", "kill:rank=1,step=4,phase=optimizer"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 from support.training import differences
 
@@ -38,6 +38,7 @@ def test_a_rank_with_shards_of_its_own_is_lost_in_the_first_steps(
     assert differences(undisturbed("sharded.py", ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
+@only_in_long
 def test_a_rank_that_others_can_stand_in_for_is_replaced_at_the_cost_of_one_step(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from faults.conftest import Undisturbed
 from integration.cli_harness import TIMEOUT_S, Cli, eventually
+from support.cells import few
 from support.machines import Fleet, descendants
 from support.network import Network, why_not
 from support.training import differences
@@ -22,7 +23,7 @@ MOST_S = 15.0
 
 @pytest.mark.skipif(bool(why := why_not()), reason=why)
 @pytest.mark.slow
-@pytest.mark.parametrize("comes_back", [True, False])
+@pytest.mark.parametrize("comes_back", few(1, [True, False]))
 def test_a_leader_that_is_cut_off_ends_its_processes_and_the_others_go_on_bitwise(
     comes_back: bool, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

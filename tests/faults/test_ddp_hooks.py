@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "hooks.py", 2
@@ -32,7 +32,7 @@ def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize("kind", few(1, ["static", "own"]))
 def test_a_rank_is_moved(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "planned:rank=1,step=8"
@@ -40,7 +40,7 @@ def test_a_rank_is_moved(kind: str, undisturbed: Undisturbed, tmp_path: Path) ->
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [f"{fault},phase=forward"], 1)
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(
     "fault",
     few(

@@ -16,7 +16,7 @@ RANKS, SCRIPT = 2, "draws.py"
 @pytest.mark.parametrize(
     ("kind", "faults"),
     few(
-        2,
+        1,
         [
             pytest.param(
                 "lazy", ("kill:rank=1,step=3,phase=backward", "kill:rank=0,step=7,phase=gate"), id="part after part"

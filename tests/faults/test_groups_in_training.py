@@ -16,7 +16,7 @@ SCRIPT, RANKS = "groups_in_training.py", 2
 @pytest.mark.parametrize(
     ("where", "faults"),
     few(
-        2,
+        1,
         [
             pytest.param("before", ["kill:rank=1,step=8,phase=backward"], id="the step that makes it is done again"),
             pytest.param("before", ["kill:rank=0,step=8,phase=after-step"], id="a joiner makes it in that step"),

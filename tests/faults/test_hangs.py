@@ -40,7 +40,7 @@ CELLS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "reason", "call"), few(3, CELLS))
+@pytest.mark.parametrize(("fault", "reason", "call"), few(2, CELLS))
 def test_a_rank_that_hangs_is_named_and_replaced(
     fault: str, reason: str, call: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

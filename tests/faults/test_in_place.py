@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from faults.conftest import Undisturbed
+from support.cells import only_in_long
 from support.relay_run import assert_unharmed, relay
 
 RANKS = 2
@@ -24,6 +25,7 @@ def test_ranks_are_lost_in_the_first_step_that_writes_into_its_batch_and_in_late
     assert any("write into their batch in place" in note for note in notes), notes
 
 
+@only_in_long
 def test_a_process_that_took_over_a_rank_can_go_back_past_what_it_has_never_seen_written(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

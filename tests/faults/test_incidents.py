@@ -6,13 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+from support.cells import few
 from support.relay_run import relay
 
 SCRIPT, RANKS = "rehearsed.py", 2
 PROMISE = {"AWAIT": '"level": "protected"'}
 
 
-@pytest.mark.parametrize("options", [(), ("--incident-journals",)], ids=["alone", "with journals"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    few(1, [pytest.param(("--incident-journals",), id="with journals"), pytest.param((), id="alone")]),
+)
 def test_a_promise_that_is_not_kept_is_an_incident(options: tuple[str, ...], tmp_path: Path) -> None:
     run = relay(
         tmp_path,

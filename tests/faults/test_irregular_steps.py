@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "irregular.py", 2
@@ -31,6 +31,7 @@ def test_ranks_are_replaced(kind: str, faults: list[str], undisturbed: Undisturb
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, faults, 2)
 
 
+@only_in_long
 def test_a_rank_is_replaced_in_the_evaluation_behind_such_a_step(undisturbed: Undisturbed, tmp_path: Path) -> None:
     struck = tmp_path / "struck"
     environment = {"STRIKE": "evaluation-1:1", "STRUCK": str(struck)}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 from support.training import differences
 
@@ -18,7 +18,7 @@ MOST_REDONE = 3
 @pytest.mark.parametrize(
     ("how", "faults"),
     few(
-        3,
+        1,
         [
             ("never", ["kill:rank=1,step=2,phase=backward", "kill:rank=0,step=9,phase=after-step"]),
             ("views", ["kill:rank=0,step=4,phase=backward", "kill:rank=1,step=11,phase=after-step"]),
@@ -38,7 +38,7 @@ def test_a_rank_that_is_lost_leaves_no_trace(
     assert_unharmed(run, undisturbed(SCRIPT, how, ranks=RANKS), RANKS, faults, len(faults))
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize("how", few(1, ["never", "tensor-parallel", "in-place", "sharded"]))
 def test_one_that_is_moved_takes_them_along(how: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     faults = ["planned:rank=0,step=5,phase=forward"]
@@ -50,7 +50,7 @@ def test_one_that_is_moved_takes_them_along(how: str, undisturbed: Undisturbed, 
 @pytest.mark.parametrize(
     ("how", "phase"),
     few(
-        2,
+        1,
         [
             ("tensor-parallel", "backward"),
             ("sharded", "after-step"),

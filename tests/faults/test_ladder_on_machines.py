@@ -55,6 +55,7 @@ def test_a_job_that_has_lost_a_machine_goes_on_at_the_same_step_once_it_is_back(
     assert differences(reference, fleet.out, 2) == [], said
 
 
+@only_in_long
 def test_without_a_machine_that_does_not_come_back_the_ranks_enter_on_the_other_one(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_machine_that_comes_back_later_than_it_was_waited_for_has_one_of_the_r
     assert differences(reference, fleet.out, 2) == [], said
 
 
+@only_in_long
 @pytest.mark.timeout(400)
 def test_a_machine_that_is_lost_for_good_with_all_ranks_has_the_script_begin_with_all_of_them_on_the_other_one(
     undisturbed: Undisturbed, tmp_path: Path

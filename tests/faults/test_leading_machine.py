@@ -16,6 +16,7 @@ from support.training import differences
 SCRIPT = "ddp.py"
 
 
+@only_in_long
 def test_without_any_spare_the_rank_of_the_machine_that_led_goes_on_in_a_process_that_is_started_elsewhere(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 from support.training import differences
 
@@ -28,7 +28,7 @@ def test_a_rank_is_lost_behind_the_last_step(shape: str, step: int, undisturbed:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("shape", "place"), few(2, [*FIRST, *(cell for cell in OTHERS if cell not in FIRST)]))
+@pytest.mark.parametrize(("shape", "place"), few(1, [*FIRST, *(cell for cell in OTHERS if cell not in FIRST)]))
 def test_a_rank_is_lost_behind_the_loop(shape: str, place: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     struck = tmp_path / "struck"
     run = relay(tmp_path, SCRIPT, shape, ranks=RANKS, environment={"STRIKE": f"{place}:1", "STRUCK": str(struck)})
@@ -36,6 +36,7 @@ def test_a_rank_is_lost_behind_the_loop(shape: str, place: str, undisturbed: Und
     assert_unharmed(run, undisturbed(SCRIPT, shape, ranks=RANKS), RANKS, [], 1)
 
 
+@only_in_long
 def test_gradients_of_the_last_step_are_there_behind_the_loop(undisturbed: Undisturbed, tmp_path: Path) -> None:
     struck = tmp_path / "struck"
     strike = {"STRIKE": "evaluation-2-16:1", "STRUCK": str(struck)}
@@ -57,7 +58,7 @@ def test_a_second_rank_is_lost_behind_the_loop_that_the_first_one_s_successor_ha
     assert_unharmed(run, undisturbed(SCRIPT, "for", ranks=RANKS), RANKS, [fault], 2)
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize("place", few(1, ["evaluation-1-8", "left-1"]))
 def test_without_a_spare_it_goes_on_there_in_a_later_run(place: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     first, second, struck = tmp_path / "first", tmp_path / "second", tmp_path / "struck"

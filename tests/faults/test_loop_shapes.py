@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 
 RANKS = 2
@@ -16,7 +16,7 @@ RANKS = 2
 @pytest.mark.parametrize(
     ("script", "args", "fault"),
     few(
-        2,
+        1,
         [
             pytest.param("module_level.py", (), "kill:rank=0,step=16,phase=forward", id="module level with next"),
             pytest.param("accumulation.py", (), "kill:rank=1,step=12,phase=gate", id="accumulation with no_sync"),
@@ -50,6 +50,7 @@ def test_ranks_are_replaced_in_every_epoch_of_kept_workers(
     assert_unharmed(run, undisturbed(script, shape, ranks=RANKS), RANKS, faults, 3)
 
 
+@only_in_long
 def test_state_that_only_functions_classes_and_methods_lead_to_is_carried(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

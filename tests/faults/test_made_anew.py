@@ -22,7 +22,7 @@ FOLDS = {
 @pytest.mark.parametrize(
     ("what", "faults"),
     few(
-        3,
+        1,
         [
             pytest.param(what, faults, id=f"{place}, {' and '.join(('models', *what))}")
             for odd in (0, 1)
@@ -42,7 +42,7 @@ def test_a_rank_is_replaced_in_any_fold(
 @pytest.mark.parametrize(
     ("what", "lost"),
     few(
-        2,
+        1,
         [
             pytest.param(("even",), 1, id="same form"),
             pytest.param(("large", "apart"), 1, id="large, from rank 0"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 from support.training import steps_done
 
@@ -36,7 +36,7 @@ FAULTS = list(CELLS.values())
 @pytest.mark.parametrize(
     "faults",
     few(
-        2,
+        1,
         [
             pytest.param(FAULTS[:3], id="from the first step on"),
             pytest.param(FAULTS[3:], id="up to the last step"),
@@ -49,6 +49,7 @@ def test_losses_leave_no_trace(faults: list[str], undisturbed: Undisturbed, tmp_
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, len(faults))
 
 
+@only_in_long
 def test_all_ranks_that_hold_the_same_give_at_once(undisturbed: Undisturbed, tmp_path: Path) -> None:
     # Stopped and not killed: the others stand in the same collective when that is noticed.
     fault = "stop:rank=1,step=20,phase=backward"

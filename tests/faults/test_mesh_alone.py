@@ -6,19 +6,24 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "mesh_alone.py", 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
-    [
-        pytest.param(["kill:rank=0,step=14,phase=after-step"], id="rank 0 after the last step"),
-        pytest.param(
-            ["kill:rank=1,step=5,phase=backward", "kill:rank=1,step=14,phase=after-step"], id="and an earlier one"
-        ),
-    ],
+    few(
+        1,
+        [
+            pytest.param(
+                ["kill:rank=1,step=5,phase=backward", "kill:rank=1,step=14,phase=after-step"], id="and an earlier one"
+            ),
+            pytest.param(["kill:rank=0,step=14,phase=after-step"], id="rank 0 after the last step"),
+        ],
+    ),
 )
 def test_a_rank_is_lost_while_others_have_reached_the_end(
     faults: list[str], undisturbed: Undisturbed, tmp_path: Path

@@ -7,16 +7,23 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import relay
 from support.training import differences
 
 SCRIPT, RANKS = "ddp.py", 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
-    ["kill:rank=0,step=30,phase=backward", "kill:rank=2,step=31,phase=after-step"],
-    ids=["before the gate", "after the gate"],
+    few(
+        1,
+        [
+            pytest.param("kill:rank=2,step=31,phase=after-step", id="after the gate"),
+            pytest.param("kill:rank=0,step=30,phase=backward", id="before the gate"),
+        ],
+    ),
 )
 def test_a_checkpoint_is_made_in_time_and_resumed_bitwise(fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"

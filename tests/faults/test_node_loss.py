@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from faults.conftest import Undisturbed
 from integration.cli_harness import SECRET, TIMEOUT_S, Cli, eventually
-from support.cells import few
+from support.cells import few, only_in_long
 from support.ports import free_port
 from support.training import SCRIPTS, differences
 
@@ -107,6 +107,7 @@ def test_a_machine_that_is_cut_off_is_replaced_and_may_not_come_back(undisturbed
     assert differences(reference, job.out, RANKS) == [], said
 
 
+@only_in_long
 def test_a_second_machine_that_is_gone_while_ranks_stand_still_goes_on_from_copies_on_its_new_keeper(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

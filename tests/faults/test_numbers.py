@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import only_in_long
 from support.relay_run import Finished, relay
 from support.training import differences
 
@@ -52,6 +53,7 @@ def test_a_number_that_another_device_computes_too_is_the_program_s_own(tmp_path
     assert len(run.committed()) == 1, run.told()
 
 
+@only_in_long
 def test_a_job_that_is_to_stop_stops_before_the_update(tmp_path: Path) -> None:
     run = run_with(tmp_path, "loss", "loss:action=stop")
     assert run.status == EXIT_SUSPECT_NUMBER, run.told()
@@ -61,6 +63,7 @@ def test_a_job_that_is_to_stop_stops_before_the_update(tmp_path: Path) -> None:
     assert [int((run.out / f"updates-{rank}").read_text()) for rank in range(RANKS)] == [STEP - 1] * RANKS, run.told()
 
 
+@only_in_long
 def test_an_alert_changes_nothing(tmp_path: Path) -> None:
     # At boundary 16 replicas are compared anyway, and the policy would do something about it.
     run = run_with(tmp_path, "gradient", "grad-norm:over=10", "loss", steps=STEP + 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 
 RANKS, SCRIPT = 2, "own_generators.py"
@@ -20,7 +20,7 @@ def test_ranks_go_on_in_the_middle_of(kind: str, undisturbed: Undisturbed, tmp_p
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, list(FAULTS), 2)
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize("kind", few(1, ["endless", "restarted", "paired", "parts", "play", "bar"]))
 def test_so_they_do_in(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, spares=2, inject=FAULTS)

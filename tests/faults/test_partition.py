@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 from support.training import steps_done
 
@@ -49,6 +49,7 @@ def test_a_rank_whose_links_are_down_is_named_and_replaced(
     assert (run.out / "outlived").exists() == (script == HELD_OPEN)
 
 
+@only_in_long
 def test_of_two_ranks_that_do_not_reach_each_other_one_is_replaced(undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "partition:rank=0,step=15,phase=backward"
     run = relay(tmp_path, SCRIPT, ranks=2, inject=[fault])

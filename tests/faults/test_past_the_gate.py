@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import Finished, assert_unharmed, relay
 
 SCRIPT, RANKS, STEP = "uneven.py", 3, 15
@@ -39,7 +39,7 @@ def test_the_first_behind_the_gate_is_lost(rank: int, undisturbed: Undisturbed, 
     assert run.committed()[0]["steps_redone"] == 0
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(("rank", "ahead"), few(1, [(2, "0,1"), (0, "1,2")]))
 def test_the_last_behind_the_gate_is_lost(rank: int, ahead: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = lose(tmp_path, rank, ahead=ahead)
@@ -64,7 +64,7 @@ WRITES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "ahead"), few(2, list(dict.fromkeys(WRITES))))
+@pytest.mark.parametrize(("what", "ahead"), few(1, list(dict.fromkeys(WRITES))))
 def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_have_been(
     what: str, ahead: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -95,6 +95,7 @@ def test_what_cannot_be_restored_ends_in_a_checkpoint_and_never_in_wrong_numbers
     assert reason in run.told()
 
 
+@only_in_long
 def test_what_no_joiner_could_be_led_to_ends_the_job_at_once_and_burns_no_spare(tmp_path: Path) -> None:
     run = lose(tmp_path, 1, "cycle")
     assert run.status == 137, run.told()

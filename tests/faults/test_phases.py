@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "phases.py", 2
@@ -36,7 +36,7 @@ def test_a_rank_is_replaced_in_a_later_loop(kind: str, fault: str, undisturbed: 
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(
     ("kind", "step"),
     few(1, [("turns", 19), pytest.param("finetune", 11, id="asked for in the one before"), ("finetune", 17)]),

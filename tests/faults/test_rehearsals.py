@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from faults.conftest import Undisturbed
+from support.cells import only_in_long
 from support.relay_run import Finished, relay
 from support.training import SCRIPTS, differences
 
@@ -62,6 +63,7 @@ def test_what_fails_in_a_rehearsal_is_told_before_a_rank_is_lost_and_costs_no_sp
     assert [e for e in run.named("worker_exited") if e["worker"] == first["spare"] and e["fenced"]] == []
 
 
+@only_in_long
 def test_a_loss_ends_a_rehearsal_at_once_and_its_spare_takes_over(undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = rehearsed(tmp_path, "slow", awaited="rehearsal_started", inject=("kill:rank=1,step=7,phase=backward",))
     assert run.status == 0, run.told()
@@ -70,6 +72,7 @@ def test_a_loss_ends_a_rehearsal_at_once_and_its_spare_takes_over(undisturbed: U
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
+@only_in_long
 def test_what_would_be_seen_from_outside_breaks_a_rehearsal_off_before_it_is_done(tmp_path: Path) -> None:
     run = rehearsed(tmp_path, "starts")
     assert run.status == 0, run.told()
@@ -92,6 +95,7 @@ def test_without_spares_a_process_is_started_to_rehearse_and_is_gone_when_a_rank
     assert {file.read_text() for file in tmp_path.glob("log*.txt")} == {"trained"}
 
 
+@only_in_long
 def test_without_spares_what_cannot_be_set_up_again_is_told_before_a_rank_is_lost(tmp_path: Path) -> None:
     run = rehearsed(tmp_path, "database", spares=0, respawns=1)
     assert run.status == 0, run.told()

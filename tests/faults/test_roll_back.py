@@ -46,6 +46,7 @@ def test_a_rank_whose_shards_nobody_else_has_is_lost_without_a_trace(
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
+@only_in_long
 def test_a_copy_that_is_half_written_counts_for_nothing(undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "kill:rank=1,step=7,phase=copy"  # of boundary 6; the one before is of boundary 3
     run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault], options=[f"--buddy-every={EVERY}"])
@@ -92,6 +93,7 @@ def test_a_rank_that_is_lost_with_its_machine_is_given_its_copy_by_its_buddy_s_p
     assert differences(reference, job.out, 3) == [], said
 
 
+@only_in_long
 def test_without_a_spare_the_lost_rank_starts_over_where_it_was(undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "kill:rank=1,step=9,phase=gate"
     run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=0, inject=[fault], options=[f"--buddy-every={EVERY}"])
@@ -101,7 +103,7 @@ def test_without_a_spare_the_lost_rank_starts_over_where_it_was(undisturbed: Und
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize("rank", few(1, [1, 0]))
 def test_a_rank_is_lost_while_others_wait_for_what_its_optimizer_sends(
     rank: int, undisturbed: Undisturbed, tmp_path: Path
@@ -123,6 +125,7 @@ def test_without_copies_the_loss_ends_the_job_and_says_why(tmp_path: Path) -> No
     assert "no rank that is left holds the same tensors as rank 1" in finished["reason"], run.told()
 
 
+@only_in_long
 def test_ranks_that_hold_the_same_stop_copying(undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "kill:rank=1,step=30,phase=backward"
     run = relay(tmp_path, "ddp.py", ranks=2, inject=[fault], options=["--buddy-every=2"])

@@ -18,7 +18,7 @@ SHIM = "torchrelay.shim"
 @pytest.mark.parametrize(
     "where",
     few(
-        2,
+        1,
         [
             "journal.writer.Writer.boundary:3",
             "step.optimizer_updates.Updates.passed:4",

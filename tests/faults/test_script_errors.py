@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from support.cells import only_in_long
 from support.relay_run import relay
 
 SCRIPT, RANKS = "module_level.py", 2
@@ -18,6 +19,7 @@ def test_an_exception_of_the_script_ends_the_job_with_its_traceback(tmp_path: Pa
     assert run.named("migration_started") == []
 
 
+@only_in_long
 def test_an_injected_exception_ends_the_job_like_one_of_the_script(tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=["raise:rank=1,step=7,phase=forward"])
     assert run.status == 1, run.told()
@@ -33,6 +35,7 @@ def test_an_exit_code_of_the_script_is_the_exit_code_of_the_run(tmp_path: Path) 
     assert run.named("migration_started") == []
 
 
+@only_in_long
 def test_a_fault_that_never_fires_makes_the_run_fail(tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=0, inject=["kill:rank=1,step=5000"])
     assert run.status == 76, run.told()

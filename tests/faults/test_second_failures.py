@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 from support.training import differences
 
@@ -49,6 +49,7 @@ def test_a_rank_that_is_lost_while_another_one_is_replaced_costs_no_further_spar
     assert [m["ranks"] for m in run.committed()] == [[1, 2], [0, 1], [1, 2], [0, 1]], run.told()
 
 
+@only_in_long
 def test_a_planned_move_whose_joiner_is_lost_is_given_up_and_training_goes_on_at_once(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from faults.conftest import Undisturbed
+from support.cells import only_in_long
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "ddp.py", 3
@@ -23,6 +24,7 @@ def test_spares_are_used_up_by_losses_of_every_kind(undisturbed: Undisturbed, tm
     assert [m["generation"] for m in run.committed()] == sorted({m["generation"] for m in run.committed()})
 
 
+@only_in_long
 def test_a_rank_is_lost_twice_and_its_second_home_too(undisturbed: Undisturbed, tmp_path: Path) -> None:
     faults = ["kill:rank=1,step=12,phase=after-step", "kill:rank=1,step=33,phase=forward"]
     run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=faults)
@@ -30,6 +32,7 @@ def test_a_rank_is_lost_twice_and_its_second_home_too(undisturbed: Undisturbed, 
     assert [m["rank"] for m in run.committed()] == [1, 1]
 
 
+@only_in_long
 def test_another_rank_is_lost_in_the_step_that_is_redone(undisturbed: Undisturbed, tmp_path: Path) -> None:
     faults = ["kill:rank=0,step=2,phase=forward", "kill:rank=2,step=2,phase=gate"]
     run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=faults)
@@ -45,6 +48,7 @@ def test_two_ranks_are_lost_in_one_step(undisturbed: Undisturbed, tmp_path: Path
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, len(run.committed()))
 
 
+@only_in_long
 def test_what_training_has_made_goes_on_to_a_third_home(undisturbed: Undisturbed, tmp_path: Path) -> None:
     faults = ["kill:rank=1,step=6,phase=optimizer", "kill:rank=1,step=14,phase=backward"]
     run = relay(tmp_path, "born.py", ranks=2, spares=2, inject=faults)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "turns.py", 2
@@ -46,6 +46,7 @@ def test_a_rank_is_replaced_that_is_lost_within_the_step_of_an_optimizer_that_co
     assert run.committed()[0]["steps_redone"] == 1
 
 
+@only_in_long
 def test_a_loop_that_is_over_has_the_gate_behind_such_a_step_too(undisturbed: Undisturbed, tmp_path: Path) -> None:
     """The script looks at the count of its steps between the loops: one more, and the new process would not come through."""
     fault = "kill:rank=1,step=9,phase=backward"
@@ -53,7 +54,7 @@ def test_a_loop_that_is_over_has_the_gate_behind_such_a_step_too(undisturbed: Un
     assert_unharmed(run, undisturbed(SCRIPT, "warm-up", ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(
     "faults",
     few(

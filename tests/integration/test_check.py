@@ -46,7 +46,7 @@ def named(report: dict[str, Any], folder: Path, name: str) -> list[tuple[str, in
 @pytest.mark.parametrize(
     ("name", "status", "effects"),
     few(
-        2,
+        1,
         [
             ("state", UNPROTECTED, [LEFT, BARS, LEFT, LEFT]),
             ("closure_called_again", PARTLY, [PART_OF_STEP]),
@@ -69,14 +69,18 @@ def test_what_cannot_be_protected_is_named_with_its_line(
     assert report["level"] == {PARTLY: "partly", UNPROTECTED: "unprotected"}[status]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "status", "kinds", "effect", "text"),
-    [
-        ("no_loop", UNPROTECTED, ["no-loop"], BARS, "is in no loop of the script's own files"),
-        ("no_replica", PARTLY, ["no-replica"] * 2, ALONE, "mine"),
-        ("large_tensor_after_the_step", PARTLY, ["large-fresh-tensor"], PART_OF_STEP, "big"),
-        ("collectives_beside", PARTLY, ["side-thread"], PART_OF_STEP, "collectives on another thread"),
-    ],
+    few(
+        2,
+        [
+            ("no_loop", UNPROTECTED, ["no-loop"], BARS, "is in no loop of the script's own files"),
+            ("no_replica", PARTLY, ["no-replica"] * 2, ALONE, "mine"),
+            ("large_tensor_after_the_step", PARTLY, ["large-fresh-tensor"], PART_OF_STEP, "big"),
+            ("collectives_beside", PARTLY, ["side-thread"], PART_OF_STEP, "collectives on another thread"),
+        ],
+    ),
 )
 def test_what_no_line_makes_is_named_too(
     cli: Cli, tmp_path: Path, name: str, status: int, kinds: list[str], effect: str, text: str
@@ -107,8 +111,9 @@ def test_code_on_the_command_line_is_not_protected(cli: Cli) -> None:
     assert "given with -c" in json.loads(done.stdout)["report"]["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "bug"), [("failing", "a bug of the script"), ("failing_in_a_step", "a bug in the loop")]
+    ("name", "bug"), few(1, [("failing_in_a_step", "a bug in the loop"), ("failing", "a bug of the script")])
 )
 def test_a_script_that_fails_is_no_verdict(cli: Cli, tmp_path: Path, name: str, bug: str) -> None:
     code, _, said = check(cli, tmp_path, name)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from integration.cli_harness import TIMEOUT_S, Cli, eventually
+from support.cells import only_in_long
 
 TRAINS = """
     import os, pathlib, time, torch, torch.distributed as dist
@@ -81,6 +82,7 @@ def test_a_rank_is_moved_by_command_while_the_script_trains(cli: Cli) -> None:
     assert "seconds of detect fence prepare quiesce transfer rebuild verify first step  sum" in err
 
 
+@only_in_long
 def test_a_killed_rank_costs_one_step_and_no_loss_value(cli: Cli) -> None:
     expected = undisturbed(cli, 60)
     process = cli.start(
@@ -197,6 +199,7 @@ def test_where_no_rank_is_left_the_script_starts_from_its_beginning_and_ends_the
     assert "it began with: rank" in err
 
 
+@only_in_long
 def test_without_a_spare_the_message_says_how_to_go_on(cli: Cli) -> None:
     expected = undisturbed(cli, 40)
     process = cli.start(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from integration.cli_harness import SECRET, TIMEOUT_S, Cli, eventually
+from support.cells import few
 from support.ports import free_port
 
 
@@ -142,7 +143,8 @@ def test_a_folder_that_is_no_checkpoint_is_refused(cli: Cli, tmp_path: Path) -> 
     assert list(cli.state.iterdir()) == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), few(1, [(signal.SIGTERM, 143), (signal.SIGINT, 130)]))
 def test_a_signal_to_the_command_reaches_the_ranks_once(
     cli: Cli, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

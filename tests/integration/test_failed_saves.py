@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from integration.cli_harness import TIMEOUT_S, Cli, eventually
+from support.cells import only_in_long
 
 TRAINS = """
     import os, pathlib, signal, sys, time, torch, torch.distributed as dist
@@ -87,6 +88,7 @@ def test_where_the_first_folder_cannot_be_written_the_second_one_is_and_the_job_
     assert (0, True) not in [(w["rank"], w["fenced"]) for w in named(cli, "worker_exited")]
 
 
+@only_in_long
 def test_where_nothing_can_be_written_the_next_rung_is_tried_with_the_reason(cli: Cli, expected: list[str]) -> None:
     out, err, summary = ends(cli.start(*RUN, *NO_COPIES, *LOSS, "SCRIPT", script=TRAINS, SPOILS="jit"))
     assert summary["exit_code"] == 0, err
@@ -107,6 +109,7 @@ def test_a_rank_that_lives_is_not_killed_where_its_state_cannot_be_saved(cli: Cl
     assert (cli.folder / "told-to-end").exists(), "the script of rank 0 was to end by itself, with what it holds"
 
 
+@only_in_long
 def test_a_rank_that_is_killed_in_the_middle_of_its_save_leaves_the_one_before_to_go_on_from(
     cli: Cli, expected: list[str]
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from integration.cli_harness import eventually
+from support.cells import few
 from support.fake_pod import WITHIN_S, FakePod
 from support.ports import free_port
 
@@ -53,7 +54,8 @@ def ended(process: subprocess.Popen[bytes], within_s: float = WITHIN_S) -> int:
     return process.wait(within_s)
 
 
-@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("code", few(1, [3, 0]))
 def test_what_it_starts_is_the_rank_and_its_exit_code_is_torchrun_s_own(
     pod: Callable[..., FakePod], script: tuple[str, str], code: int
 ) -> None:
@@ -127,7 +129,8 @@ while not os.path.exists(os.path.join(sys.argv[1], "go")):
 """
 
 
-@pytest.mark.parametrize("is_replaced", [True, False])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_replaced", few(1, [True, False]))
 def test_of_two_processes_one_whose_script_fails_waits_for_the_verdict(
     pod: Callable[..., FakePod], tmp_path: Path, is_replaced: bool
 ) -> None:

@@ -276,7 +276,7 @@ class Runtime:
         from torchrelay.shim.bootstrap import torch_hooks
 
         if self._child is None and not self.config.asks:
-            agent_store.use(os.environ, self.link.agent_pid())
+            agent_store.use(os.environ, self.link.agent_pid(), joins=self._spare.assign is not None)
         if self._set_up is not None:
             try:
                 self._set_up.torch_imported(sys.modules["torch"])

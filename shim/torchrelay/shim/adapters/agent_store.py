@@ -34,15 +34,16 @@ _READY_WITHIN_S = 10.0
 _BACKLOG = 2048
 
 
-def use(environ: MutableMapping[str, str], agent_pid: int) -> None:
+def use(environ: MutableMapping[str, str], agent_pid: int, *, joins: bool = False) -> None:
     """Makes the store outlive rank 0, and tells torch so. Where it cannot be hosted so, rank 0 hosts it, as torch does by itself.
 
     To be called in each rank once torch is there. `environ`: the script's. `agent_pid`: the process with which the store ends.
+    `joins`: this process takes over a rank, so that the store is there already, or was lost with the machine of MASTER_ADDR.
     """
     if (place := _place(environ)) is None or not dist.is_available():
         return
     port = place[1]
-    if environ.get("RANK") != "0" or _host(port, agent_pid):
+    if joins or environ.get("RANK") != "0" or _host(port, agent_pid):
         environ[USE_AGENT_STORE] = str(True)
 
 

@@ -64,6 +64,14 @@ def test_the_store_outlives_rank_0_and_ends_with_the_agent(agent: subprocess.Pop
     assert not agent_store.connects_to_it(taking_over, (), arguments)
 
 
+def test_who_takes_over_rank_0_serves_none_on_its_own_machine(agent: subprocess.Popen[bytes]) -> None:
+    environ = environment(0)
+    agent_store.use(environ, agent.pid, joins=True)
+    assert environ[USE_AGENT_STORE] == "True"
+    with socket.create_server(("127.0.0.1", int(environ["MASTER_PORT"]))):
+        pass  # nobody has the port
+
+
 def test_its_connections_are_told_from_others(agent: subprocess.Popen[bytes]) -> None:
     environ = environment(0)
     agent_store.use(environ, agent.pid)

@@ -122,7 +122,7 @@ def test_a_script_that_fails_is_no_verdict(cli: Cli, tmp_path: Path, name: str, 
 
 
 def test_a_set_up_without_end_is_cut_off(cli: Cli, tmp_path: Path) -> None:
-    code, report, said = check(cli, tmp_path, "endless_set_up", "--timeout", "12")
+    code, report, said = check(cli, tmp_path, "endless_set_up", "--timeout", "24")
     assert code == UNPROTECTED, said
     assert "cut off by --timeout before 5 steps were done" in report["reason"]
     assert "has not come round yet" in report["reason"]

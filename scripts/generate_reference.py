@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator
@@ -14,10 +13,10 @@ from typing import Any
 
 import typer
 import yaml
+from generated_part import ROOT, write_or_check
 
 from torchrelay.cli.app import app
 
-ROOT = Path(__file__).resolve().parent.parent
 CHART, CRDS, PAGES = ROOT / "deploy" / "chart", ROOT / "deploy" / "crds", ROOT / "docs" / "reference"
 CONDITIONS = "conditions"
 """They have the parts that conditions have everywhere in Kubernetes."""
@@ -163,23 +162,9 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
-    old = []
-    for name, text in (("cli.md", cli_page()), ("helm.md", helm_page()), ("resources.md", resources_page())):
-        page = PAGES / name
-        if page.exists() and page.read_text() == text:
-            continue
-        old.append(page)
-        if not check:
-            page.parent.mkdir(exist_ok=True)
-            page.write_text(text)
-    if old and check:
-        print(f"not up to date: {', '.join(str(p.relative_to(ROOT)) for p in old)}; run {sys.argv[0]}", file=sys.stderr)
-    return int(bool(old) and check)
+def texts() -> dict[Path, str]:
+    return {PAGES / "cli.md": cli_page(), PAGES / "helm.md": helm_page(), PAGES / "resources.md": resources_page()}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(texts(), "generate_reference.py", __doc__))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import enum
 import json
@@ -13,10 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from generated_part import ROOT, write_or_check
+
 from torchrelay.cli.told_json import SparesJson, StatusJson
 from torchrelay.protocol import events
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemas"
+FOLDER = ROOT / "docs" / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
@@ -75,20 +76,5 @@ def texts() -> dict[Path, str]:
     return {FOLDER / name: json.dumps(schema, indent=1) + "\n" for name, schema in schemas().items()}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if one is stale")
-    made = texts()
-    if not parser.parse_args().check:
-        FOLDER.mkdir(exist_ok=True)
-        for path, text in made.items():
-            path.write_text(text, "utf-8")
-        return 0
-    stale = [path.name for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text]
-    if stale:
-        print(f"stale: {', '.join(stale)}; run: python scripts/generate_schemas.py", file=sys.stderr)
-    return int(bool(stale))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(texts(), "generate_schemas.py", __doc__))

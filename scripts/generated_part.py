@@ -1,14 +1,32 @@
-"""The part of a page that is made from code: between two marks, or as the whole file. Written, or with `--check` only compared."""
+"""What is made from code: a part of a page between two marks, or whole files. Written, or with `--check` only compared."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def write_or_check(texts: Mapping[Path, str], script: str, description: str | None) -> int:
+    """Write files by their texts, or with `--check` say which are stale: exit code 1 if any is."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if something is stale")
+    if not parser.parse_args().check:
+        for path, text in texts.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, "utf-8")
+        return 0
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
+    if stale:
+        print(
+            f"stale: {', '.join(str(p.relative_to(ROOT)) for p in stale)}; run: python scripts/{script}",
+            file=sys.stderr,
+        )
+    return int(bool(stale))
 
 
 @dataclass(frozen=True)
@@ -35,13 +53,4 @@ class GeneratedPart:
 
     def main(self, description: str | None) -> int:
         """Write the page, or with `--check` say whether it is up to date: exit code 1 if not."""
-        parser = argparse.ArgumentParser(description=description)
-        parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if the page is stale")
-        is_only_checked = parser.parse_args().check
-        text = self.text()
-        if not is_only_checked:
-            self.path.write_text(text, "utf-8")
-        elif text != self.path.read_text("utf-8"):
-            print(f"{self.page} is stale; run: python scripts/{self.script}", file=sys.stderr)
-            return 1
-        return 0
+        return write_or_check({self.path: self.text()}, self.script, description)

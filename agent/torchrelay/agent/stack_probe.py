@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 ANSWER_S = 2.0
 """How much longer than it watches a shim may take: whoever does not answer then is kept by C code, or stopped."""
 BETWEEN_LOOKS_S = 0.3
-MOST_LOOKS = 6
+MOST_LOOKS, LOOKS_LATE = 6, 2
+"""At its threads. A shim that did not answer has taken most of the time for which a verdict waits."""
 READER_S = 5.0
 _READER = "py-spy"
 _OURS, _FAULTS = "torchrelay/shim/", "fault_injection.py"
@@ -50,8 +51,10 @@ class Explainer:
             return
         question = self._open[worker] = _Question(order)
         try:
-            report = await self._from_inside(worker, pid, question) or await _from_outside(pid, order.request)
-            self._tell(worker, replace(report, asleep=await _is_asleep(pid)))
+            inside = await self._from_inside(worker, pid, question)
+            report = inside or await _from_outside(pid, order.request)
+            asleep = await _is_asleep(pid, MOST_LOOKS if inside is not None else LOOKS_LATE)
+            self._tell(worker, replace(report, asleep=asleep))
         except psutil.Error:
             log.debug("%s is gone before it could be looked at", worker)
         finally:
@@ -75,10 +78,10 @@ class Explainer:
             return None
 
 
-async def _is_asleep(pid: int) -> bool:
+async def _is_asleep(pid: int, most_looks: int) -> bool:
     """Raises psutil.Error if the process is gone."""
     looks = [tasks.tasks_of(pid)]
-    while len(looks) < MOST_LOOKS:
+    while len(looks) < most_looks:
         await asyncio.sleep(BETWEEN_LOOKS_S)
         looks.append(tasks.tasks_of(pid))
         if (asleep := tasks.were_asleep(looks)) is not None:

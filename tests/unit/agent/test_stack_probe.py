@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from torchrelay.agent import stack_probe as explain
+from torchrelay.agent.health.tasks import Task
 from torchrelay.agent.stack_probe import Explainer, parse_dump
 from torchrelay.protocol.messages import Explain, Explained
 from torchrelay.protocol.names import WorkerId
@@ -54,6 +56,21 @@ def test_who_does_not_answer_is_read_from_outside(
     else:
         assert report.stack[0].startswith(f"wait ({path}:")
         assert (report.motion, report.source) == ("", "py-spy")
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_threads_are_looked_at_until_helpers_are_quiet_unless_the_shim_has_taken_the_time(
+    answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A helper thread works while it is looked at the first times; the main thread sleeps all along."""
+    main, helper = Task(True, "S", "futex_do_wait", 7, 3), Task(False, "S", "ep_poll", 1)
+    looks = iter([{(1, 1): main, (1, 2): replace(helper, ticks=min(n, 3))} for n in range(10)])
+    monkeypatch.setattr(explain, "BETWEEN_LOOKS_S", 0.0)
+    monkeypatch.setattr(explain, "ANSWER_S", 0.05)
+    monkeypatch.setattr(explain.tasks, "tasks_of", lambda pid: next(looks))
+    bench = Bench(answers=answers)
+    asyncio.run(bench.explainer.explain(WORKER, os.getpid(), Explain(1, 0.05)))
+    assert [report.asleep for report in bench.told] == [answers]
 
 
 def test_a_stopped_process_is_not_asked(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import MAX_SPARES, PodAnnotations
 
-ALL = "default"
-"""The row for namespaces without one of their own."""
+ALL = "*"
+"""The row for namespaces without one of their own. No namespace has such a name."""
 _CAREFUL = (kube.POLICY_AUTO, kube.POLICY_PLANNED_ONLY, kube.POLICY_OBSERVE)
 """The further right, the less is done."""
 

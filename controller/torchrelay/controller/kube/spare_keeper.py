@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 import time
@@ -16,6 +15,7 @@ from torchrelay.controller.kube.decide.placement import placement
 from torchrelay.controller.kube.decide.places import PodPlace, why_not_again
 from torchrelay.controller.kube.decide.spares import SpareChange, SparePod, keep_spares
 from torchrelay.controller.kube.ledger import Ledger
+from torchrelay.controller.kube.platform_policy import Allowed
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.settings import NODE_GRACE_S
@@ -149,23 +149,14 @@ class SpareKeeper:
         coming = (not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares)
         run.pods_seen({p.agent: self._why_not_again(run, p) for p in self._ledger.pods_of(run.key)}, sum(coming))
         change = keep_spares(facts, target, run.runs, run.core.job.protection != "off", parked)
-        change, over = self._within_budget(run, change)
         if change.create or change.delete:
             self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")
         await self._carry_out(run, template, owner, change, pool)
-        run.trouble = over or self._trouble(run.key, spares) or bounds
+        run.trouble = self._trouble(run.key, spares) or bounds
         if "name" in pool["metadata"]:
             free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
             status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free), "trouble": run.trouble}
             await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)
-
-    def _within_budget(self, run: JobRun, change: SpareChange) -> tuple[SpareChange, str]:
-        """Pods that a job needs to begin again are none that stand by."""
-        namespace, platform = run.key.namespace, self._ledger.platform
-        if not change.create or run.gathers or not platform.has_budget(namespace):
-            return change, ""
-        allowed = platform.allowed(namespace, change.create, *self._ledger.spares_of_all(namespace))
-        return dataclasses.replace(change, create=allowed.pods), allowed.reason
 
     def _why_not_again(self, run: JobRun, pod: Pod) -> str:
         launched = run.is_launched and pod.may_serve
@@ -226,9 +217,14 @@ class SpareKeeper:
             self._held_back.pop(run.key, None)
 
     async def _create(self, run: JobRun, template: Pod, owner: Object, count: int, pool: Object) -> None:
+        """Raises UserError where the platform's policy does not allow all of them; what it allows is made."""
+        namespace, platform, allowed = run.key.namespace, self._ledger.platform, Allowed(count, "")
+        # Pods that a job needs to begin again are none that stand by.
+        if count and not run.gathers and platform.has_budget(namespace):
+            allowed = platform.allowed(namespace, count, *self._ledger.spares_of_all(namespace))
         topology = pool["spec"].get("topologyKeys") or ()
         priority_class = pool["spec"].get("priorityClassName") or ""
-        for _ in range(count):
+        for _ in range(allowed.pods):
             terms, reasons = placement(
                 run.key.name, self._ledger.labels_of(template.node), self._ledger.barred_nodes(), topology
             )
@@ -238,6 +234,8 @@ class SpareKeeper:
             pod = read_pod(made)
             if pod is not None:
                 self._ledger.pods[pod.uid] = pod  # the mirror may be late, and one spare is enough
+        if allowed.reason:
+            raise UserError(allowed.reason)
 
     async def _claims(self, key: JobKey, template: Pod) -> dict[str, Object]:
         """Specs of the claims that are the copied pod's own. One that is gone is named as it was: the scheduler says so then."""

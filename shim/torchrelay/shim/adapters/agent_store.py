@@ -7,6 +7,7 @@ there, before the script can have touched a device, and it ends with the agent. 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
@@ -104,7 +105,7 @@ def _host(port: int, agent_pid: int) -> bool:
         mark = _mark(agent_pid, port)
         if mark is None:
             os.close(opened[0])
-            return True
+            return _is_served(port)  # any user of this machine could have taken the name
         opened += (mark,)
         opened += (_listen(port),)
         opened += os.pipe()
@@ -128,6 +129,14 @@ def _host(port: int, agent_pid: int) -> bool:
     is_ready = bool(select.select([reading], [], [], _READY_WITHIN_S)[0]) and os.read(reading, 1) == b"1"
     os.close(reading)  # one that is late ends then
     return is_ready
+
+
+def _is_served(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), _FOUND_WITHIN.total_seconds()).close()
+    except OSError:
+        return False
+    return True
 
 
 def _mark(agent_pid: int, port: int) -> int | None:
@@ -157,9 +166,10 @@ def _serve(port: int, listener: int, others: tuple[int, int, int]) -> None:
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
     agent, _, ready = others
-    kept = sorted((listener, *others))
-    for last, following in zip((2, *kept), (*kept, os.sysconf("SC_OPEN_MAX"))):
-        os.closerange(last + 1, following)
+    for number in map(int, os.listdir("/proc/self/fd")):  # up to the limit there may be a billion
+        if number > 2 and number not in (listener, *others):
+            with contextlib.suppress(OSError):  # that of the folder itself
+                os.close(number)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the agent's end is its end
     store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener)

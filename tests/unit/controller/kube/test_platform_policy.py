@@ -21,7 +21,7 @@ from torchrelay.protocol.kube.annotations import PodAnnotations
 
 TEXT = """
 namespaces:
-  default: {mostSparesPerJob: 2}
+  '*': {mostSparesPerJob: 2}
   team: {spares: 0, mostSparesPerJob: 4, mostSpares: 6, mode: planned-only}
 mostSpares: 100
 neverTouchNodes: {role: storage}
@@ -29,7 +29,7 @@ neverTouchNodes: {role: storage}
 
 
 def test_a_namespace_without_a_row_has_that_of_all() -> None:
-    policy = PlatformPolicy({"default": NamespaceLimits(most_spares_per_job=2), "team": NamespaceLimits(4, 4)})
+    policy = PlatformPolicy({"*": NamespaceLimits(most_spares_per_job=2), "team": NamespaceLimits(4, 4)})
     assert policy.of("other").most_spares_per_job == 2
     assert policy.of("team").spares == 4
     assert PlatformPolicy().of("other") == NamespaceLimits()
@@ -161,6 +161,9 @@ def test_a_spare_over_the_budget_is_not_made_until_another_job_s_is_gone() -> No
         trouble = w.api.named(SPARE_POOLS, "llama")["status"]["trouble"]
         assert trouble == "1 spares are missing, and the cluster has 1 of the 1 that it may have"
         del w.ledger.pods[pod.uid]
+        await w.keeper.tend(w.run)
+        assert w.spares() == [], "a job that has to wait counts the spares of all jobs at each look"
+        w.keeper._held_back.clear()  # its time is over
         await w.keeper.tend(w.run)
         assert len(w.spares()) == 1
 

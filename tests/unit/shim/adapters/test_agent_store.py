@@ -72,6 +72,14 @@ def test_who_takes_over_rank_0_serves_none_on_its_own_machine(agent: subprocess.
         pass  # nobody has the port
 
 
+def test_a_name_that_somebody_else_has_taken_is_no_store(agent: subprocess.Popen[bytes]) -> None:
+    environ = environment(0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as taken:
+        taken.bind(f"\0torchrelay-store-{agent.pid}-{environ['MASTER_PORT']}")
+        agent_store.use(environ, agent.pid)
+    assert environ[USE_AGENT_STORE] == "False"
+
+
 def test_its_connections_are_told_from_others(agent: subprocess.Popen[bytes]) -> None:
     environ = environment(0)
     agent_store.use(environ, agent.pid)

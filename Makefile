@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo docs test test-browser test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench relay-score wild soak gpu-check proto images pin-images clean
+.PHONY: venv demo docs test test-browser test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench bench-check relay-score wild soak gpu-check proto images pin-images clean
 
 venv: $(STAMP)
 
@@ -21,10 +21,10 @@ demo: venv
 
 # What measures nothing runs two at a time, faults too: a cell of theirs spends its time on imports. What watches the clock, or
 # measures, has the machine to itself. The longest comes first, so that nobody waits for it at the end.
-UNIT := tests/unit $(wildcard tests/integration/test_transparency*.py)
-ALONE := tests/faults/test_cut_off.py tests/faults/test_devices.py tests/faults/test_hangs.py tests/integration/test_dashboard.py tests/integration/test_demo.py tests/integration/test_steady_state.py
-FIRST := tests/faults/test_relay_score.py
-PAIRED := $(FIRST) $(filter-out $(UNIT) $(ALONE) $(FIRST), $(wildcard tests/faults/test_*.py tests/integration/test_*.py))
+UNIT := tests/unit tests/integration/transparency
+ALONE := tests/faults/machines/test_cut_off_leader.py tests/faults/failures/test_device_faults.py tests/faults/failures/test_hangs.py tests/integration/commands/test_dashboard.py tests/integration/commands/test_demo.py tests/integration/endurance/test_steady_state.py
+FIRST := tests/faults/frameworks/test_relay_score.py
+PAIRED := $(FIRST) $(filter-out $(UNIT:%=%/%) $(ALONE) $(FIRST), $(wildcard tests/faults/*/test_*.py tests/integration/*/test_*.py))
 
 test: venv
 	@failed=0; \
@@ -103,10 +103,16 @@ fmt: venv
 proto: venv
 	$(VENV)/bin/python scripts/generate_proto.py
 
+# bench/results/<machine>.json, then where the time goes; half an hour on a quiet machine
 bench: venv
+	$(VENV)/bin/python bench/check.py --long --results bench/results
 	$(VENV)/bin/python bench/step_overhead.py
 	$(VENV)/bin/python bench/step_overhead.py --shape device
 	$(VENV)/bin/python bench/transfer_rate.py
+
+# What CI has: ratios of things measured side by side, against bench/bounds.toml
+bench-check: venv
+	$(VENV)/bin/python bench/check.py
 
 # torch is named again, so that no framework can bring another one with it
 relay-score: venv
@@ -125,9 +131,8 @@ attack: venv
 soak: venv
 	PYTHONPATH=tests $(VENV)/bin/python -m soak
 
-gpu-check: venv
-	$(VENV)/bin/python scripts/gpu_eyes_check.py
-	$(VENV)/bin/python scripts/gpu_check.py
+gpu-check:
+	@$(if $(wildcard $(VENV)/bin/python),$(VENV)/bin/python,$(PYTHON)) scripts/gpu_check $(GPU_CHECK)
 
 # for both architectures, with whatever builder is there; nothing is pushed unless PUSH=--push
 images:

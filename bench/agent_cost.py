@@ -19,7 +19,7 @@ import psutil
 
 from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.health.monitor import MachineMonitor
-from torchrelay.agent.health.places import WatchedPlaces
+from torchrelay.agent.health.probes.places import WatchedPlaces
 from torchrelay.protocol.names import WorkerId
 
 DEVICES = 8

@@ -32,8 +32,8 @@ import grpc.aio
 import psutil
 from support.kube_cluster import SECRET, STEP, KubeCluster, Play, PodAgent, training_pod
 
-from torchrelay.controller.kube.api import PODS
-from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.client.api import PODS
+from torchrelay.controller.kube.cluster.pods import JobKey, Pod, read_pod
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import NO_RANK

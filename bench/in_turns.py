@@ -24,19 +24,28 @@ class _Switch:
 
 
 def turn(block_steps: int) -> bool:
-    """From inside of the training loop, at the end of each step: whether the next one is protected."""
+    """From inside of the training loop, at the end of each step: whether the next one is protected.
+
+    Raises RuntimeError when the shim has given up for good: what is measured then is nothing.
+    """
     engine: Any = getattr(builtins, HOOKS).tracker().listener
+    if not engine.capturing:
+        raise RuntimeError("the shim has switched protection off")
     if not hasattr(engine, "bench_switch"):
         engine.bench_switch = _Switch(engine.take_boundary, engine.updates.gate, engine.alive)
     switch: _Switch = engine.bench_switch
     switch.steps += 1
     on = switch.steps // block_steps % 2 == 0
-    engine.take_boundary = switch.take_boundary if on else lambda activation, number: engine._start_step()
+    engine.take_boundary = switch.take_boundary if on else lambda activation, number: _begin_unseen(engine)
     engine.updates.gate = switch.gate if on else lambda frame: _pass_unseen(engine)
     engine.alive = switch.alive if on else lambda: None
     return on
 
 
+def _begin_unseen(engine: Any) -> bool:
+    engine._start_step()
+    return True
+
+
 def _pass_unseen(engine: Any) -> None:
-    engine.updates.passed(engine.gates_passed + 1)
-    engine.position = "update"
+    engine.updates.passed(engine.step.gates_passed + 1)

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.http_api import HttpApi
 
-from torchrelay.webhook.inject import injected
+from torchrelay.webhook.injection.inject import injected
 from torchrelay.webhook.settings import WebhookSettings
 
 PODS_OF_A_NODE = 8
@@ -111,7 +111,7 @@ def node(name: str) -> dict:
 
 def migration(job: str) -> dict:
     phases = [
-        {"phase": p, "at": STAMP, "seconds": 0.1, "reason": "because"} for p in ("fencing", "preparing", "committed")
+        {"phase": p, "at": STAMP, "seconds": 0.1, "reason": "because"} for p in ("fence", "prepare", "first_step")
     ]
     status = {"outcome": "committed", "kind": "unplanned", "rank": 1, "phases": phases, "decisions": ["d" * 200] * 5}
     meta = {"name": f"{job}-1", "namespace": "team", "annotations": {"torchrelay.dev/origin": "controller"}}

@@ -20,10 +20,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from train_gpt import GPT, Windows, make_text
 
 
+def own_bytes() -> int:
+    """What is resident of this process, without the files that it has mapped."""
+    with open("/proc/self/status") as file:
+        rows = dict(line.split(":", 1) for line in file)
+    return sum(int(rows[row].split()[0]) << 10 for row in ("RssAnon", "RssShmem"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--width", type=int, default=128, help="of the model")
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--memory", type=Path, help="where rank 0 says in the end how many bytes it keeps for itself")
     parser.add_argument(
         "--device-rounds",
         type=int,
@@ -56,7 +66,9 @@ def main() -> None:
     window = 64
     dataset = Windows(make_text(args.steps * args.batch * world_size * window + 1, 0), window)
     loader = DataLoader(dataset, batch_size=args.batch, sampler=DistributedSampler(dataset), drop_last=True)
-    model = DistributedDataParallel(GPT(len(dataset.alphabet), window, 128, 3, 4, 0.1), bucket_cap_mb=1)
+    model = DistributedDataParallel(
+        GPT(len(dataset.alphabet), window, args.width, args.layers, 4, 0.1), bucket_cap_mb=1
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
     out = open(args.out, "w") if rank == 0 else None  # noqa: SIM115 - open as long as it trains
@@ -88,6 +100,8 @@ def main() -> None:
         out.close()
         if args.breakdown is not None:
             write(args.breakdown)
+        if args.memory is not None:
+            args.memory.write_text(str(own_bytes()))
     dist.barrier()
     dist.destroy_process_group()
 

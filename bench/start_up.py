@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 SCRIPT = """
@@ -39,18 +41,32 @@ LAUNCHERS = {
 }
 
 
-def first_step_s(launcher: list[str], ranks: int, folder: Path) -> float:
-    """Seconds from the command to the end of the slowest rank's first step."""
+@dataclass(frozen=True)
+class StartUp:
+    """`wall_s`: from the command to the end of the slowest rank's first step; `cpu_s`: processor time of all of its processes."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def start_up(launcher: list[str], ranks: int, folder: Path) -> StartUp:
     script, out = folder / "train.py", folder / "ended"
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", *launcher, "--nproc-per-node", str(ranks), str(script), str(out)]
-    began_s = time.time()
+    began_s, cpu_s = time.time(), _children_cpu_s()
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\nended with exit code {done.returncode}:\n{done.stdout[-4000:]}")
-    return max(float(Path(f"{out}.{rank}").read_text()) for rank in range(ranks)) - began_s
+    ended_s = max(float(Path(f"{out}.{rank}").read_text()) for rank in range(ranks))
+    return StartUp(ended_s - began_s, _children_cpu_s() - cpu_s)
+
+
+def _children_cpu_s() -> float:
+    """Of those that were waited for, and theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -62,7 +78,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(given.rounds):
             for name in list(LAUNCHERS)[:: 1 if number % 2 else -1]:
-                found[name].append(first_step_s(LAUNCHERS[name], given.ranks, Path(folder)))
+                found[name].append(start_up(LAUNCHERS[name], given.ranks, Path(folder)).wall_s)
             print(", ".join(f"{name} {times_s[-1]:.2f} s" for name, times_s in found.items()), flush=True)
     for name, times_s in found.items():
         ratios = sorted(took_s / plain_s for took_s, plain_s in zip(times_s, found["torchrun"], strict=True))

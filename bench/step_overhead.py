@@ -19,6 +19,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -51,10 +52,16 @@ def measure(launcher: list[str], ranks: int, script: list[str], out: Path) -> St
     )
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\nended with exit code {done.returncode}:\n{done.stdout[-4000:]}")
-    if launcher == RELAY and "protected: " not in done.stdout:
+    if launcher == RELAY and not was_protected(done.stdout):
         sys.exit(f"the job was not protected, so there is nothing to measure:\n{done.stdout[-4000:]}")
     steps = read_steps(out)[WARM_UP_STEPS:]
     return Steps(statistics.median(s.wall_s for s, _ in steps), statistics.median(s.cpu_s for s, _ in steps))
+
+
+def was_protected(told: str) -> bool:
+    """By what the command has told last: a fault of the shim's own switches protection off, and the script goes on."""
+    levels = re.findall(r"^torchrelay: (protected|partly protected|not protected): ", told, re.MULTILINE)
+    return bool(levels) and levels[-1] != "not protected"
 
 
 def read_steps(out: Path) -> list[tuple[Steps, bool]]:
@@ -94,13 +101,13 @@ def ratio_text(name: str, plain: list[float], relay: list[float]) -> str:
     )
 
 
-def by_turns(steps: list[tuple[Steps, bool]]) -> list[tuple[Steps, Steps]]:
+def by_turns(steps: list[tuple[Steps, bool]], block_steps: int = BLOCK_STEPS) -> list[tuple[Steps, Steps]]:
     """Each protected block of steps, and the mean of the two unprotected ones around it, or the other way round.
 
     A block counts by its medians, without its first step, in which caches are still those of the other kind.
     """
     blocks = [(on, [s for s, _ in block]) for on, block in itertools.groupby(steps, key=lambda step: step[1])]
-    whole = [(on, _median(block[1:])) for on, block in blocks if len(block) == BLOCK_STEPS]
+    whole = [(on, _median(block[1:])) for on, block in blocks if len(block) == block_steps]
     found = []
     for (_, before), (on, here), (_, after) in zip(whole, whole[1:], whole[2:], strict=False):
         around = Steps((before.wall_s + after.wall_s) / 2, (before.cpu_s + after.cpu_s) / 2)

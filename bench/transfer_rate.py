@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -32,6 +32,8 @@ HOST = "127.0.0.1"
 TOKEN = "bench"
 STEP_BYTES = 4 << 20
 BETWEEN_MACHINES = (INTEGRITY, FULL)
+WITHOUT_SUMS = "without sums"
+WAYS = ("bare", "channel", WITHOUT_SUMS, *BETWEEN_MACHINES)
 
 
 def make(large: int, large_bytes: int, tiny: int) -> dict[str, torch.Tensor]:
@@ -108,7 +110,7 @@ def serve(way: str, arguments: argparse.Namespace) -> None:
             parts = shares(view, arguments.connections)
             in_threads(send_all, [(listener.accept()[0], part) for part in parts])
         return
-    if way == "without sums":
+    if way == WITHOUT_SUMS:
         lanes.row_sums = without_sums
     elif way in BETWEEN_MACHINES:
         Channel.is_local = elsewhere
@@ -129,14 +131,15 @@ def serve(way: str, arguments: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def server(way: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    command = [sys.executable, __file__, "--serve", way, *sys.argv[1:]]
+def server(way: str, arguments: argparse.Namespace) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    sizes = [f"--{name}={getattr(arguments, name)}" for name in ("large", "bytes", "tiny", "connections")]
+    command = [sys.executable, __file__, "--serve", way, *sizes]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process, int(process.stdout.readline())
 
 
-def measure(arguments: argparse.Namespace) -> tuple[int, dict[str, list[float]]]:
+def measure(arguments: argparse.Namespace, ways: Sequence[str] = WAYS) -> tuple[int, dict[str, list[float]]]:
     """Bytes, and the seconds of each round in each way."""
     destinations = {
         path: torch.ones_like(t) for path, t in make(arguments.large, arguments.bytes, arguments.tiny).items()
@@ -153,7 +156,7 @@ def measure(arguments: argparse.Namespace) -> tuple[int, dict[str, list[float]]]
         in_threads(receive_all, [(socket.create_connection((HOST, port)), part) for part in parts])
         return time.monotonic() - started
 
-    def channel(process: subprocess.Popen[str], port: int, protection: str = INTEGRITY) -> float:
+    def channel(port: int, protection: str) -> float:
         stats = receive(
             HOST,
             port,
@@ -167,25 +170,22 @@ def measure(arguments: argparse.Namespace) -> tuple[int, dict[str, list[float]]]
         assert stats.size_bytes == total
         return stats.elapsed_s
 
-    seconds: dict[str, list[float]] = {"bare": [], "channel": [], "integrity": [], "full": [], "without sums": []}
-    with (
-        server("bare") as one,
-        server("channel") as two,
-        server("without sums") as three,
-        server("integrity") as four,
-        server("full") as five,
-    ):
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    with contextlib.ExitStack() as stack:
+        servers = {way: stack.enter_context(server(way, arguments)) for way in ways}
         for turn in range(arguments.rounds + 1):
-            taken = {"bare": bare(*one), "channel": channel(*two)}
-            with no_sums():
-                taken["without sums"] = channel(*three)
-            with between_machines():
-                taken["integrity"] = channel(*four)
-                taken["full"] = channel(*five, FULL)
-            # The first round touches all memory for the first time.
-            if turn:
-                for way, value in taken.items():
-                    seconds[way].append(value)
+            for way, (process, port) in servers.items():
+                with contextlib.ExitStack() as round_:
+                    if way == WITHOUT_SUMS:
+                        round_.enter_context(no_sums())
+                    elif way in BETWEEN_MACHINES:
+                        round_.enter_context(between_machines())
+                    taken_s = (
+                        bare(process, port) if way == "bare" else channel(port, FULL if way == FULL else INTEGRITY)
+                    )
+                # The first round touches all memory for the first time.
+                if turn:
+                    seconds[way].append(taken_s)
     return total, seconds
 
 
@@ -233,9 +233,7 @@ def main() -> None:
     parser.add_argument("--tiny", type=int, default=5000, help="number of tensors of 4 to 400 bytes")
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument(
-        "--serve", choices=("bare", "channel", "without sums", *BETWEEN_MACHINES), help=argparse.SUPPRESS
-    )
+    parser.add_argument("--serve", choices=WAYS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.bytes, arguments.tiny, arguments.rounds = 64 << 20, 1000, 3

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.protocol.journals.journal import JournalWriter
-from torchrelay.shim.capture.encode import encode, in_blocks
-from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.capture.rewalk import Rewalk
-from torchrelay.shim.capture.walk import Walk
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.records.encode import encode, in_blocks
+from torchrelay.shim.capture.walks.rewalk import Rewalk
+from torchrelay.shim.capture.walks.walk import Walk
 
 WARM_UP_STEPS = 10
 MEMORY = Path("/dev/shm")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchrelay.controller.migration.machine import arrows
 from torchrelay.controller.migration.table import TABLE
-from torchrelay.protocol.phases import Deadlines
+from torchrelay.protocol.words.phases import Deadlines
 from torchrelay.shim.step.step_state import TRANSITIONS, StepPosition
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from generated_part import GeneratedPart
 from rich.console import Console
 
-from torchrelay.cli import narrate
-from torchrelay.cli.summary import MigrationSummary, RunSummary, fold
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.summary import MigrationSummary, RunSummary, fold
 from torchrelay.protocol import events as e
-from torchrelay.protocol.causes import MigrationCause, ProtectionCause
-from torchrelay.protocol.level import Level
-from torchrelay.protocol.order_words import JOIN, could_not
-from torchrelay.protocol.phases import DOWNTIME_ROWS
-from torchrelay.protocol.rehearsal_words import REHEARSAL_DIFFERS, REHEARSAL_FAILED, REHEARSAL_SAME
+from torchrelay.protocol.words.causes import MigrationCause, ProtectionCause
+from torchrelay.protocol.words.level import Level
+from torchrelay.protocol.words.order_words import JOIN, could_not
+from torchrelay.protocol.words.phases import DOWNTIME_ROWS
+from torchrelay.protocol.words.rehearsal_words import REHEARSAL_DIFFERS, REHEARSAL_FAILED, REHEARSAL_SAME
 
 RUN = "5b69072e"
 STACK = ("train.py:41 in read_batch", "train.py:88 in main")
-DOWNTIME_S = dict.fromkeys(DOWNTIME_ROWS, 0.1)
+DOWNTIME_S = dict.fromkeys(DOWNTIME_ROWS, 0.1) | {"checkpoint": 0.0}
 RESUME_COMMAND = "torchrelay run --resume torchrelay-jit/5b69072e-step30 --nproc-per-node 2 train.py"
 
 
@@ -58,7 +58,10 @@ def verdict(action: str, outcome: str, quarantine: str = "no") -> e.HealthVerdic
 STARTED = e.MigrationStarted(
     "m1", "unplanned", 1, "rank 1 (n0.w1) was killed by SIGKILL", 1, MigrationCause.PROCESS.value
 )
-MOVES = e.MigrationStarted("m1", "planned", 1, "the fan is loud", 1, MigrationCause.ASKED.value)
+MOVES = e.MigrationStarted("m1", "planned", 1, "the fan is loud", 1, MigrationCause.ASKED.value, "alice")
+SAVES = e.MigrationStarted("m1", "save", -1, "before the maintenance", 1, MigrationCause.ASKED.value, "alice")
+WHERE = "the checkpoint of step 64 is in torchrelay-jit/5b69072e-step64-asked"
+TRANSFERRED = e.MigrationProgressed("m1", "transfer", 9 << 30, 24 << 30, 5.0, 1.8 * (1 << 30), 8.3)
 NO_SPARE = "no spare is there, so a lost rank ends the job in a just-in-time checkpoint"
 SPARES = e.SparesChanged(1, 0, 1, "")
 REHEARSED = e.RehearsalFinished(1, 2, 40, "n0.s0", REHEARSAL_SAME, "", (), 3.0)
@@ -101,8 +104,9 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("what a spare could not do (with `--verbose`)", (STARTED, e.Decision("m1", FAILS))),
         Example(
             "a phase is over (with `--verbose`)",
-            (STARTED, e.PhaseChanged("m1", "preparing", 0.0), e.PhaseChanged("m1", "quiescing", 1.1)),
+            (STARTED, e.PhaseChanged("m1", "prepare", 0.0), e.PhaseChanged("m1", "quiesce", 1.1)),
         ),
+        Example("much is handed over, each 5 s (on a terminal a bar shows it)", (STARTED, TRANSFERRED)),
         Example("a spare has taken over", (STARTED, finished("unplanned", redone=1))),
         Example("nobody held its tensors", (replace(STARTED, kind="rollback"),)),
         Example("all went back to copies", (STARTED, finished("rollback", redone=8))),
@@ -122,9 +126,18 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("it was given up", (MOVES, finished("planned", "abandoned", reason="the spare was lost"))),
         Example("it never began", (e.MoveNotMade("", 1, "the fan is loud", "there is no spare to move it to"),)),
     ),
+    "A checkpoint is asked for": (
+        Example("all are to save", (SAVES,)),
+        Example(
+            "it is saved",
+            (SAVES, replace(finished("save", "saved", reason=WHERE), ranks=(), downtime_s={"checkpoint": 0.4})),
+        ),
+        Example("nothing was saved", (SAVES, replace(finished("save", "abandoned", reason="no room"), ranks=()))),
+    ),
     "Spares": (
         Example("one is made (with `--verbose`)", (e.SpareMade("n0.s1", "n0", "n0.w1"),)),
         Example("one is made because somebody asked (with `--verbose`)", (e.SpareMade("n0.s2", "n0", ""),)),
+        Example("somebody asked for more", (e.SparesAsked(2, "", 3, "alice"),)),
         Example("one came to nothing", (e.SpareDropped("n0.s1", "it has ended by itself"),)),
         Example(
             "there are too few",

@@ -14,7 +14,7 @@ from typing import Any
 
 from generated_part import ROOT, write_or_check
 
-from torchrelay.cli.told_json import SparesJson, StatusJson
+from torchrelay.cli.display.told_json import CheckpointJson, SparesJson, StatusJson
 from torchrelay.protocol import events
 
 FOLDER = ROOT / "docs" / "schemas"
@@ -64,6 +64,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     told = {
         "status": {"title": "torchrelay status --json, one line a job", **schema_of(StatusJson)},
         "spares": {"title": "torchrelay spares --json", **_of_fields(SparesJson, {"run_id": {"type": "string"}})},
+        "checkpoint": {"title": "torchrelay checkpoint --json", **schema_of(CheckpointJson)},
         "events": {
             "title": "one line of torchrelay run --events, or torchrelay events --json",
             "oneOf": [_event(kind, name) for kind, name in events.NAMES.items()],

@@ -22,17 +22,17 @@ from attack.draw import Draw, Known
 from attack.tally import Tally
 from support.kube_cluster import SECRET, Play, PodAgent, training_pod
 
-from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.cluster.pods import JobKey, Pod, read_pod
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.positions import StandingPosition
 from torchrelay.protocol.security.pod_tls import PodIdentity, PodLeaf, SigningRequest, anonymous_channel, sign
 from torchrelay.protocol.security.tls import Credentials
 from torchrelay.protocol.transport.convert import wrap
 from torchrelay.protocol.transport.incoming import received
+from torchrelay.protocol.words.positions import StandingPosition
 
 PLANNED, LOSS = "planned", "loss"
 STATES = {
@@ -409,7 +409,7 @@ class ClusterAttack:
             self._tally.sent(f"state {kind}/{state}")
             if not job.reached:
                 self._tally.fail(f"{job_name} has never come to {state}: {job.latest}")
-            await job.until(lambda: job.latest["failure"] or job.latest["phase"] == "healthy", 1.0)
+            await job.until(lambda: job.latest["failure"] or job.latest["phase"] == "over", 1.0)
             if job.latest["failure"]:
                 self._faults.add(f"{job_name}: {job.latest['failure']}")
 

@@ -20,10 +20,10 @@ from typing import Any
 from support.footprint import footprint
 from support.kube_cluster import KubeCluster, Play, training_pod
 
-from torchrelay.controller.decide.stand import Cannot, Target
+from torchrelay.controller.decide.migration.stand import Cannot, Target
 from torchrelay.controller.execution import targets
-from torchrelay.controller.kube.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
-from torchrelay.controller.kube.pods import JobKey, read_pod
+from torchrelay.controller.kube.client.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
+from torchrelay.controller.kube.cluster.pods import JobKey, read_pod
 from torchrelay.controller.kube.readiness import serve_readiness
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.kube import kube_names as kube

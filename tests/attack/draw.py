@@ -14,9 +14,9 @@ from typing import Any
 
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.positions import StandingPosition
 from torchrelay.protocol.transport.convert import wrap
 from torchrelay.protocol.transport.wire import field_types
+from torchrelay.protocol.words.positions import StandingPosition
 
 _WHOLE = (
     -(1 << 63),

@@ -30,7 +30,7 @@ def test_a_killed_worker(training: Training, undisturbed: Path) -> None:
     assert "-spare-" in migration["toPod"]
     assert "SIGKILL" in str(migration["decisions"] + [migration["reason"]]), migration
     phases = [p["phase"] for p in migration["phases"]]
-    assert phases[-1] == "committed", migration
+    assert phases[-1] == "first_step", migration
 
 
 @pytest.mark.core

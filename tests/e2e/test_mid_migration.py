@@ -34,7 +34,7 @@ def test_while_the_survivors_of_a_loss_are_awaited(
     training.wait_until_ready()
     training.wait_until_held(STEP)
     training.signal(f"{training.name}-1", signal.SIGKILL)
-    training.wait_for_phase("quiescing")
+    training.wait_for_phase("quiesce")
     (interrupted,) = training.migration_names()
     torchrelay.kill_controller()
     training.wait_until_adopted()  # not before: the one that dies may last a moment
@@ -61,7 +61,7 @@ def test_while_ranks_are_on_their_way_to_where_a_planned_one_stops_them(
         "spec": {"job": training.name, "rank": 1},
     }
     training.kubectl.create(wish)
-    training.wait_for_phase("quiescing")
+    training.wait_for_phase("quiesce")
     torchrelay.kill_controller()
     training.wait_until_adopted()
     training.let_pass(STEP)

@@ -72,7 +72,7 @@ def test_a_pod_is_lost_then_one_moves(launched: Torchrun, undisturbed: Path) -> 
 def quiescing(launched: Torchrun) -> int:
     """How many planned moves have all that they need, and wait for a boundary, or have been made."""
     planned = [m for m in launched.migrations() if m.get("kind") == "planned"]
-    return sum(any(p["phase"] == "quiescing" for p in m.get("phases", ())) for m in planned)
+    return sum(any(p["phase"] == "quiesce" for p in m.get("phases", ())) for m in planned)
 
 
 def let_move(launched: Torchrun, *steps: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from support.ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
+TESTS = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 150
 
 
@@ -54,6 +55,7 @@ def started(program: str, size: int, processes: int | None = None, **environment
     """Starts the ranks of a program, and ends those that still run afterwards. Processes beyond `size` have higher RANKs."""
     shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     shared |= {"OMP_NUM_THREADS": "1"}  # one order of summation
+    shared |= {"PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH", ""))))}
     command = [sys.executable, str(PROGRAMS / f"{program}.py")]
     with ExitStack() as stack:
         ranks = []

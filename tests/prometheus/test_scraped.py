@@ -21,7 +21,7 @@ import yaml
 from support.ports import free_port
 from support.prometheus import ALERTS, RULES, program, promtool
 
-from torchrelay.controller.kube.api_calls import ApiCalls
+from torchrelay.controller.kube.client.api_calls import ApiCalls
 from torchrelay.controller.metrics.collect import JobFacts, job_samples, total_samples
 from torchrelay.controller.metrics.tally import JobTally, Totals
 from torchrelay.protocol.events import IncidentKept, JobStarted, MigrationFinished, ProgressMade

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from integration.cli_harness import Cli
 from soak.draw import KILL, NODE, PLANNED, Fault, Struck, draw, why_not_now
 from soak.held import Held
+from support.cli_harness import Cli
 from support.machines import Fleet, lose
 from support.relay_run import plain
 from support.training import differences
 
-from torchrelay.protocol.level import Level
+from torchrelay.protocol.words.level import Level
 
 SCRIPT, STEPS_PER_EPOCH = "ddp.py", 11
 STEP_S = 0.2

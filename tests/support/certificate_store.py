@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchrelay.webhook.certificates import Data
-from torchrelay.webhook.stores import Stored
+from torchrelay.webhook.tls.certificates import Data
+from torchrelay.webhook.tls.stores import Stored
 
 
 class FakeStore:

@@ -86,6 +86,8 @@ class FakeJob:
         self.kept: dict[str, tuple[msg.KeptCopy, ...]] = {}
         """By node, the copies that its agent finds."""
         self.refuses_to_serve: dict[str, str] = {}
+        self.saves_for_long: set[str] = set()
+        """Workers that do not come to the end of a save."""
         self.full: list[str] = []
         """Folders that no rank can write to."""
         """By folder of a copy, why it cannot be given."""
@@ -337,6 +339,8 @@ class FakeJob:
                 return [msg.Resumed(g, 1), msg.FirstStep(g, b + 1)]
             case msg.SaveCheckpoint(directory=directory) if any(map(directory.startswith, self.full)):
                 return [msg.OrderFailed(g, "SaveCheckpoint", f"OSError: {directory} is full", unharmed=True)]
+            case msg.SaveCheckpoint() if worker in self.saves_for_long:
+                return []
             case msg.SaveCheckpoint(save_tensors=save):
                 return [msg.CheckpointSaved(g, 4096 if save else 0)]
             case msg.KeepFile(name=name, data=data, last=last):

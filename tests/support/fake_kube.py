@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from torchrelay.controller.kube.api import ALL, CONFLICT, NOT_FOUND, Object, ObjectKind, Refused
+from torchrelay.controller.kube.client.api import ALL, CONFLICT, NOT_FOUND, Object, ObjectKind, Refused
 from torchrelay.protocol.errors import RetryableError
 
 FORBIDDEN = 403
@@ -17,7 +17,7 @@ CHANGES_KEPT = 256
 
 
 class FakeApi:
-    """As `kube.api.Api`. `away`: every call fails as if the API server were not there."""
+    """As `kube.client.api.Api`. `away`: every call fails as if the API server were not there."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}

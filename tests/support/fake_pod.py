@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torchrelay.agent.launch import shim_folders
+from torchrelay.agent.processes.launch import shim_folders
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.messages import Ack, Armed, Begin, EndNow, Hello, Protect

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from torchrelay.shim.capture import encode
-from torchrelay.shim.capture.host_state import HostState
-from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.capture.rebuild import StateRebuild
-from torchrelay.shim.capture.walk import Walk
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.records import encode
+from torchrelay.shim.capture.records.rebuild import StateRebuild
+from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.script.save_future import SaveId
 
 

@@ -15,9 +15,9 @@ import grpc.aio
 
 from support.fake_kube import FakeApi
 from support.ports import free_port
-from torchrelay.controller.kube.api import MIGRATIONS, PODS, TRAINING_JOBS, Object
+from torchrelay.controller.kube.client.api import MIGRATIONS, PODS, TRAINING_JOBS, Object
+from torchrelay.controller.kube.cluster.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.controller import Controller
-from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol import messages as msg

@@ -9,14 +9,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from support.fake_kube import FakeApi
-from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Object
-from torchrelay.controller.kube.ledger import Ledger
-from torchrelay.controller.kube.migration_requests import MigrationRequests
-from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
-from torchrelay.controller.kube.remembered import Remembered
-from torchrelay.controller.kube.run import JobRun
-from torchrelay.controller.kube.spare_keeper import SpareKeeper
-from torchrelay.controller.kube.status_writer import Scribe
+from torchrelay.controller.kube.client.api import PODS, SPARE_POOLS, Object
+from torchrelay.controller.kube.cluster.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.jobs.ledger import Ledger
+from torchrelay.controller.kube.jobs.remembered import Remembered
+from torchrelay.controller.kube.jobs.run import JobRun
+from torchrelay.controller.kube.reconcilers.migration_requests import MigrationRequests
+from torchrelay.controller.kube.reconcilers.spare_keeper import SpareKeeper
+from torchrelay.controller.kube.reconcilers.status_writer import Scribe
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
 from torchrelay.protocol.security.pod_tls import PodIdentity

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from torchrelay.protocol.journals.journal import JournalWriter
-from torchrelay.protocol.positions import StandingPosition
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
+from torchrelay.protocol.words.positions import StandingPosition
 from torchrelay.shim.instrument import loop_tracker
 from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.instrument.rewrite import instrument
 from torchrelay.shim.script import sites
 from torchrelay.shim.set_up.recording import SetUp
-from torchrelay.shim.step import engine
+from torchrelay.shim.step import training_loop
 from torchrelay.shim.step.engine import Engine
 
 LOST = "[gloo] Connection closed by peer"
@@ -36,7 +37,9 @@ class LoopScript:
         self.boundaries: list[tuple[int, int]] = []
         self.tracker = LoopTracker()
         link = SimpleNamespace(send=self.sent.append, lost=False)
-        self.engine = Engine(0, 1, "127.0.0.1", link, JournalWriter(folder / "journal"), self.tracker)  # type: ignore[arg-type]  # a stand-in
+        self.engine = Engine(
+            0, 1, "127.0.0.1", link, JournalWriter(folder / "journal"), self.tracker, LogLines(LogPart.SHIM)
+        )  # type: ignore[arg-type]  # a stand-in
         self.engine.set_up = SetUp()
         monkeypatch.setattr(self.engine.updates, "_wait", lambda position: None)
         monkeypatch.setattr(self.engine.comms, "gate", lambda number: None)
@@ -75,7 +78,7 @@ class LoopScript:
         made = instrument(textwrap.dedent(source).encode(), path, package=package)
         if package:
             self._patch.setattr(sites, "PACKAGES", sites.PACKAGES | {path})
-            for module in (loop_tracker, engine):
+            for module in (loop_tracker, training_loop):
                 self._patch.setattr(module, "PACKAGES", sites.PACKAGES)
         sites.register(path, made.sites, made.code, made.plain)
         module = types.ModuleType("the_script")

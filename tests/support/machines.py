@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from integration.cli_harness import SECRET, TIMEOUT_S, Cli
-
+from support.cli_harness import SECRET, TIMEOUT_S, Cli
 from support.network import Network
 from support.ports import free_port
 from support.relay_run import read_events
@@ -90,7 +89,7 @@ class Fleet:
             squatter.close()
         for path in sorted(self._cli.folder.glob("events-*")):
             said.append(path.name)
-            said += [str(e)[:300] for e in read_events(path) if e["name"] not in ("progress", "report", "phase")]
+            said += [str(e)[:300] for e in read_events(path) if e["name"] not in ("progress", "rank_report", "phase")]
         return "\n".join(said)
 
     def _events(self, number: int, of: str) -> Path:

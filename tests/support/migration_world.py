@@ -10,7 +10,7 @@ from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.machine import Migration
 from torchrelay.controller.migration.state import restore, snapshot
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.phases import Deadlines, Phase
+from torchrelay.protocol.words.phases import UNFORCED, Deadlines, Phase
 
 BOUNDARY = 7
 REPLY_S = 0.01
@@ -206,7 +206,7 @@ class World:
         return m.TargetDecided(
             BOUNDARY,
             "decided",
-            actions=dict.fromkeys(s.survivors, "stay" if s.kind == "planned" else "rewind"),
+            actions=dict.fromkeys(s.survivors, "stay" if s.kind in UNFORCED else "rewind"),
             entries=dict.fromkeys(s.lost, "enter"),
             donors=({1: 0} if self.gives else {}) if all_enter else donors,
             tokens={r: f"token{r}" for r in s.lost},
@@ -214,12 +214,12 @@ class World:
             offline=self.offline,
             helpers={} if all_enter else helpers,
             savers=(min(s.survivors, default=0),),
-            directory=self.folders[0] if s.no_spare else "",
+            directory=self.folders[0] if s.saves else "",
         )
 
     def _reports(self, worker: str, rank: int, order: msg.ShimOrder) -> list[msg.ShimReport]:  # noqa: C901 - one case for each order
         g = getattr(order, "generation", 0)
-        at = self.state.quiesce_boundary if self.state.kind == "planned" else BOUNDARY
+        at = self.state.quiesce_boundary if self.state.kind in UNFORCED else BOUNDARY
         standing = msg.Standing(g, at, at, "head", "", f"{worker}.host", 1000 + rank)
         match order:
             case msg.Interrupt():
@@ -258,6 +258,8 @@ def begin(world: World, kind: str, rank: int = 1) -> None:
     """Starts a migration of `kind`; nothing has been answered yet."""
     if kind == "planned":
         world.feed(m.MoveRequested(rank, "a new fan"))
+    elif kind == "save":
+        world.feed(m.SaveRequested("before the maintenance"))
     elif kind == "resume":
         world.feed(m.ResumeRequested("from /jit"))
     else:

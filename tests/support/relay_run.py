@@ -47,7 +47,7 @@ class Finished:
 
     def told(self) -> str:
         """For the message of a failed assertion."""
-        quiet = ("progress", "report")
+        quiet = ("progress", "rank_report")
         events = [json.dumps(e)[:400] for e in self.events if e["name"] not in quiet]
         return "\n".join([f"exit code {self.status}", *events[-40:], self.stderr[-6000:], self.stdout[-2000:]])
 
@@ -171,7 +171,7 @@ def _wait(
 def planned_and_ready(events: list[dict[str, Any]]) -> int:
     """How many planned migrations are about to stop the job."""
     planned = {e["migration"] for e in events if e["name"] == "migration_started" and e["kind"] == "planned"}
-    return len({e["migration"] for e in events if e["name"] == "phase" and e["phase"] == "quiescing"} & planned)
+    return len({e["migration"] for e in events if e["name"] == "phase" and e["phase"] == "quiesce"} & planned)
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

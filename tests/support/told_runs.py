@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchrelay.dashboard.record import RunRecord
 from torchrelay.protocol import events as e
-from torchrelay.protocol.phases import DOWNTIME_ROWS
+from torchrelay.protocol.words.phases import DOWNTIME_ROWS
 
 BEGAN_S = 1_790_000_000.0
 GPU = "GPU-5f1c9f0e-7f2b"
@@ -27,6 +27,8 @@ _COVERAGE = {
     "gaps": [],
     "rehearsed": ["rehearsed at step 111: rank 1 of 4, bitwise"],
     "notes": [],
+    **dict.fromkeys(("step_s", "head_s", "gate_s", "barrier_s"), 0.0),
+    **dict.fromkeys(("journal_bytes", "memory_bytes", "device_state_bytes", "tensors"), 0),
 }
 
 
@@ -75,15 +77,15 @@ def kill(at_s: float, name: str = "m1", rank: int = 0, worker: str = "n0.w0", sp
         (t - 0.001, e.WorkerEnded(worker, rank, 137, 9, False)),
         (t, e.MigrationStarted(name, "unplanned", rank, reason, g)),
         (t, e.Decision(name, f"generation {g}: {reason}")),
-        (t, e.PhaseChanged(name, "fencing", 0.0)),
-        (t + 0.06, e.PhaseChanged(name, "preparing", 0.06)),
+        (t, e.PhaseChanged(name, "fence", 0.0)),
+        (t + 0.06, e.PhaseChanged(name, "prepare", 0.06)),
         (t + 0.06, e.Decision(name, f"spare {spare} takes over rank {rank}, on the same node; 1 left after that")),
-        (t + 0.83, e.PhaseChanged(name, "quiescing", 0.77)),
+        (t + 0.83, e.PhaseChanged(name, "quiesce", 0.77)),
         (t + 0.83, e.Decision(name, "all meet after step 119: ranks 1, 2, 3 go back and do step 120 again")),
-        (t + 0.83, e.PhaseChanged(name, "transferring", 0.0)),
-        (t + 1.03, e.PhaseChanged(name, "rebuilding", 0.20)),
-        (t + 1.13, e.PhaseChanged(name, "verifying", 0.11)),
-        (t + 1.22, e.PhaseChanged(name, "committed", 0.08)),
+        (t + 0.83, e.PhaseChanged(name, "transfer", 0.0)),
+        (t + 1.03, e.PhaseChanged(name, "rebuild", 0.20)),
+        (t + 1.13, e.PhaseChanged(name, "verify", 0.11)),
+        (t + 1.22, e.PhaseChanged(name, "first_step", 0.08)),
     ]
     return [*told, (t + 1.51, finished(name, "unplanned", "committed", rank, spare, redone=1))]
 
@@ -107,16 +109,16 @@ def move(at_s: float, name: str, rank: int, worker: str, spare: str, reason: str
     t = BEGAN_S + at_s
     return [
         (t, e.MigrationStarted(name, "planned", rank, reason, int(name[1:]))),
-        (t, e.PhaseChanged(name, "preparing", 0.0)),
+        (t, e.PhaseChanged(name, "prepare", 0.0)),
         (t + 0.1, e.Decision(name, f"spare {spare} takes over rank {rank}, on the same node; 1 left after that")),
-        (t + 1.4, e.PhaseChanged(name, "quiescing", 1.4)),
+        (t + 1.4, e.PhaseChanged(name, "quiesce", 1.4)),
         (t + 1.4, e.Decision(name, "all are to stop after step 48, 4 steps ahead of the fastest rank")),
-        (t + 1.5, e.PhaseChanged(name, "transferring", 0.1)),
-        (t + 1.6, e.PhaseChanged(name, "rebuilding", 0.1)),
-        (t + 1.7, e.PhaseChanged(name, "verifying", 0.1)),
-        (t + 1.8, e.PhaseChanged(name, "fencing", 0.1)),
+        (t + 1.5, e.PhaseChanged(name, "transfer", 0.1)),
+        (t + 1.6, e.PhaseChanged(name, "rebuild", 0.1)),
+        (t + 1.7, e.PhaseChanged(name, "verify", 0.1)),
+        (t + 1.8, e.PhaseChanged(name, "fence", 0.1)),
         (t + 1.8, e.WorkerEnded(worker, rank, 137, 9, True)),
-        (t + 1.8, e.PhaseChanged(name, "committed", 0.0)),
+        (t + 1.8, e.PhaseChanged(name, "first_step", 0.0)),
         (t + 2.0, finished(name, "planned", "committed", rank, spare, beside_s=1.4)),
     ]
 

@@ -6,6 +6,7 @@ What the page is made of is kept beside the manifest, so that a run of a few pro
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -97,6 +98,14 @@ def reasons(manifest: Manifest, results: Mapping[str, Mapping[str, Any]]) -> str
     return "\n".join(told)
 
 
+_FOLDERS = re.compile(r"(?<![\w/.:])/(?:[^\s/:()'\"]+/)+")
+
+
+def without_folders(text: str) -> str:
+    """Return the text with the names of files alone: where they lay on the machine that ran the program says nothing."""
+    return _FOLDERS.sub("", text)
+
+
 def kept(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page needs of a result."""
     drill = found.get("drill")
@@ -110,7 +119,7 @@ def kept(found: Mapping[str, Any]) -> dict[str, Any]:
         "outcomes": {name: count for name, count in drill["outcomes"].items() if count},
         "cost": None if cost is None else {"step_ratio": cost["step_ratio"]},
         "faults": [
-            {name: fault[name] for name in ("faults", "outcome", "reason")}
+            {"faults": fault["faults"], "outcome": fault["outcome"], "reason": without_folders(fault["reason"])}
             for fault in drill.get("faults", ())
             if fault["outcome"] in OUTCOMES[1:]
         ],

@@ -29,13 +29,18 @@ VARIABLES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disab
 
 @dataclass(frozen=True)
 class Setting:
-    """`folder`: where environments, laid out programs and results are. `sources`: where the repositories are."""
+    """`folder`: where environments, laid out programs and results are. `sources`: where the repositories are.
+
+    `kinds`, `phases`: only these faults, as the options of the drill take them; empty: all.
+    """
 
     folder: Path
     sources: Path
     faults: int
     seed: int
     timeout_s: float
+    kinds: str = ""
+    phases: str = ""
 
 
 def main(arguments: list[str]) -> int:
@@ -46,9 +51,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--faults", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout-s", type=float, default=300.0)
+    parser.add_argument("--kinds", default="", help="only these faults, as in kill,planned")
+    parser.add_argument("--phases", default="", help="only in these phases of a step, as in backward,after-step,head")
     parser.add_argument("--again", action="store_true", help="run programs anew that have a result")
     given = parser.parse_args(arguments)
-    setting = Setting(given.folder.absolute(), given.sources.absolute(), given.faults, given.seed, given.timeout_s)
+    setting = Setting(
+        given.folder.absolute(), given.sources.absolute(), given.faults, given.seed, given.timeout_s,
+        given.kinds, given.phases,
+    )  # fmt: skip
     manifest = programs.load()
     results = setting.folder / "results"
     results.mkdir(parents=True, exist_ok=True)
@@ -80,11 +90,12 @@ def run(program: Program, manifest: Manifest, setting: Setting) -> dict[str, Any
     began_s = time.monotonic()
     found: dict[str, Any] = {"commit": _commit()}
     target = said / "drill.json"
+    only = [word for name in ("kinds", "phases") if (of := getattr(setting, name)) for word in (f"--{name}", of)]
     found["drill_exit_code"] = _call(
         [
             *_torchrelay(python), "drill", "--nproc-per-node", str(program.ranks), "--faults", str(setting.faults),
             "--steps", str(program.steps), "--seed", str(setting.seed), "--timeout", f"{setting.timeout_s:.0f}",
-            "--json", str(target), "--keep", str(said / "kept"), *program.command,
+            "--json", str(target), "--keep", str(said / "kept"), *only, *program.command,
         ],
         program, work, said / "drill",
     )  # fmt: skip

@@ -59,8 +59,12 @@ def lay_out(program: Program, manifest: Manifest, sources: Path, destination: Pa
 
 def _extract(repository: Path, program: Program, destination: Path) -> None:
     tree = f"{program.commit}:{program.folder}" if program.folder else program.commit
-    listed = _git(repository, "ls-tree", "-r", "-z", "--name-only", tree)
-    names = [name for name in listed.stdout.decode().split("\0") if name.endswith(_KINDS_OF_SOURCE)]
+    listed = _git(repository, "ls-tree", "-r", "-z", "--format=%(objectname) %(path)", tree)
+    files = [line.partition(" ") for line in listed.stdout.decode().split("\0")]
+    wanted = {name: number for number, _, name in files if name.endswith(_KINDS_OF_SOURCE)}
+    asked = "\n".join(wanted.values()).encode()
+    known = _git(repository, "cat-file", "--batch-check", given=asked).stdout.decode().splitlines()
+    names = [name for name, line in zip(wanted, known) if not line.endswith(" missing")]
     packed = _git(repository, "archive", "--format=tar", tree, "--", *names)
     if listed.returncode == 0 and packed.returncode == 0:
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
@@ -72,5 +76,5 @@ def _extract(repository: Path, program: Program, destination: Path) -> None:
         raise SourceError(f"{program.repository} at {program.commit}: {said}")
 
 
-def _git(repository: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True)
+def _git(repository: Path, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["git", "-C", str(repository), *arguments], input=given, capture_output=True)

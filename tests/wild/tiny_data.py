@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent))
+import tiny_sets
+
 WORDS = (
     "the",
     "a",
@@ -202,9 +205,22 @@ def tiny_llama(folder: Path) -> None:
 
 
 def tiny_bert(folder: Path) -> None:
-    """Make an encoder of some thousand parameters and its tokenizer, as a local folder."""
+    """Make an encoder of some thousand parameters that classifies, and its tokenizer, as a local folder."""
+    from transformers import BertForSequenceClassification
+
+    _bert(folder, BertForSequenceClassification)
+
+
+def tiny_masked_bert(folder: Path) -> None:
+    """Make the same encoder for the task that it would be pre-trained with: to guess words that are masked."""
+    from transformers import BertForMaskedLM
+
+    _bert(folder, BertForMaskedLM)
+
+
+def _bert(folder: Path, kind: Any) -> None:
     import torch
-    from transformers import BertConfig, BertForSequenceClassification
+    from transformers import BertConfig
 
     tokenizer = _tokenizer(
         {
@@ -216,7 +232,7 @@ def tiny_bert(folder: Path) -> None:
         }
     )
     torch.manual_seed(8)
-    model = BertForSequenceClassification(
+    model = kind(
         BertConfig(
             vocab_size=len(tokenizer),
             hidden_size=16,
@@ -305,11 +321,20 @@ MAKERS = {
         fineweb_shards,
         tiny_llama,
         tiny_bert,
+        tiny_masked_bert,
         texts,
         prompts,
         preferences,
         mrpc,
         sentences,
+        tiny_sets.cifar10,
+        tiny_sets.lmdb_pictures,
+        tiny_sets.token_pairs,
+        tiny_sets.latents,
+        tiny_sets.byte_tokenizer,
+        tiny_sets.tiny_stable_diffusion,
+        tiny_sets.boxes,
+        tiny_sets.lines,
     )
 }
 

@@ -23,18 +23,20 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 from torchrelay.agent.config import AgentConfig, load_config  # noqa: E402 - behind the variable
 from torchrelay.agent.node import NodeAgent  # noqa: E402 - behind the variable
 from torchrelay.protocol.errors import TorchrelayError, UserError  # noqa: E402 - behind the variable
-from torchrelay.protocol.log_lines import LogPart, say  # noqa: E402 - behind the variable
-from torchrelay.protocol.log_records import set_up  # noqa: E402 - behind the variable
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart  # noqa: E402 - behind the variable
+from torchrelay.protocol.logs.log_records import set_up  # noqa: E402 - behind the variable
 from torchrelay.protocol.names import EXIT_USAGE  # noqa: E402 - behind the variable
+from torchrelay.protocol.security.secret_file import read_secret  # noqa: E402 - behind the variable
 
 log = logging.getLogger("torchrelay.agent")
 
 
-def _read_secret(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as e:
-        raise UserError(f"the job's secret cannot be read: {e}") from e
+def _is_told_to_begin() -> bool:
+    """Wait for a line on stdin. Return False if whoever started the agent closes the pipe instead, or is gone."""
+    while byte := os.read(0, 1):  # one by one: what follows the line is for later
+        if byte == b"\n":
+            return True
+    return False
 
 
 def _on_stdin(turn_to: Callable[[str], None], end: Callable[[], None]) -> None:
@@ -72,17 +74,23 @@ async def _run(config: AgentConfig, secret: bytes) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torchrelay.agent", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="JSON file with the keys of config.AgentConfig")
+    parser.add_argument(
+        "--wait", action="store_true", help="read it when a line comes on stdin; end if stdin is closed"
+    )
     arguments = parser.parse_args()
-    set_up(LogPart.AGENT, logging.WARNING, ENVIRON, "torchrelay agent: %(message)s")
+    if arguments.wait and not _is_told_to_begin():
+        return 0
+    log = LogLines.from_environ(LogPart.AGENT, ENVIRON)
+    set_up(log, logging.WARNING, "torchrelay agent: %(message)s")
     try:
         config = load_config(arguments.config)
-        return asyncio.run(_run(config, _read_secret(config.secret_file)))
+        return asyncio.run(_run(config, read_secret(Path(config.secret_file))))
     except UserError as e:
-        say(str(e), "error", LogPart.AGENT)
+        log.say(str(e), "error")
         return EXIT_USAGE
     except TorchrelayError as e:
-        say(str(e), "error", LogPart.AGENT)
+        log.say(str(e), "error")
         return 1
 
 

@@ -8,42 +8,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchrelay.agent.output import parse_streams
-from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
+from torchrelay.agent.processes.output import parse_streams
 from torchrelay.protocol.errors import FrameError, UserError
-from torchrelay.protocol.faults import parse_fault
 from torchrelay.protocol.messages import Program
 from torchrelay.protocol.names import MADE_FILES, Rank, WorkerId
-from torchrelay.protocol.numbers import parse_watch
+from torchrelay.protocol.options.faults import parse_fault
+from torchrelay.protocol.options.handed_on import AgentOptions
+from torchrelay.protocol.options.numbers import parse_watch
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.protocol.transport.wire import field_types, from_plain
 
 
-@dataclass(frozen=True)
-class AgentConfig:
-    """Field names are the keys of the file; those with a default may be left out.
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig(AgentOptions):
+    """Field names, those of AgentOptions too, are the keys of the file; those with a default may be left out.
 
     `check_steps`: ranks stand still for good after this many steps, and write down in `made_files_path` what they make.
-    `check_batches`: how many batches a data loader gives them; 0: all that it has.
     `command`: script and arguments (`-m module` too), run by `python -u`; with an empty `python` it is the whole argv.
     `host`: the address under which this node's tensor channels are reachable. `controller`: HOST:PORT.
-    `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
+    `tee`, `redirects`, `log_dir`: as torchrun's flags. `resume`: all processes start as spares.
     `machine`: a folder for a fake machine, to which faults of devices are given; empty: the real one is watched.
-    `replay`: a timeline of faults that is played on it once the job is protected.
     `number_watches`: as `--watch` takes them.
-    `buddy_every`: ranks copy their state into host memory after so many steps; 0: never. `buddy_sync`: before the step begins.
     `watched`: folders of checkpoints and flight recorder dumps. `notices`: files that say, while they are there, that this
-    machine has to go. `dcgm`: URL of a dcgm-exporter, `auto` or `off`. `grace_s`: between the signal that ends the job and
+    machine has to go. `grace_s`: between the signal that ends the job and
     SIGKILL. `controller_file`: where the controller says who it is, if it runs on this machine. `orphan_s`: after this long
     without a controller, ranks that are done may leave, and the node ends by the rules of torchrun.
     """
 
     run_id: str
     node: str
-    node_rank: int
     nnodes: int
     nproc_per_node: int
-    spares: int
     command: tuple[str, ...]
     host: str
     controller: str
@@ -57,21 +52,13 @@ class AgentConfig:
     resume: bool = False
     parks: bool = False
     """Ranks wait in front of their scripts until the controller lets them begin, see ControllerConfig.parks_scripts."""
-    check_steps: int = 0
-    check_batches: int = 0
     tee: str = "0"
     redirects: str = "0"
     log_dir: str = ""
-    role: str = "default"
     machine: str = ""
-    replay: str = ""
     watched: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
-    dcgm: str = "auto"
-    buddy_every: int = 0
-    buddy_sync: bool = False
     number_watches: tuple[str, ...] = ()
-    cost_limit_percent: float = MOST_SHARE_PERCENT
     protection: str = INTEGRITY
     """Of tensors that go to another machine."""
     controller_file: str = ""
@@ -80,12 +67,6 @@ class AgentConfig:
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
     """Where Prometheus is answered; 0: nowhere."""
-    joins: bool = False
-    """The job has begun without this machine, whose processes are spares for it."""
-    scripts_begun: int = 0
-    """How often the command has started the script anew from its beginning."""
-    jit_dirs: tuple[str, ...] = ()
-    """Where a just-in-time checkpoint may go."""
     program: Program = field(default_factory=Program)
     """What this machine was told to run; the controller compares it with the others'."""
     grace_s: float = 30.0

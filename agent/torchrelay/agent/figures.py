@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchrelay.agent.session import Session
+from torchrelay.agent.connections.session import Session
 from torchrelay.protocol.messages import RoomLeft
 from torchrelay.protocol.metrics import table as t
 from torchrelay.protocol.metrics.samples import Sample

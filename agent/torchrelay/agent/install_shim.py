@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from torchrelay.agent.launch import shim_folders
+from torchrelay.agent.processes.launch import shim_folders
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.names import EXIT_USAGE
 

@@ -13,34 +13,33 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
-from torchrelay.agent.endings import Endings
+from torchrelay.agent.connections.cadence import Cadence
+from torchrelay.agent.connections.orphaned import Holder, judge
+from torchrelay.agent.connections.session import Session
+from torchrelay.agent.connections.shim_server import ShimEvents, ShimServer
+from torchrelay.agent.connections.standing import AgentStanding
 from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.fake_machine.replay import play, read_timeline
 from torchrelay.agent.fake_machine.strike import strike
-from torchrelay.agent.fault_book import FaultBook
 from torchrelay.agent.figures import room_samples, session_samples
-from torchrelay.agent.health.check import check
 from torchrelay.agent.health.monitor import MachineMonitor
-from torchrelay.agent.health.places import WatchedPlaces
-from torchrelay.agent.health.process import exit_reason
-from torchrelay.agent.health.vitals import Vitals
-from torchrelay.agent.journal_copies import KeptJournals
-from torchrelay.agent.journal_keeper import JournalKeeper
-from torchrelay.agent.late_processes import LateProcesses
-from torchrelay.agent.launch import WorkerSpec, node_env, worker_specs
-from torchrelay.agent.orphaned import Holder, judge
-from torchrelay.agent.output import Output
-from torchrelay.agent.room import RoomWatch
-from torchrelay.agent.scratch import remove_scratch
-from torchrelay.agent.session import Session
-from torchrelay.agent.shim_server import ShimEvents, ShimServer
-from torchrelay.agent.stack_probe import Explainer
-from torchrelay.agent.standing import AgentStanding
-from torchrelay.agent.supervise import Supervisor, TrainingProcess
+from torchrelay.agent.health.probes.check import check
+from torchrelay.agent.health.probes.places import WatchedPlaces
+from torchrelay.agent.health.workers.process import exit_reason
+from torchrelay.agent.health.workers.vitals import Vitals
+from torchrelay.agent.journals.journal_copies import KeptJournals
+from torchrelay.agent.journals.journal_keeper import JournalKeeper
+from torchrelay.agent.journals.room import RoomWatch
+from torchrelay.agent.processes.endings import Endings
+from torchrelay.agent.processes.fault_book import FaultBook
+from torchrelay.agent.processes.late_processes import LateProcesses
+from torchrelay.agent.processes.launch import WorkerSpec, node_env, worker_specs
+from torchrelay.agent.processes.output import Output
+from torchrelay.agent.processes.scratch import remove_scratch
+from torchrelay.agent.processes.stack_probe import Explainer
+from torchrelay.agent.processes.supervise import Supervisor, TrainingProcess
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.faults import CONTROLLER, Fault, parse_fault
 from torchrelay.protocol.journals.kept import whole_copies
 from torchrelay.protocol.machine.pause import Pause
 from torchrelay.protocol.messages import (
@@ -82,6 +81,7 @@ from torchrelay.protocol.messages import (
 from torchrelay.protocol.metrics.endpoint import endpoint_or_none
 from torchrelay.protocol.metrics.samples import Sample
 from torchrelay.protocol.names import NO_RANK, WorkerId
+from torchrelay.protocol.options.faults import CONTROLLER, Fault, parse_fault
 from torchrelay.protocol.security.tls import Credentials
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from torchrelay.agent.launch import shim_folders
+from torchrelay.agent.processes.launch import shim_folders
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import TorchrelayError
 

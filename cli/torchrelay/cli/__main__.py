@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
 
-from torchrelay.cli import unsupported
 from torchrelay.cli.app import app
+from torchrelay.cli.command_line import unsupported
 from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.logs.standard_streams import open_closed_ones, write_line
 from torchrelay.protocol.names import EXIT_USAGE
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs one command and ends the process with its exit code."""
-    command = typer.main.get_command(app)
+    open_closed_ones()
+    end_with(app, "torchrelay", arguments)
+
+
+def end_with(commands: typer.Typer, program: str, arguments: list[str] | None = None) -> NoReturn:
+    """Runs one of these commands and ends the process with its exit code. `program`: as a user calls it."""
+    command = typer.main.get_command(commands)
     try:
-        code = command.main(arguments, prog_name="torchrelay", standalone_mode=False)
+        code = command.main(arguments, prog_name=program, standalone_mode=False)
     except typer.TyperException as e:
-        _say(_usage_message(e))
+        _say(_usage_message(e, program))
         code = EXIT_USAGE
     except UserError as e:
         _say(str(e))
@@ -31,18 +39,18 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _usage_message(error: typer.TyperException) -> str:
+def _usage_message(error: typer.TyperException, program: str) -> str:
     advice = unsupported.advice(getattr(error, "option_name", None) or "")
     if advice:
         return advice
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "torchrelay"
+    path = context.command_path if context is not None else program
     return f"{error.format_message()}\nTry `{path} --help`."
 
 
 def _say(message: str) -> None:
     if message.strip():
-        print(f"torchrelay: {message}", file=sys.stderr)
+        write_line(f"torchrelay: {message}")
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ from typing import Annotated
 
 import typer
 
-from torchrelay.cli import arguments as a
-from torchrelay.cli import machine, options
-from torchrelay.cli.bench import bench
-from torchrelay.cli.given import takes_options_of_a_run
+from torchrelay.cli import machine
+from torchrelay.cli.command_line import arguments as a
+from torchrelay.cli.command_line import checked
+from torchrelay.cli.command_line.given import GivenOptions, takes_options_of_a_run
+from torchrelay.cli.commands.bench import bench
 from torchrelay.protocol.errors import UserError
 
 app = typer.Typer(
@@ -52,15 +53,15 @@ _EPILOG = "Everything after the script belongs to the script."
 
 @app.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)
 @takes_options_of_a_run("Run a training script, protected. A drop-in for torchrun.")
-def run(given: options.GivenOptions) -> int:
+def run(given: GivenOptions) -> int:
     return _launch(given)
 
 
-def _launch(given: options.GivenOptions) -> int:
-    checked = options.check(given, machine.LocalMachine(), os.environ)
-    from torchrelay.cli import launch
+def _launch(given: GivenOptions) -> int:
+    options = checked.check(given, machine.LocalMachine(), os.environ)
+    from torchrelay.cli.run import launch
 
-    return asyncio.run(launch.launch(checked, tuple(sys.argv[1:])))
+    return asyncio.run(launch.launch(options, tuple(sys.argv[1:])))
 
 
 @app.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)
@@ -69,8 +70,8 @@ def _launch(given: options.GivenOptions) -> int:
     "Exit code: 0 all is well, or nothing worse than warnings; 1 something is wrong.",
     script="",
 )
-def doctor(given: options.GivenOptions) -> int:
-    from torchrelay.cli import doctor as command
+def doctor(given: GivenOptions) -> int:
+    from torchrelay.cli.commands import doctor as command
 
     return command.doctor(given, os.environ)
 
@@ -78,7 +79,7 @@ def doctor(given: options.GivenOptions) -> int:
 @app.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)
 def check(
     script: a.Script,
-    script_args: a.ScriptArgs = None,
+    script_args: a.ScriptWords = None,
     nproc_per_node: a.NprocPerNode = "1",
     master_port: a.MasterPort = None,
     module: a.Module = False,
@@ -99,7 +100,7 @@ def check(
 
     Exit code: 0 protected, 3 partly, 4 not protected, 1 the script failed, 2 the command line cannot work.
     """
-    given = options.GivenOptions(
+    given = GivenOptions(
         script=script,
         script_args=tuple(script_args or ()),
         nproc_per_node=nproc_per_node,
@@ -110,17 +111,17 @@ def check(
         buddy_sync=buddy_sync,
         events=events,
     )
-    checked = options.check(given, machine.LocalMachine(), os.environ)
-    checked = dataclasses.replace(checked, check_steps=steps, check_batches=batches)
-    from torchrelay.cli import check as command
+    options = checked.check(given, machine.LocalMachine(), os.environ)
+    options = dataclasses.replace(options, check_steps=steps, check_batches=batches)
+    from torchrelay.cli.commands import check as command
 
-    return asyncio.run(command.check(checked, tuple(sys.argv[1:]), timeout_s, as_json))
+    return asyncio.run(command.check(options, tuple(sys.argv[1:]), timeout_s, as_json))
 
 
 @app.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)
 def drill(
     script: a.Script,
-    script_args: a.ScriptArgs = None,
+    script_args: a.ScriptWords = None,
     nproc_per_node: a.NprocPerNode = "2",
     module: a.Module = False,
     faults: Annotated[int, typer.Option(metavar="N", min=1, help="How many faults strike the script.")] = 12,
@@ -239,6 +240,32 @@ def migrate(
 
 
 @app.command()
+def checkpoint(
+    wanted: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="Its id or name; needed if several jobs run.")
+    ] = None,
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")
+    ] = "torchrelay checkpoint",
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="End when it is saved, or as soon as it is accepted.")
+    ] = True,
+    as_json: a.AsJson = False,
+) -> int:
+    """Save a checkpoint of the running job, at one of its next steps; the job goes on at once.
+
+    It lies where just-in-time checkpoints lie (`run --jit-dir`). `run --resume` reads it, and so does an automatic restart.
+
+    Exit code: 0 saved, 1 nothing was saved (the job goes on as before), 2 refused.
+
+    Example: torchrelay checkpoint pretrain --reason "before the maintenance"
+    """
+    from torchrelay.cli.jobs import checkpoint as command
+
+    return asyncio.run(command.checkpoint(reason, wanted, wait, as_json))
+
+
+@app.command()
 def drain(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as `status` names it.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")],
@@ -327,9 +354,9 @@ def report(
 
     Example: torchrelay report pretrain --checkpoint-every 1h --restart 10m --format markdown
     """
+    from torchrelay.cli.command_line.times import time_s
     from torchrelay.cli.history import report as command
     from torchrelay.cli.history.cost import Assumed
-    from torchrelay.cli.times import time_s
 
     forms = [each.value for each in command.ReportForm]
     if form not in forms:
@@ -454,8 +481,8 @@ def dashboard(
 
     It is read-only without --token-file, and reached from this machine alone unless --host says otherwise.
     """
-    from torchrelay.cli import dashboard as command
-    from torchrelay.cli.history.store import events_file
+    from torchrelay.cli.commands import dashboard as command
+    from torchrelay.cli.folders.history import events_file
 
     file = events_file(os.environ, finished) if finished is not None else None
     wanted = command.DashboardOptions(file, run_id, host, port, tuple(allow_host or ()), token_file)
@@ -473,8 +500,8 @@ def plot(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Picture to write.")] = Path("run.png"),
 ) -> int:
     """Draw what happened to a run: steps over time with each standstill, and the phases of each migration."""
-    from torchrelay.cli import plot as command
-    from torchrelay.cli.history.store import events_file
+    from torchrelay.cli.commands import plot as command
+    from torchrelay.cli.folders.history import events_file
 
     return command.plot(events_file(os.environ, finished), out)
 
@@ -485,6 +512,6 @@ def plot(
 )
 def inject(context: typer.Context) -> int:
     """Print a Kubernetes manifest with its pods prepared, as the webhook would. Asks no cluster. Options: `inject --help`."""
-    from torchrelay.cli import inject as command
+    from torchrelay.cli.commands import inject as command
 
     return command.inject(context.args)

@@ -65,7 +65,10 @@ class LocalMachine:
         return "no such program; --no-python needs one that is on PATH, or its path"
 
     def folder_problem(self, folder: Path) -> str | None:
-        existing = folder.absolute()
+        try:
+            existing = folder.absolute()
+        except FileNotFoundError:
+            return "the folder that this was started in is gone; change to one that is there"
         while not existing.exists() and existing != existing.parent:
             existing = existing.parent
         if not existing.is_dir():

@@ -22,9 +22,10 @@ from torchrelay.controller.server import Relay
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.health.policy_file import read_policy
-from torchrelay.protocol.log_lines import LogPart, say
-from torchrelay.protocol.log_records import set_up
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
+from torchrelay.protocol.logs.log_records import set_up
 from torchrelay.protocol.names import EXIT_STOOD_DOWN, EXIT_USAGE
+from torchrelay.protocol.security.secret_file import read_secret
 from torchrelay.protocol.security.tls import Credentials, make_server
 
 log = logging.getLogger(__name__)
@@ -135,19 +136,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="torchrelay.controller", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="JSON file with the keys of config.ControllerConfig")
     arguments = parser.parse_args()
-    set_up(LogPart.CONTROLLER, logging.WARNING, os.environ, "torchrelay controller: %(message)s")
+    log = LogLines.from_environ(LogPart.CONTROLLER, os.environ)
+    set_up(log, logging.WARNING, "torchrelay controller: %(message)s")
     try:
         config = load_config(arguments.config)
-        try:
-            secret = Path(config.secret_file).read_bytes().strip()
-        except OSError as e:
-            raise UserError(f"the job's secret {config.secret_file} cannot be read: {e}") from e
-        return asyncio.run(serve(config, secret))
+        return asyncio.run(serve(config, read_secret(Path(config.secret_file))))
     except UserError as e:
-        say(str(e), "error", LogPart.CONTROLLER)
+        log.say(str(e), "error")
         return EXIT_USAGE
     except TorchrelayError as e:
-        say(str(e), "error", LogPart.CONTROLLER)
+        log.say(str(e), "error")
         return 1
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.phases import Deadlines
+from torchrelay.protocol.options.handed_on import ControllerOptions
 from torchrelay.protocol.transport.wire import field_types
+from torchrelay.protocol.words.phases import Deadlines
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,13 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class ControllerConfig:
-    """Field names are the keys of the file; those with a default may be left out.
+class ControllerConfig(ControllerOptions):
+    """Field names, those of ControllerOptions too, are the keys of the file; those with a default may be left out.
 
     `listen_port` 0 takes a free one. `address_file` is written, whole, once the controller listens:
     `{"host": ..., "port": ..., "pid": ...}`. `jit_dir`: below it goes a just-in-time checkpoint. `resume_dir`: one to
     start from, or empty. `resume_command`: what to tell the user after a just-in-time checkpoint, `{directory}` is
-    filled in. `health_policy`: file, or empty for the default; `health_observe`: its verdicts are told, nothing is done.
+    filled in.
     `policy` and `deadlines` override single numbers of Policy and phases.Deadlines.
     """
 
@@ -103,8 +104,7 @@ class ControllerConfig:
     takes_over: bool = False
     """Whether the job has begun under another controller, which is gone."""
     holders: tuple[str, ...] = ()
-    """Who had each rank then, as far as its starter knows; `migrations_begun`: how many that controller has counted."""
-    migrations_begun: int = 0
+    """Who had each rank then, as far as its starter knows."""
     adopted: bool = False
     """Whether others start the processes (in pods): they come and go, and ask what they are to be."""
     observe: bool = False
@@ -128,17 +128,10 @@ class ControllerConfig:
     jit_barred: str = ""
     """Why survivors save no just-in-time checkpoint, by somebody's choice."""
     jit_prefix: str = ""
-    restarts_done: int = 0
-    """How often the command has started all processes anew; `scripts_begun`: how often from the script's beginning."""
-    scripts_begun: int = 0
     worn_out: tuple[int, ...] = ()
     """Steps at which the job has begun again too often."""
-    check_steps: int = 0
-    """After this many steps of every rank the job is over, with the protection report; 0: it is no check."""
     incident_dir: str = ""
     """Where migrations that failed against a promise are written down; empty: nowhere."""
-    incident_journals: bool = False
-    """With the journals themselves, which hold what the script's variables hold."""
     jit_dirs_more: tuple[str, ...] = ()
     """Where it goes if `jit_dir` cannot be written."""
     resume_dir: str = ""
@@ -148,18 +141,8 @@ class ControllerConfig:
     resume_command: str = "torchrelay run --resume {directory} ..."
     replica_action: str = ""
     """What is done about a rank whose replicas differ from it: one of numbers.ACTIONS; empty: as the policy says."""
-    buddy_every: int = 0
-    """After so many steps each rank copies its state, to go back to when nobody else holds it; 0: never."""
-    buddy_sync: bool = False
-    """No step begins before these copies are whole."""
     lease_s: float = 0.0
     """A machine that hears of nobody who leads ends its processes after so long; 0: none does."""
-    machine_wait_s: float = 0.0
-    """For so long a job that is started anew waits for a machine that is missing; 0: without end."""
-    rehearse_every_s: float = 0.0
-    """After so long a spare goes a joiner's way once more, to see whether it would hold what a rank holds; 0: never."""
-    health_policy: str = ""
-    health_observe: bool = False
     policy: Policy = field(default_factory=Policy)
     deadlines: Deadlines = field(default_factory=Deadlines)
 

@@ -15,7 +15,7 @@ from torchrelay.controller.coverage.anomalies import AnomalyController
 from torchrelay.controller.coverage.arming import ArmingController
 from torchrelay.controller.coverage.incidents import Incidents
 from torchrelay.controller.coverage.judge import ProtectionJudge
-from torchrelay.controller.decide.silence import fenced_after_s
+from torchrelay.controller.decide.detection.silence import fenced_after_s
 from torchrelay.controller.execution.divergence import Divergence
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.execution.requests import Requests
@@ -42,7 +42,7 @@ from torchrelay.controller.spares.pool import SparePool
 from torchrelay.controller.spares.rehearsal_controller import RehearsalController
 from torchrelay.controller.status import JobSummary, aside_status, aside_summary, job_status, job_summary
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.events import JobFell, JobFinished, JobStarted, NodeLost
+from torchrelay.protocol.events import JobFell, JobFinished, JobStarted, NodeLost, SparesAsked
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER, EXIT_USAGE, NO_RANK
@@ -203,9 +203,9 @@ class Core:
             migration = self.driver.migration
             self.aside.begin(migration.state if migration is not None else None, now_s)
 
-    def _end_aside(self, exit_code: int, reason: str) -> None:
+    def _end_aside(self, exit_code: int, reason: str, by: str = "") -> None:
         if self.ended is None:
-            self.ended = JobFinished(exit_code, reason)
+            self.ended = JobFinished(exit_code, reason, by)
             self.outbox.to_all_agents(_stop(self.ended, signal.SIGTERM))
             self.outbox.emit(self.ended)
 
@@ -413,7 +413,15 @@ class Core:
             return msg.MigrateReply(False, "", self.aside.reason)
         if self.is_over or self._exits.is_failing:
             return msg.MigrateReply(False, "", "the job is ending")
-        return self._requests.migrate(request.rank, request.reason, now_s)
+        return self._requests.migrate(request.rank, request.reason, now_s, request.by)
+
+    def save(self, request: msg.CheckpointRequest, now_s: float) -> msg.MigrateReply:
+        """Have all ranks save a checkpoint now, and go on."""
+        if refusal := self.aside.reason if self.aside is not None else "":
+            return msg.MigrateReply(False, "", refusal)
+        if self.is_over or self._exits.is_failing:
+            return msg.MigrateReply(False, "", "the job is ending")
+        return self._requests.save(request.reason, self._judge.known().checkpoint_lacks, now_s, request.by)
 
     def want(self, rank: int, reason: str, now_s: float) -> None:
         """A planned move that nobody waits for: it begins when it can."""
@@ -458,10 +466,10 @@ class Core:
             self.nodes.gone(node, reason, now_s)
             self._settle(now_s)
 
-    def stop(self, signal_number: int) -> None:
-        """The user ends the job."""
+    def stop(self, signal_number: int, by: str = "") -> None:
+        """The user ends the job: at its command, or by asking for it, which `by` says."""
         number = signal_number or signal.SIGTERM
-        self.end_job(128 + number, f"stopped by {signal.Signals(number).name}", number)
+        self.end_job(128 + number, f"stopped by {signal.Signals(number).name}", number, by)
 
     def status(self, now_s: float) -> msg.JobStatus:
         if self.aside is not None:
@@ -502,17 +510,19 @@ class Core:
         if ending := "the job is ending" if self.is_over else self._is_ending():
             return msg.AddSparesReply(False, ending, self.pool.wanted)
         reply = self.pool.add(request.count, request.node)
+        if reply.accepted:
+            self.outbox.emit(SparesAsked(request.count, request.node, reply.wanted, request.by))
         self._settle(now_s)
         return reply
 
-    def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM) -> None:
+    def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM, by: str = "") -> None:
         """Ends the job on all nodes; the first reason is the one that counts."""
         if self.aside is not None:
-            self._end_aside(exit_code, reason)
+            self._end_aside(exit_code, reason, by)
         elif self.ended is None:
             self._requests.job_over(reason)
             self._judge.job_over()
-            self.ended = JobFinished(exit_code, reason)
+            self.ended = JobFinished(exit_code, reason, by)
             self.outbox.to_all_agents(_stop(self.ended, signal_number))
             self._progress.tell_last()
             self.outbox.emit(self.ended)

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from torchrelay.controller.decide.joins import JoinFailure
 from torchrelay.controller.decide.listed import listed
-from torchrelay.controller.decide.rehearse import Past
-from torchrelay.controller.decide.replaceable import replaceable
+from torchrelay.controller.decide.replacement.joins import JoinFailure
+from torchrelay.controller.decide.replacement.rehearse import Past
+from torchrelay.controller.decide.replacement.replaceable import replaceable
 from torchrelay.controller.processes.worker_book import WorkerBook
 from torchrelay.protocol.kube import local_ranks
 from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
@@ -197,7 +197,7 @@ class StepClock:
 
 @dataclass
 class RehearsalBook:
-    """By rank: the newest result that told anything, and the past as `decide.rehearse` wants it."""
+    """By rank: the newest result that told anything, and the past as `decide.replacement.rehearse` wants it."""
 
     judged: dict[int, Rehearsed] = field(default_factory=dict)
     past: dict[int, Past] = field(default_factory=dict)

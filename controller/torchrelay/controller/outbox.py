@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from torchrelay.controller.job import Job
-from torchrelay.protocol.events import Log, Occurrence, ProgressMade, to_job_event
+from torchrelay.protocol.events import Log, MigrationProgressed, Occurrence, ProgressMade, to_job_event
 from torchrelay.protocol.messages import Fence, JobEvent, ShimOrder, ToAgent, ToWorker
 
 ONCE_REMEMBERED = 1000
@@ -45,7 +45,7 @@ class Outbox:
     def emit(self, occurrence: Occurrence) -> None:
         event = to_job_event(occurrence, self._wall_s())
         self.events.append(event)
-        if not isinstance(occurrence, ProgressMade):
+        if not isinstance(occurrence, (ProgressMade, MigrationProgressed)):
             self.recent.append(event)
 
     def log(self, level: str, text: str) -> None:

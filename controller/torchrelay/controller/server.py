@@ -23,6 +23,7 @@ from torchrelay.protocol.errors import FatalError, FrameError
 from torchrelay.protocol.machine.pause import Pause
 from torchrelay.protocol.messages import (
     AgentHello,
+    CheckpointRequest,
     Empty,
     HealthSignals,
     JobEvent,
@@ -43,10 +44,10 @@ SHORT_BYTES, MOST_SHORT_S = 4096, 1e-3
 """A short word of progress from which nothing follows counts as this at most: the rest passed in waiting for a processor."""
 MOST_ORDERS = 10_000
 """That wait for one agent: one that takes none is no agent of ours."""
-_PASSING = "progress"
-"""Events of this name are for who watches at that moment."""
-_LAST = "job_finished"
 _PROGRESS = "progress"
+_PASSING = (_PROGRESS, "migration_progress")
+"""Events of these names are for who watches at that moment."""
+_LAST = "job_finished"
 _UNCOUNTED = ("agent_hello", _PROGRESS)
 """Members of FromAgent that no number goes with (see `delivery`)."""
 
@@ -89,7 +90,7 @@ class _Watcher:
     def tell(self, event: JobEvent, progress: JobEvent | None) -> None:
         """`progress`: the newest."""
         if self._without_progress:
-            if event.name == _PASSING:
+            if event.name == _PROGRESS:
                 return
             if event.name == _LAST and progress is not None:
                 self.queue.put_nowait(progress)
@@ -172,6 +173,11 @@ class Relay(relay_pb2_grpc.RelayServicer):
 
     def migrate(self, request: MigrateRequest) -> MigrateReply:
         reply = self._core.migrate(request, time.monotonic())
+        self._flush()
+        return reply
+
+    def save(self, request: CheckpointRequest) -> MigrateReply:
+        reply = self._core.save(request, time.monotonic())
         self._flush()
         return reply
 
@@ -287,6 +293,12 @@ class Relay(relay_pb2_grpc.RelayServicer):
         reply: relay_pb2.MigrateReply = to_proto(self.migrate(from_proto(request)))
         return reply
 
+    async def Checkpoint(
+        self, request: relay_pb2.CheckpointRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> relay_pb2.MigrateReply:
+        reply: relay_pb2.MigrateReply = to_proto(self.save(from_proto(request)))
+        return reply
+
     async def Clear(
         self, request: relay_pb2.ClearRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.ClearReply:
@@ -318,7 +330,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
     async def Stop(
         self, request: relay_pb2.StopRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.Empty:
-        self._core.stop(request.signal)
+        self._core.stop(request.signal, request.by)
         self._flush()
         empty: relay_pb2.Empty = to_proto(Empty())
         return empty
@@ -433,9 +445,9 @@ class Relay(relay_pb2_grpc.RelayServicer):
     def _tell(self, event: JobEvent) -> None:
         if self._listener is not None:
             self._listener(event)
-        if event.name == _PASSING:
+        if event.name == _PROGRESS:
             self._progress = event
-        else:
+        if event.name not in _PASSING:
             (self._first if len(self._first) < FIRST_EVENTS_KEPT else self._latest).append(event)
         for watcher in self._watchers:
             watcher.tell(event, self._progress)

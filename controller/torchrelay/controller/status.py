@@ -10,12 +10,12 @@ from itertools import islice
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.spares.pool import SparePool
-from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report, SpareStatus
 from torchrelay.protocol.metrics.table import QUARANTINED, READY, STARTING
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.phases import PLANNED, Phase
-from torchrelay.protocol.positions import RANK_STATES, RankPhase
+from torchrelay.protocol.words.level import Level
+from torchrelay.protocol.words.phases import PLANNED, SAVE, Phase
+from torchrelay.protocol.words.positions import RANK_STATES, RankPhase
 
 RANKS_NAMED = 64
 
@@ -76,6 +76,7 @@ def job_status(
         pool.making,
         pool.reason,
         spares=tuple(spare_status(job, w, now_s) for w in job.spares),
+        moving=() if driver.bytes_told.now is None else (driver.bytes_told.now,),
     )
 
 
@@ -143,7 +144,8 @@ def _last(driver: Driver) -> str:
     if driver.migration is None:
         return driver.last
     s = driver.migration.state
-    return f"{s.migration} ({s.kind}, rank {s.rank}): {s.phase.value}: {s.reason}"
+    who = s.kind if s.kind == SAVE else f"{s.kind}, rank {s.rank}"
+    return f"{s.migration} ({who}): {s.phase.value}: {s.reason}"
 
 
 def _rank(job: Job, driver: Driver, rank: int, stands: bool) -> RankStatus:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torchrelay.dashboard import story, words
 from torchrelay.dashboard.record import REFUSED, RunRecord
 from torchrelay.protocol import events
-from torchrelay.protocol.level import Level
-from torchrelay.protocol.phases import PLANNED
+from torchrelay.protocol.words.level import Level
+from torchrelay.protocol.words.phases import UNFORCED
 
 ASIDE_NAMED = 3
 """Of what is in quarantine."""
@@ -57,7 +57,9 @@ def _over(record: RunRecord) -> Headline:
     steps = f"{words.count(record.boundary, 'step')} in {took}" if record.boundary > 0 else f"after {took}"
     if end.exit_code == 0:
         return Headline(OVER, "Finished", f"{words.sentence(steps)} {_past(record)}")
-    return Headline(ACT, f"Ended with exit code {end.exit_code}", f"{words.sentence(end.reason)} It had run {steps}.")
+    why = words.sentence(f"{end.reason} (asked for by {end.by})" if end.by else end.reason)
+    tone = OVER if end.by else ACT  # whoever asked for it needs nobody to look at it
+    return Headline(tone, f"Ended with exit code {end.exit_code}", f"{why} It had run {steps}.")
 
 
 def _past(record: RunRecord) -> str:
@@ -83,7 +85,7 @@ def _falls(record: RunRecord) -> Headline:
 def _moving(record: RunRecord, now_s: float) -> Headline:
     running = record.under_way
     assert running is not None
-    rest = "Nothing is to be done." if running.kind == PLANNED else "torchrelay takes care of it."
+    rest = "Nothing is to be done." if running.kind in UNFORCED else "torchrelay takes care of it."
     return Headline(WORKING, story.title(running), f"{story.summary(running, now_s)} {rest}")
 
 

@@ -1,6 +1,6 @@
 """What a run has been so far: the facts of its events, in bounded memory. No I/O.
 
-What a page, `history` and `explain` say is made of this by pure functions: `view`, `headline`, `story`, `goodput`.
+What a page, `history` and `explain` say is made of this by pure functions: `view`, `headline`, `story`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any
 
 from torchrelay.dashboard.progress_line import ProgressLine
 from torchrelay.protocol import events
-from torchrelay.protocol.level import Level
-from torchrelay.protocol.phases import ABANDONED, COMMITTED
+from torchrelay.protocol.metrics.account import Account, UsefulTime
+from torchrelay.protocol.words.level import Level
+from torchrelay.protocol.words.phases import ABANDONED, COMMITTED, UNFORCED
 
 MIGRATIONS_KEPT = 1000
 HEARD_KEPT = 120
@@ -50,10 +51,14 @@ class MigrationRecord:
     reason: str
     started_s: float
     kinds: list[str]
+    by: str = ""
+    """Who asked for it; empty where nobody did."""
     seen: list[Heard] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
     phase: str = ""
     phase_s: float = 0.0
+    progress: events.MigrationProgressed | None = None
+    """Of its phase, while that moves tensors."""
     stands_since_s: float | None = None
     outcome: str = UNDER_WAY
     outcome_reason: str = ""
@@ -100,10 +105,6 @@ class RunTotals:
 
     by_outcome: dict[str, int] = field(default_factory=dict)
     standstill_s: float = 0.0
-    steps_redone: int = 0
-    transferred_bytes: int = 0
-    restart_s: float = 0.0
-    steps_of_restarts: int = 0
 
 
 class RunRecord:
@@ -140,6 +141,7 @@ class RunRecord:
         self.restarts: list[Restart] = []
         self.checkpoint: events.CheckpointSaved | None = None
         self.totals = RunTotals()
+        self.account = Account()
         self.line = ProgressLine()
         self._signs: deque[Heard] = deque(maxlen=HEARD_KEPT)
 
@@ -149,6 +151,11 @@ class RunRecord:
         newest = next(reversed(self.migrations.values()), None)
         return newest if newest is not None and newest.is_under_way else None
 
+    def useful_time(self, now_s: float) -> UsefulTime:
+        """What the time was used for until `now_s`, or until the job's end."""
+        running = self.under_way
+        return self.account.useful_time(now_s, running.stands_since_s if running is not None else None)
+
     def node_of(self, worker: str) -> str:
         """The name of a worker begins with its node's."""
         return worker.rpartition(".")[0]
@@ -156,6 +163,7 @@ class RunRecord:
     def take(self, what: events.Occurrence, time_s: float) -> None:
         """One more event, told at `time_s`."""
         self.newest_s = max(self.newest_s, time_s)
+        self.account.take(what, time_s)
         heard = Heard(time_s, what)
         if isinstance(what, _OF_ITS_MIGRATION):
             self._of_migration(heard)
@@ -172,7 +180,7 @@ class RunRecord:
             case events.ReportMade():
                 self.first_step_s = self.first_step_s or time_s  # the training loop has come round
             case events.CoverageKnown():
-                self.coverage = what.coverage
+                self.coverage = what.report
             case events.ProgressMade():
                 self._progress(what, time_s)
             case events.SparesChanged():
@@ -190,6 +198,8 @@ class RunRecord:
                 self._migration_started(what, time_s)
             case events.PhaseChanged():
                 self._phase(what, time_s)
+            case events.MigrationProgressed():
+                self._how_far(what)
             case events.MigrationFinished():
                 self._migration_finished(what, time_s)
             case events.MoveNotMade():
@@ -273,28 +283,34 @@ class RunRecord:
         found = self._newest(what.migration)
         if found is None or not found.is_under_way:
             found = self._open(what.migration, what.kind, ranks, what.reason, time_s)
+            found.by = what.by
         elif found.kind != what.kind:
             found.kind = what.kind
             found.kinds.append(what.kind)
             found.ranks = tuple(dict.fromkeys((*found.ranks, *ranks)))
             found.note(Heard(time_s, what))
-        if what.kind != "planned" and found.stands_since_s is None:
+        if what.kind not in UNFORCED and found.stands_since_s is None:
             found.stands_since_s = time_s
 
     def _phase(self, what: events.PhaseChanged, time_s: float) -> None:
         found = self._newest(what.migration)
         if found is None:
             return
-        found.phase, found.phase_s = what.phase, time_s
-        if what.phase not in ("preparing", "suspected") and found.stands_since_s is None:
+        found.phase, found.phase_s, found.progress = what.phase, time_s, None
+        if what.phase not in ("prepare", "detect") and found.stands_since_s is None:
             found.stands_since_s = time_s
+
+    def _how_far(self, what: events.MigrationProgressed) -> None:
+        found = self._newest(what.migration)
+        if found is not None and found.is_under_way and found.phase == what.phase:
+            found.progress = what
 
     def _migration_finished(self, what: events.MigrationFinished, time_s: float) -> None:
         found = self._newest(what.migration)
         if found is None or not found.is_under_way:
             found = self._open(what.migration, what.kind, what.ranks, "", time_s)
         found.kind, found.finished, found.ended_s = what.kind, what, time_s
-        found.outcome, found.outcome_reason = what.outcome, what.reason
+        found.outcome, found.outcome_reason, found.progress = what.outcome, what.reason, None
         found.ranks = what.ranks or found.ranks
         if len(found.workers) != len(found.ranks):
             found.workers = tuple(self.holders[r] for r in found.ranks if r in self.holders)
@@ -302,8 +318,6 @@ class RunRecord:
         totals.by_outcome[what.outcome] = totals.by_outcome.get(what.outcome, 0) + 1
         totals.standstill_s += found.downtime_s
         if what.outcome == COMMITTED:
-            totals.steps_redone += what.steps_redone
-            totals.transferred_bytes += what.transferred_bytes
             for rank, worker in zip(what.ranks, what.spares):
                 self.holders[rank] = worker
                 self.lost.pop(rank, None)
@@ -321,7 +335,6 @@ class RunRecord:
         if running is not None:
             running.outcome, running.outcome_reason, running.ended_s = ABANDONED, what.reason, time_s
         self.restarts.append(Restart(time_s, what))
-        self.totals.steps_of_restarts += what.steps
         self.level, self.level_reason, self.coverage, self.pool = Level.PENDING, "", {}, None
         self.ended, self.checkpoint = None, None
         self.boundary = what.boundary
@@ -331,7 +344,6 @@ class RunRecord:
         for restart in self.restarts:
             if restart.event.restart == what.restart:
                 restart.down_s = what.elapsed_s
-                self.totals.restart_s += what.elapsed_s
         self.fell = None
 
 

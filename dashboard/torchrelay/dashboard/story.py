@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from torchrelay.dashboard import words
 from torchrelay.dashboard.record import OBSERVED, REFUSED, Heard, MigrationRecord, RunRecord
 from torchrelay.protocol import events
-from torchrelay.protocol.phases import (
+from torchrelay.protocol.words.phases import (
     ABANDONED,
+    ACHIEVED,
     CHECKPOINT,
     CLEARED,
     COMMITTED,
@@ -16,7 +17,9 @@ from torchrelay.protocol.phases import (
     PLANNED,
     RESUME,
     ROLLBACK,
-    ROW_OF_PHASE,
+    SAVE,
+    SAVED,
+    UNFORCED,
     Phase,
 )
 
@@ -24,21 +27,27 @@ SEEN, DECIDED, DONE = "seen", "decided", "done"
 WORKING, WELL, ACT, NOTICE = "working", "well", "act", "notice"
 
 _PHASE_SAYS = {
-    "suspected": "It is given a moment to move again",
-    "fencing": "What is left of the old process is ended, so that no rank has two holders; its journal is read",
-    "preparing": "The new process runs the script's set-up for this rank",
-    "quiescing": "The other ranks come to a stand",
-    "transferring": "Tensors go to the new process, and it takes over the recorded Python state",
-    "rebuilding": "All ranks connect anew; who does a step again goes back to its beginning",
-    "verifying": "All ranks prove to each other that they are connected",
-    "committed": "The new process has the rank; all go on and do the next step",
-    "checkpointing": "Nobody can take over: the ranks that live save what they hold",
+    "detect": "It is given a moment to move again",
+    "fence": "What is left of the old process is ended, so that no rank has two holders; its journal is read",
+    "prepare": "The new process runs the script's set-up for this rank",
+    "quiesce": "The other ranks come to a stand",
+    "transfer": "Tensors go to the new process, and it takes over the recorded Python state",
+    "rebuild": "All ranks connect anew; who does a step again goes back to its beginning",
+    "verify": "All ranks prove to each other that they are connected",
+    "first_step": "The new process has the rank; all go on and do the next step",
+    "checkpoint": "Nobody can take over: the ranks that live save what they hold",
     "abandoned": "It is given up",
 }
 _PLANNED_SAYS = {
-    "preparing": "The new process runs the script's set-up for this rank; training goes on meanwhile",
-    "fencing": "The old process is ended, so that no rank has two holders",
+    "prepare": "The new process runs the script's set-up for this rank; training goes on meanwhile",
+    "fence": "The old process is ended, so that no rank has two holders",
 }
+_SAVE_SAYS = {
+    "quiesce": "All ranks come to a stand at the same boundary; training goes on until then",
+    "checkpoint": "All ranks save what they hold",
+    "over": "All ranks go on",
+}
+_SAYS = {PLANNED: _PLANNED_SAYS, SAVE: _SAVE_SAYS}
 _ALL_RANKS = {RESUME: "entered from a checkpoint", ROLLBACK: "went back to copies"}
 ROW_NAMES = {
     "detect": "noticing it",
@@ -49,6 +58,7 @@ ROW_NAMES = {
     "rebuild": "connecting anew",
     "verify": "verifying",
     "first_step": "the first step after it",
+    "checkpoint": "saving",
     "beside": "prepared while training went on",
 }
 
@@ -114,6 +124,9 @@ def title(m: MigrationRecord) -> str:
     who = words.sentence(words.ranks(m.ranks)).rstrip(".") if m.ranks else "All ranks"
     one = len(m.ranks) == 1
     are, were, have = ("is", "was", "has") if one else ("are", "were", "have")
+    if m.kind == SAVE:
+        done = "A checkpoint was saved" if m.outcome == SAVED else "No checkpoint was saved"
+        return "All ranks save a checkpoint" if m.is_under_way else done
     if m.is_under_way:
         return f"{who} {are} being {'moved' if m.kind == PLANNED else 'replaced'}"
     if m.outcome == COMMITTED:
@@ -130,14 +143,14 @@ def title(m: MigrationRecord) -> str:
 def tone(m: MigrationRecord) -> str:
     if m.is_under_way:
         return WORKING
-    if m.outcome in (COMMITTED, CLEARED):
+    if m.outcome in (*ACHIEVED, CLEARED):
         return WELL
-    return NOTICE if m.kind == PLANNED else ACT
+    return NOTICE if m.kind in UNFORCED else ACT
 
 
 def summary(m: MigrationRecord, now_s: float) -> str:
     """Two or three sentences: why, who took over, and what it cost."""
-    why = words.sentence(f"why: {m.reason}" if m.kind == PLANNED and m.reason else m.reason)
+    why = words.sentence(f"why: {m.reason}" if m.kind in UNFORCED and m.reason else m.reason)
     took = words.duration(m.downtime_s)
     if m.is_under_way:
         phase = words.sentence(_says(m.kind, m.phase)) if m.phase else ""
@@ -149,6 +162,10 @@ def summary(m: MigrationRecord, now_s: float) -> str:
     if m.outcome == CLEARED:
         return f"{why} It moved again by itself, and nothing was done."
     because = words.sentence(m.outcome_reason)
+    if m.outcome == SAVED:
+        return f"{because} Training stood still for {took}, and went on. {why}"
+    if m.kind == SAVE:
+        return f"Nothing was saved, and training went on as before. {because} {why}"
     if m.outcome == CHECKPOINT:
         return f"{why} No process could take over. What the ranks held is saved. {because}"
     if m.kind == PLANNED:
@@ -174,14 +191,11 @@ def bar(m: MigrationRecord, now_s: float) -> tuple[Segment, ...]:
 def _row(kind: str, phase: str) -> str:
     if kind == PLANNED and phase == Phase.PREPARING.value:
         return "beside"
-    try:
-        return ROW_OF_PHASE.get(Phase(phase), "")
-    except ValueError:  # of a newer version
-        return ""
+    return phase if phase in DOWNTIME_ROWS else ""
 
 
 def _says(kind: str, phase: str) -> str:
-    return (_PLANNED_SAYS.get(phase) if kind == PLANNED else None) or _PHASE_SAYS.get(phase, phase)
+    return _SAYS.get(kind, {}).get(phase) or _PHASE_SAYS.get(phase, phase)
 
 
 def _taken_over(m: MigrationRecord) -> str:
@@ -227,8 +241,10 @@ def _begun(m: MigrationRecord) -> str:
         PLANNED: "a planned move begins: the rank is moved while it still runs",
         RESUME: "all ranks enter from a checkpoint",
         ROLLBACK: "all ranks go back to their copies",
+        SAVE: "a checkpoint is to be saved, and training is to go on",
     }
-    return f"{what.get(m.kinds[0], 'a replacement begins')}. Why: {m.reason or 'not told'}"
+    asked = f"Asked for by {m.by}. " if m.by else ""
+    return f"{what.get(m.kinds[0], 'a replacement begins')}. {asked}Why: {m.reason or 'not told'}"
 
 
 def _ended(m: MigrationRecord) -> str:
@@ -236,6 +252,7 @@ def _ended(m: MigrationRecord) -> str:
         COMMITTED: "it is done",
         ABANDONED: "it is given up",
         CHECKPOINT: "it ends in a just-in-time checkpoint",
+        SAVED: "it is done, and all go on",
         CLEARED: "the suspicion did not hold; nothing was done",
     }
     return f"{said.get(m.outcome, m.outcome)}{': ' + m.outcome_reason if m.outcome_reason else ''}"
@@ -273,7 +290,7 @@ def _line(record: RunRecord, m: MigrationRecord, heard: Heard) -> list[StoryLine
         case events.MigrationStarted() as e:
             more = f"rank {e.rank} is lost too" if e.rank >= 0 else "all ranks are concerned"
             return line(DECIDED, "the controller", f"it turns into an {e.kind} one, {more}: {e.reason}")
-        case events.PhaseChanged() as e if e.phase not in ("healthy", "suspected"):
+        case events.PhaseChanged() as e if e.phase not in ("over", "detect"):
             return line(DONE, "the controller", _says(m.kind, e.phase), 0.0)
         case events.MoveNotMade() as e:
             return line(DONE, "the controller", f"the move that was asked for ({e.asked}) was not made: {e.reason}")

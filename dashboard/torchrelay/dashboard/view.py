@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchrelay.dashboard import story, words
-from torchrelay.dashboard.goodput import UsefulTime, useful_time
 from torchrelay.dashboard.headline import headline, to_do
 from torchrelay.dashboard.record import OBSERVED, MigrationRecord, RunRecord
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import JobStatus, RankStatus
-from torchrelay.protocol.phases import PLANNED, RESUME
+from torchrelay.protocol.metrics.account import UsefulTime
+from torchrelay.protocol.words.phases import PLANNED, RESUME
 
 SECTIONS = ("job", "ranks", "chart", "migrations", "devices", "verdicts", "report")
 MIGRATIONS_SHOWN = 200
@@ -50,7 +50,7 @@ def card(seen: Seen) -> dict[str, Any]:
     """A run in the list of runs."""
     r = seen.record
     head = headline(r, seen.now_s, seen.unreachable)
-    spent = useful_time(r, seen.now_s)
+    spent = r.useful_time(seen.now_s)
     return {
         "run": r.run_id,
         "command": seen.command,
@@ -96,7 +96,7 @@ def _rate(record: RunRecord) -> float:
 
 def _job(seen: Seen) -> dict[str, Any]:
     r = seen.record
-    spent = useful_time(r, seen.now_s)
+    spent = r.useful_time(seen.now_s)
     head = headline(r, seen.now_s, seen.unreachable)
     committed = r.totals.by_outcome.get("committed", 0)
     return {
@@ -120,6 +120,7 @@ def _job(seen: Seen) -> dict[str, Any]:
         },
         "migrations": committed,
         "under_way": r.under_way is not None,
+        "progress": _how_far(r),
         "not_done": sum(n for o, n in r.totals.by_outcome.items() if o in ("abandoned", "checkpoint")),
         "standstill": words.duration(r.totals.standstill_s),
         "restarts": [
@@ -135,6 +136,14 @@ def _job(seen: Seen) -> dict[str, Any]:
     }
 
 
+def _how_far(r: RunRecord) -> dict[str, Any] | None:
+    """Of what the migration under way moves; None where that is not known."""
+    p = r.under_way.progress if r.under_way is not None else None
+    if p is None:
+        return None
+    return {"share": round(words.share_done(p), 4), "text": words.how_far(p), "what": story.ROW_NAMES[p.phase]}
+
+
 def _parts(spent: UsefulTime) -> list[dict[str, Any]]:
     rows = (
         ("useful", "training", spent.useful_s),
@@ -142,6 +151,7 @@ def _parts(spent: UsefulTime) -> list[dict[str, Any]]:
         ("standstill", "standing still in migrations", spent.standstill_s),
         ("redone", "steps done again", spent.redone_s),
         ("restart", "restarts of all processes", spent.restart_s),
+        ("open", "the step under way", spent.open_s),
     )
     return [
         {"part": part, "name": name, "seconds": round(s, 3), "words": words.duration(s)} for part, name, s in rows if s

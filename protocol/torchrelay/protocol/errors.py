@@ -31,6 +31,10 @@ class ChannelClosedError(RetryableError):
     """The other side of a socket is gone."""
 
 
+class StrangerError(ChannelClosedError):
+    """Somebody else answers at a peer's address: a program that does not know the job's secret."""
+
+
 class MovedOnError(RetryableError):
     """The others have gone on to another place than the one that this process was on its way to."""
 

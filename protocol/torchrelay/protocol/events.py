@@ -9,14 +9,15 @@ import dataclasses
 import json
 import re
 import typing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import JobEvent
+from torchrelay.protocol.messages.message import message
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class JobStarted:
     """All nodes are there. `holders`: the worker that begins with each rank, in their order."""
 
@@ -27,7 +28,7 @@ class JobStarted:
     holders: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Protection:
     """How far the job is protected from now on: a `level.Level`, and what an operator has to know of it.
 
@@ -39,7 +40,7 @@ class Protection:
     cause: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class ReportMade:
     """The protection report of one rank: where its training loop is, what is kept, what cannot be."""
 
@@ -54,17 +55,17 @@ class ReportMade:
     gaps: tuple[dict[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class CoverageKnown:
     """The protection report of the whole job, when it is known and again when its level or its gaps change.
 
-    `coverage`: the fields of messages.Coverage.
+    `report`: the fields of messages.Coverage.
     """
 
-    coverage: dict[str, Any]
+    report: dict[str, Any]
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RehearsalStarted:
     """A child process of `spare` goes the way of a joiner that takes over `rank`, up to `boundary`. Training goes on.
 
@@ -76,7 +77,7 @@ class RehearsalStarted:
     spare: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RehearsalFinished:
     """`outcome`: one of names.REHEARSAL_OUTCOMES. `reason`: why it is not `same`; `gaps`: each with text, file and line."""
 
@@ -90,14 +91,14 @@ class RehearsalFinished:
     took_s: float
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RanksHeld:
     """`torchrelay check`: every rank stands still, having done `boundary` steps, or the job needs no more steps to be judged."""
 
     boundary: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class ProgressMade:
     """At most twice a second. `boundary`: steps that every rank has done; `ranks`: alive; `spares`: ready."""
 
@@ -107,7 +108,7 @@ class ProgressMade:
     spares: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FaultFired:
     """A fault of --inject is about to strike."""
 
@@ -116,7 +117,7 @@ class FaultFired:
     step: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Suspected:
     """A rank seems to hang. `evidence`: what every rank was doing, in words; `stack`: where its training thread was, innermost
     call first, empty if that could not be read.
@@ -128,7 +129,7 @@ class Suspected:
     stack: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class HealthVerdict:
     """What evidence against a device, a node or the program means.
 
@@ -147,17 +148,21 @@ class HealthVerdict:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class QuarantineCleared:
-    """A device or a node may be used again."""
+    """A device or a node may be used again. `by`: who has cleared it; empty if its reason is over."""
 
     subject: str
     reason: str
+    by: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class MigrationStarted:
-    """`kind`: planned, unplanned or resume (then `rank` is -1: all of them). `cause`: a `causes.MigrationCause`."""
+    """`kind`: one of phases.KINDS; in a resume and a save `rank` is -1: all of them. `cause`: a `causes.MigrationCause`.
+
+    `by`: who asked for it: the local user, or the API's; empty where nobody did.
+    """
 
     migration: str
     kind: str
@@ -165,18 +170,32 @@ class MigrationStarted:
     reason: str
     generation: int
     cause: str = ""
+    by: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class PhaseChanged:
-    """`elapsed_s`: how long the phase before `phase` took."""
+    """`phase`: a `phases.Phase`, which begins; `before_s`: how long the one before it took."""
 
     migration: str
     phase: str
+    before_s: float
+
+
+@message(frozen=True)
+class MigrationProgressed:
+    """About once a second while a phase reads or writes tensors; the fields are those of messages.MigrationProgress."""
+
+    migration: str
+    phase: str
+    done_bytes: int
+    total_bytes: int
     elapsed_s: float
+    bytes_per_s: float
+    left_s: float
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Decision:
     """A decision with its reason. `migration` is empty where it belongs to none."""
 
@@ -184,9 +203,10 @@ class Decision:
     text: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class MigrationFinished:
-    """`outcome`: committed, abandoned, checkpoint, or cleared (a suspicion that did not hold).
+    """`outcome`: committed, abandoned, checkpoint (the job ends with one), saved (it goes on), or cleared (a suspicion that did
+    not hold).
 
     `downtime_s` has a number for each of phases.DOWNTIME_ROWS: how long training stood still for it. `beside_s`: what a
     planned migration prepared while training went on. `ranks`, `spares`: all that moved; `rank`, `spare`: the first.
@@ -208,7 +228,7 @@ class MigrationFinished:
     cause: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class MoveNotMade:
     """A planned migration that was asked for did not take place. `migration` is empty if it never began.
 
@@ -221,7 +241,7 @@ class MoveNotMade:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RankSpread:
     """A rank was moved so that the loss of one machine does not end the job: the `moves`th one under this controller."""
 
@@ -230,7 +250,7 @@ class RankSpread:
     moves: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class WorkerEnded:
     """`rank` is -1 for a spare; `fenced`: torchrelay ended it."""
 
@@ -241,7 +261,7 @@ class WorkerEnded:
     fenced: bool
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class SparesChanged:
     """How many spares there are to be, are ready, and are being made. `reason`: why no more are made, where there are too few."""
 
@@ -251,7 +271,17 @@ class SparesChanged:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
+class SparesAsked:
+    """Somebody (`by`) has asked for `count` spares more, on `node` if that is not empty; there are to be `wanted` from now on."""
+
+    count: int
+    node: str
+    wanted: int
+    by: str
+
+
+@message(frozen=True)
 class SpareMade:
     """A new spare was started, in the place of a worker that has ended; `in_place_of` is empty for one beyond those."""
 
@@ -260,7 +290,7 @@ class SpareMade:
     in_place_of: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class SpareDropped:
     """A spare came to nothing before anybody needed it."""
 
@@ -268,7 +298,7 @@ class SpareDropped:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class ProcessRespawned:
     """A process is started in the place of a lost rank's: the `count`th within an hour, of `limit` that may be."""
 
@@ -279,7 +309,7 @@ class ProcessRespawned:
     limit: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class NodeLost:
     """A node was given up as a whole: `ranks` are replaced elsewhere, its spares are gone."""
 
@@ -289,7 +319,7 @@ class NodeLost:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class JournalsKept:
     """From here on the rank survives the loss of its node: `node` has whole copies of its journals.
 
@@ -302,9 +332,9 @@ class JournalsKept:
     all_ranks: bool
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class CheckpointSaved:
-    """A just-in-time checkpoint is complete."""
+    """A checkpoint is complete: a just-in-time one, or one that was asked for."""
 
     directory: str
     boundary: int
@@ -313,7 +343,7 @@ class CheckpointSaved:
     """Of each machine, where there are several."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class IncidentKept:
     """A migration failed that the report had promised. `directory`: what is needed to find the cause; empty where none is kept.
 
@@ -327,7 +357,7 @@ class IncidentKept:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class TakenOver:
     """A new controller leads the job. `outcome`: what became of the migration that was under way, if any ranks had begun it:
     committed, abandoned or anew.
@@ -337,7 +367,7 @@ class TakenOver:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class JobFell:
     """The job cannot go on in its processes: `rank` is lost, or its script has failed by itself.
 
@@ -358,7 +388,7 @@ class JobFell:
     losses_at_step: int = 1
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class JobRestarted:
     """The command starts all processes anew. `rung`: a name of cli.restarting.choice; `tried`: those above it, and why not.
 
@@ -375,7 +405,7 @@ class JobRestarted:
     tried: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RestartDone:
     """All ranks train again, so long after the loss."""
 
@@ -383,15 +413,16 @@ class RestartDone:
     elapsed_s: float
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class JobFinished:
-    """The last event, unless the command starts the job anew."""
+    """The last event, unless the command starts the job anew. `by`: who has asked for it; empty where nobody did."""
 
     exit_code: int
     reason: str
+    by: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Log:
     """`level`: info, warning or error."""
 
@@ -414,12 +445,14 @@ Occurrence = (
     | QuarantineCleared
     | MigrationStarted
     | PhaseChanged
+    | MigrationProgressed
     | Decision
     | MigrationFinished
     | MoveNotMade
     | RankSpread
     | WorkerEnded
     | SparesChanged
+    | SparesAsked
     | SpareMade
     | SpareDropped
     | ProcessRespawned
@@ -436,11 +469,12 @@ Occurrence = (
 )
 
 NAMES: dict[type, str] = {
-    ReportMade: "report",
-    CoverageKnown: "coverage",
+    ReportMade: "rank_report",
+    CoverageKnown: "report",
     ProgressMade: "progress",
     FaultFired: "fault_injected",
     PhaseChanged: "phase",
+    MigrationProgressed: "migration_progress",
     WorkerEnded: "worker_exited",
     IncidentKept: "incident",
     SparesChanged: "spares",

@@ -116,6 +116,8 @@ OVER_FILE = "over"
 
 MANIFEST = "manifest.json"
 """Of a just-in-time checkpoint; written last."""
+ASKED_FOR = "-asked"
+"""Ends the name of a checkpoint's folder that somebody asked for: torchrelay removes it by itself only to keep few of old runs."""
 JIT_PREFIX = "torchrelay-jit-"
 """Of the folders of just-in-time checkpoints among those that a script writes."""
 ENV_CHECKPOINT = "TORCHRELAY_CHECKPOINT"

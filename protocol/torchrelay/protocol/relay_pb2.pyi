@@ -418,6 +418,16 @@ class AsideSet(_message.Message):
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
+class BytesDone(_message.Message):
+    __slots__ = ("generation", "done_bytes", "total_bytes")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DONE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    done_bytes: int
+    total_bytes: int
+    def __init__(self, generation: _Optional[int] = ..., done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+
 class CheckpointSaved(_message.Message):
     __slots__ = ("generation", "size_bytes")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -483,7 +493,7 @@ class CopyTaken(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., size_bytes: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ShimReport(_message.Message):
-    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved", "held", "explained", "journals_copied", "journal_copy_lost", "copy_ready", "copy_taken", "number_alarm", "files_kept", "aside_set", "rehearsed", "pong")
+    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved", "bytes_done", "held", "explained", "journals_copied", "journal_copy_lost", "copy_ready", "copy_taken", "number_alarm", "files_kept", "aside_set", "rehearsed", "pong")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WARM_FIELD_NUMBER: _ClassVar[int]
     ARMED_FIELD_NUMBER: _ClassVar[int]
@@ -505,6 +515,7 @@ class ShimReport(_message.Message):
     FAULT_INJECTED_FIELD_NUMBER: _ClassVar[int]
     MIGRATION_WANTED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SAVED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_DONE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     EXPLAINED_FIELD_NUMBER: _ClassVar[int]
     JOURNALS_COPIED_FIELD_NUMBER: _ClassVar[int]
@@ -537,6 +548,7 @@ class ShimReport(_message.Message):
     fault_injected: FaultInjected
     migration_wanted: MigrationWanted
     checkpoint_saved: CheckpointSaved
+    bytes_done: BytesDone
     held: Held
     explained: Explained
     journals_copied: JournalsCopied
@@ -548,7 +560,7 @@ class ShimReport(_message.Message):
     aside_set: AsideSet
     rehearsed: Rehearsed
     pong: Pong
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., explained: _Optional[_Union[Explained, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ..., copy_ready: _Optional[_Union[CopyReady, _Mapping]] = ..., copy_taken: _Optional[_Union[CopyTaken, _Mapping]] = ..., number_alarm: _Optional[_Union[NumberAlarm, _Mapping]] = ..., files_kept: _Optional[_Union[FilesKept, _Mapping]] = ..., aside_set: _Optional[_Union[AsideSet, _Mapping]] = ..., rehearsed: _Optional[_Union[Rehearsed, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., bytes_done: _Optional[_Union[BytesDone, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., explained: _Optional[_Union[Explained, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ..., copy_ready: _Optional[_Union[CopyReady, _Mapping]] = ..., copy_taken: _Optional[_Union[CopyTaken, _Mapping]] = ..., number_alarm: _Optional[_Union[NumberAlarm, _Mapping]] = ..., files_kept: _Optional[_Union[FilesKept, _Mapping]] = ..., aside_set: _Optional[_Union[AsideSet, _Mapping]] = ..., rehearsed: _Optional[_Union[Rehearsed, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("identity",)
@@ -1616,7 +1628,7 @@ class Coverage(_message.Message):
     def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_sync: _Optional[bool] = ..., rehearsed: _Optional[_Iterable[str]] = ..., share: _Optional[float] = ..., share_p95: _Optional[float] = ..., transfer_encryption: _Optional[str] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health", "spares_wanted", "spares_making", "spares_reason", "ranks_spread", "spread_reason", "spares")
+    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health", "spares_wanted", "spares_making", "spares_reason", "ranks_spread", "spread_reason", "spares", "moving")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -1638,6 +1650,7 @@ class JobStatus(_message.Message):
     RANKS_SPREAD_FIELD_NUMBER: _ClassVar[int]
     SPREAD_REASON_FIELD_NUMBER: _ClassVar[int]
     SPARES_FIELD_NUMBER: _ClassVar[int]
+    MOVING_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     world_size: int
     generation: int
@@ -1659,7 +1672,26 @@ class JobStatus(_message.Message):
     ranks_spread: int
     spread_reason: str
     spares: _containers.RepeatedCompositeFieldContainer[SpareStatus]
-    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., quarantine: _Optional[_Iterable[str]] = ..., health: _Optional[_Iterable[str]] = ..., spares_wanted: _Optional[int] = ..., spares_making: _Optional[int] = ..., spares_reason: _Optional[str] = ..., ranks_spread: _Optional[int] = ..., spread_reason: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareStatus, _Mapping]]] = ...) -> None: ...
+    moving: _containers.RepeatedCompositeFieldContainer[MigrationProgress]
+    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., quarantine: _Optional[_Iterable[str]] = ..., health: _Optional[_Iterable[str]] = ..., spares_wanted: _Optional[int] = ..., spares_making: _Optional[int] = ..., spares_reason: _Optional[str] = ..., ranks_spread: _Optional[int] = ..., spread_reason: _Optional[str] = ..., spares: _Optional[_Iterable[_Union[SpareStatus, _Mapping]]] = ..., moving: _Optional[_Iterable[_Union[MigrationProgress, _Mapping]]] = ...) -> None: ...
+
+class MigrationProgress(_message.Message):
+    __slots__ = ("migration", "phase", "done_bytes", "total_bytes", "elapsed_s", "bytes_per_s", "left_s")
+    MIGRATION_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    DONE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    migration: str
+    phase: str
+    done_bytes: int
+    total_bytes: int
+    elapsed_s: float
+    bytes_per_s: float
+    left_s: float
+    def __init__(self, migration: _Optional[str] = ..., phase: _Optional[str] = ..., done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., elapsed_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ..., left_s: _Optional[float] = ...) -> None: ...
 
 class SpareStatus(_message.Message):
     __slots__ = ("worker", "node", "pid", "state", "age_s", "reason")
@@ -1688,12 +1720,22 @@ class JobEvent(_message.Message):
     def __init__(self, time_s: _Optional[float] = ..., name: _Optional[str] = ..., fields_json: _Optional[str] = ...) -> None: ...
 
 class MigrateRequest(_message.Message):
-    __slots__ = ("rank", "reason")
+    __slots__ = ("rank", "reason", "by")
     RANK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     rank: int
     reason: str
-    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    by: str
+    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
+
+class CheckpointRequest(_message.Message):
+    __slots__ = ("reason", "by")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    by: str
+    def __init__(self, reason: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
 
 class MigrateReply(_message.Message):
     __slots__ = ("accepted", "migration", "message", "again")
@@ -1754,14 +1796,16 @@ class HealthSources(_message.Message):
     def __init__(self, sources: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
-    __slots__ = ("subject", "reason", "check")
+    __slots__ = ("subject", "reason", "check", "by")
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     subject: str
     reason: str
     check: bool
-    def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ..., check: _Optional[bool] = ...) -> None: ...
+    by: str
+    def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ..., check: _Optional[bool] = ..., by: _Optional[str] = ...) -> None: ...
 
 class ClearReply(_message.Message):
     __slots__ = ("cleared", "message", "checking")
@@ -1774,12 +1818,14 @@ class ClearReply(_message.Message):
     def __init__(self, cleared: _Optional[bool] = ..., message: _Optional[str] = ..., checking: _Optional[bool] = ...) -> None: ...
 
 class QuarantineRequest(_message.Message):
-    __slots__ = ("subject", "reason")
+    __slots__ = ("subject", "reason", "by")
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     subject: str
     reason: str
-    def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    by: str
+    def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
 
 class QuarantineReply(_message.Message):
     __slots__ = ("accepted", "message", "ranks", "staying")
@@ -1794,12 +1840,14 @@ class QuarantineReply(_message.Message):
     def __init__(self, accepted: _Optional[bool] = ..., message: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., staying: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AddSparesRequest(_message.Message):
-    __slots__ = ("count", "node")
+    __slots__ = ("count", "node", "by")
     COUNT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     count: int
     node: str
-    def __init__(self, count: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
+    by: str
+    def __init__(self, count: _Optional[int] = ..., node: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
 
 class AddSparesReply(_message.Message):
     __slots__ = ("accepted", "message", "wanted")
@@ -1812,10 +1860,12 @@ class AddSparesReply(_message.Message):
     def __init__(self, accepted: _Optional[bool] = ..., message: _Optional[str] = ..., wanted: _Optional[int] = ...) -> None: ...
 
 class StopRequest(_message.Message):
-    __slots__ = ("signal",)
+    __slots__ = ("signal", "by")
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     signal: int
-    def __init__(self, signal: _Optional[int] = ...) -> None: ...
+    by: str
+    def __init__(self, signal: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("without_progress", "until_now")

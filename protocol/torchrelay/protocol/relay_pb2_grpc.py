@@ -54,6 +54,11 @@ class RelayStub:
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.MigrateRequest.SerializeToString,
                 response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.MigrateReply.FromString,
                 _registered_method=True)
+        self.Checkpoint = channel.unary_unary(
+                '/torchrelay.v1.Relay/Checkpoint',
+                request_serializer=torchrelay_dot_protocol_dot_relay__pb2.CheckpointRequest.SerializeToString,
+                response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.MigrateReply.FromString,
+                _registered_method=True)
         self.Stop = channel.unary_unary(
                 '/torchrelay.v1.Relay/Stop',
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.StopRequest.SerializeToString,
@@ -111,6 +116,13 @@ class RelayServicer:
 
     def Migrate(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Checkpoint(self, request, context):
+        """A person wants a checkpoint of the running job, which goes on.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -177,6 +189,11 @@ def add_RelayServicer_to_server(servicer, server):
             'Migrate': grpc.unary_unary_rpc_method_handler(
                     servicer.Migrate,
                     request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.MigrateRequest.FromString,
+                    response_serializer=torchrelay_dot_protocol_dot_relay__pb2.MigrateReply.SerializeToString,
+            ),
+            'Checkpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.Checkpoint,
+                    request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.CheckpointRequest.FromString,
                     response_serializer=torchrelay_dot_protocol_dot_relay__pb2.MigrateReply.SerializeToString,
             ),
             'Stop': grpc.unary_unary_rpc_method_handler(
@@ -317,6 +334,33 @@ class Relay:
             target,
             '/torchrelay.v1.Relay/Migrate',
             torchrelay_dot_protocol_dot_relay__pb2.MigrateRequest.SerializeToString,
+            torchrelay_dot_protocol_dot_relay__pb2.MigrateReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Checkpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/torchrelay.v1.Relay/Checkpoint',
+            torchrelay_dot_protocol_dot_relay__pb2.CheckpointRequest.SerializeToString,
             torchrelay_dot_protocol_dot_relay__pb2.MigrateReply.FromString,
             options,
             channel_credentials,

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 
-from torchrelay.protocol.log_lines import identify
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.frameworks import ACCELERATE
 from torchrelay.shim.agent_link.config import ShimConfig
@@ -22,10 +21,10 @@ from torchrelay.shim.set_up.recording import NUMPY_RANDOM
 _FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_state"
 
 
-def _hook_fully_shard(module: ModuleType) -> None:
-    from torchrelay.shim.adapters import fsdp2  # it imports torch
+def _hook_fully_shard(runtime: RuntimeInterface, module: ModuleType) -> None:
+    from torchrelay.shim.adapters.parallel import fsdp2  # it imports torch
 
-    fsdp2.hook(module)
+    fsdp2.hook(module, runtime.disable)
 
 
 def start(
@@ -40,7 +39,6 @@ def start(
 
     Raises TorchrelayError or OSError if the process cannot be protected; nothing is left behind then.
     """
-    identify(environ)
     config = ShimConfig.from_environ(environ, os.environ)
     if config.asks and launcher.is_launcher(sys.orig_argv):
         launcher.start(config, environ, site)
@@ -66,7 +64,7 @@ def install(runtime: RuntimeInterface) -> None:
         NUMPY_RANDOM: _guarded(runtime, runtime.numpy_imported),
         ACCELERATE: _guarded(runtime, runtime.accelerate_imported),
         dynamo.MODULE: _guarded(runtime, dynamo.show_plain_code),
-        _FULLY_SHARD: _guarded(runtime, _hook_fully_shard),
+        _FULLY_SHARD: _guarded(runtime, functools.partial(_hook_fully_shard, runtime)),
         **dict.fromkeys(torch_parts.NAMES, _guarded(runtime, runtime.part_imported)),
     }
     finder = ScriptFinder(runtime, publish, imported)

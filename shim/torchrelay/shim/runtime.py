@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import StateMismatchError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.kube.gpu_selection import selection_of
-from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.messages import (
     Armed,
     Assign,
@@ -37,8 +36,8 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     Warm,
 )
-from torchrelay.protocol.order_words import JOIN
-from torchrelay.protocol.positions import RankPhase, StandingPosition
+from torchrelay.protocol.words.order_words import JOIN
+from torchrelay.protocol.words.positions import RankPhase, StandingPosition
 from torchrelay.shim.agent_link import announced_exit
 from torchrelay.shim.agent_link.ask import ask, token_of
 from torchrelay.shim.agent_link.config import ShimConfig, parse_faults
@@ -138,11 +137,14 @@ class Runtime:
             self._may_finish.set()
             self._wake()
         elif isinstance(order, EndNow):
-            (start_over.start_over if order.again else announced_exit.leave)(order.exit_code)
+            if order.again:
+                start_over.start_over(order.exit_code, self.config.log)
+            else:
+                announced_exit.leave(order.exit_code)
         elif isinstance(order, (SetAside, ClearCheckpoints)):
             from torchrelay.shim.replicas.kept_files import carry_out
 
-            carry_out(order, self.link)
+            carry_out(order, self.link, self.config.log)
         elif isinstance(order, Explain):
             from torchrelay.shim.observe.stack_probe import answer
 
@@ -272,7 +274,7 @@ class Runtime:
         """torch is there: hooks into it. Raises UnsupportedError for a torch that cannot be protected."""
         if self._off or self.engine is not None:
             return
-        from torchrelay.shim.adapters import agent_store
+        from torchrelay.shim.adapters.process_groups import agent_store
         from torchrelay.shim.bootstrap import torch_hooks
 
         if self._child is None and not self.config.asks:
@@ -325,7 +327,7 @@ class Runtime:
     def _init_of_joiner(
         self, engine: Engine, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        from torchrelay.shim.adapters import process_group
+        from torchrelay.shim.adapters.process_groups import process_group
 
         assert engine.new_groups is not None
         is_rank = self._child is None
@@ -341,7 +343,7 @@ class Runtime:
         """The default process group was destroyed, and is made anew."""
         import torch.distributed as dist
 
-        from torchrelay.shim.adapters import process_group
+        from torchrelay.shim.adapters.process_groups import process_group
 
         new_groups = engine.new_groups
         if dist.is_initialized() or new_groups is None:
@@ -371,7 +373,7 @@ class Runtime:
         from torchrelay.shim.comm.communicators import Communicators
 
         registry.prepare()
-        early = Communicators(-1, -1, self.config.address)
+        early = Communicators(-1, -1, self.config.address, self.config.log)
         with early.connecting():
             result = original(*args, **kwargs)
         try:
@@ -387,7 +389,7 @@ class Runtime:
         import torch.distributed as dist
         from torch.distributed import distributed_c10d as c10d
 
-        from torchrelay.shim.adapters import process_group
+        from torchrelay.shim.adapters.process_groups import process_group
         from torchrelay.shim.backends import registry
         from torchrelay.shim.comm.communicators import decline_gate
 
@@ -434,7 +436,9 @@ class Runtime:
         from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
         from torchrelay.shim.step.engine import Engine
 
-        engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
+        engine = Engine(
+            rank, world_size, self.config.address, self.link, journal, self._standby.tracker(), self.config.log
+        )
         engine.set_up, engine.protection = self._set_up, self.config.protection
         engine.budget.limit_percent = self.config.cost_limit_percent
         if self._seen is not None:
@@ -510,7 +514,7 @@ class Runtime:
         self._standby.stop()
         with contextlib.suppress(Exception):  # telling must not end what it speaks of
             self.link.send(Disabled(reason))
-            say(f"not protecting this process: {' '.join(reason.split())}")
+            self.config.log.say(f"not protecting this process: {' '.join(reason.split())}")
 
     def deactivate(self) -> None:
         """In a forked child: plain Python from here on."""

@@ -6,7 +6,7 @@ score: the average is evaluated, and read as arrays; gradient: a number is read 
 data-swap: the average through `.data`, weights that are clipped through it and by a new tensor in it, none of which torch
 counts as writes; data-read: a number is read before such a clip; reduce: an average over all ranks in place, which torch does
 not count either.
-Before it: data-before, reduce-before: an average is written, not counted either;
+Before it: data-before, data-once, reduce-before: an average is written, not counted either; once: in step 10 alone;
 flag: the script sets the flag of `no_sync` itself, as some do for accumulation; cycle: items come from an
 itertools.cycle.
 """
@@ -85,7 +85,7 @@ def main():  # noqa: C901 - a training script, written as users write
         numbers.append(next(turns))
         chosen = torch.randint(len(x), (4,))
         pace.arrive(step)
-        if "data-before" in what:
+        if "data-before" in what or ("data-once" in what and step == 10):
             average[0].weight.data.mul_(0.9)
         if "reduce-before" in what:
             dist.all_reduce(average[0].weight)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from torchrelay.agent.connections.session import Session
 from torchrelay.agent.figures import certificate_samples, room_samples, session_samples
 from torchrelay.agent.pod.config import PodConfig
-from torchrelay.agent.session import Session
 from torchrelay.protocol.messages import Finishing, FromWorker, Room, RoomLeft
 from torchrelay.protocol.metrics.samples import Sample
 from torchrelay.protocol.security.pod_tls import PodIdentity, SigningRequest, sign

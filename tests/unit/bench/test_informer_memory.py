@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.controller.kube.pods import Pod, read_pod
-from torchrelay.webhook.inject import injected
+from torchrelay.controller.kube.cluster.pods import Pod, read_pod
+from torchrelay.webhook.injection.inject import injected
 from torchrelay.webhook.settings import WebhookSettings
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"

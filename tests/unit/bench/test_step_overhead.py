@@ -19,8 +19,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     import step_overhead
 
     yield step_overhead
-    for name in ("step_overhead", "calibration"):
-        sys.modules.pop(name)
+    for name in ("step_overhead", "calibration", "in_turns"):
+        sys.modules.pop(name, None)
 
 
 def _blocks(bench: ModuleType, *walls_s: float) -> list[tuple[object, bool]]:
@@ -54,6 +54,34 @@ def test_the_steps_of_a_run_are_read_with_whether_they_were_protected(bench: Mod
     assert bench.read_steps(tmp_path / "steps") == [(bench.Steps(0.5, 0.25), True), (bench.Steps(0.4, 0.2), False)]
 
 
-def test_the_engine_has_what_is_switched_off_and_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    engine = LoopScript(monkeypatch, tmp_path).engine
-    assert all(map(callable, (engine.take_boundary, engine.updates.gate, engine.updates.passed, engine.alive)))
+SCRIPT = """
+    for i in range(8):
+        step()
+        turn(2)
+"""
+
+
+def test_protection_goes_off_and_on_and_stays_whole(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import in_turns
+
+    script = LoopScript(monkeypatch, tmp_path)
+    monkeypatch.setattr("builtins.__torchrelay__.tracker", lambda: script.tracker, raising=False)
+    script.run(SCRIPT, turn=in_turns.turn)
+    assert script.engine.capturing, script.sent  # a fault of ours would have switched it off for good
+    assert script.engine.step.gates_passed == 8
+    assert [number for number, _ in script.boundaries] == [0, 1, 4, 5]
+
+
+def test_a_shim_that_has_given_up_is_not_measured(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import in_turns
+
+    script = LoopScript(monkeypatch, tmp_path)
+    monkeypatch.setattr("builtins.__torchrelay__.tracker", lambda: script.tracker, raising=False)
+    script.tracker.listener = script.engine
+    script.engine.capturing = False
+    with pytest.raises(RuntimeError, match="switched protection off"):
+        in_turns.turn(2)

@@ -42,6 +42,16 @@ def test_scripts_that_python_could_not_run_are_told_apart(tmp_path: Path) -> Non
     assert HERE.script_problem(str(tmp_path)) is None
 
 
+def test_a_folder_below_one_that_is_gone_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert "started in is gone" in (HERE.folder_problem(Path("torchrelay-jit")) or "")
+    assert HERE.folder_problem(tmp_path / "jit") is None
+    os.chdir(tmp_path)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
 def test_a_script_without_permission_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "train.py"

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.cli import app, unsupported
+from torchrelay.cli import app
 from torchrelay.cli.__main__ import main
-from torchrelay.cli.options import GivenOptions
+from torchrelay.cli.command_line import unsupported
+from torchrelay.cli.command_line.given import GivenOptions
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +97,20 @@ def test_torchruns_short_options_and_environment_are_taken(
 ) -> None:
     monkeypatch.setenv("PET_NPROC_PER_NODE", "5")
     exit_code("run", "--standalone", "-t", "3", "-r", "0:1", "-m", "pkg.train", "-m")
-    assert launched == [GivenOptions("pkg.train", ("-m",), nproc_per_node="5", tee="3", redirects="0:1", module=True)]
+    assert launched == [
+        GivenOptions("pkg.train", ("-m",), nproc_per_node="5", tee="3", redirects="0:1", module=True, standalone=True)
+    ]
+
+
+@pytest.mark.parametrize(("words", "rank"), [([], 1), (["--node-rank=0"], 0)])
+def test_the_scheduler_says_which_machine_this_is_unless_it_is_given(
+    words: list[str], rank: int, launched: list[GivenOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_NODEID", "1")
+    monkeypatch.setenv("SLURM_NNODES", "2")
+    monkeypatch.delenv("SLURM_STEP_NUM_NODES", raising=False)
+    exit_code("run", "--nnodes=2", *words, "train.py")
+    assert launched == [GivenOptions("train.py", nnodes="2", node_rank=rank)]
 
 
 def test_faults_can_be_given_several_times(launched: list[GivenOptions]) -> None:

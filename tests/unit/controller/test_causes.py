@@ -11,8 +11,8 @@ from support.health_jobs import job_with, see
 
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.causes import MigrationCause as Cause
 from torchrelay.protocol.names import TOLD_TO_END
+from torchrelay.protocol.words.causes import MigrationCause as Cause
 
 
 def asked(job: FakeJob) -> None:

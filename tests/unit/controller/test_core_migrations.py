@@ -9,7 +9,7 @@ from support.fake_job import FakeJob
 from torchrelay.controller.checkpoints.checkpoint import read_checkpoint
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.phases import DOWNTIME_ROWS
+from torchrelay.protocol.words.phases import DOWNTIME_ROWS
 
 DETECTION_S = 5.5
 """What is added to three steps, in docs/transparency.md, and one tick."""

@@ -31,7 +31,7 @@ def job(tmp_path: Path) -> FakeJob:
 
 
 def levels(job: FakeJob) -> list[Any]:
-    return [event.coverage["level"] for event in job.told(events.CoverageKnown)]
+    return [event.report["level"] for event in job.told(events.CoverageKnown)]
 
 
 def test_a_report_is_told_when_it_says_something_new(job: FakeJob) -> None:
@@ -158,7 +158,7 @@ def test_a_check_of_a_script_that_ends_before_is_told_as_unprotected(tmp_path: P
         job.die(worker, signal=0, exit_code=0)
     assert levels(job) == ["unprotected"]
     (told,) = job.told(events.CoverageKnown)
-    assert "the job ended before its training was protected" in told.coverage["reason"]
+    assert "the job ended before its training was protected" in told.report["reason"]
 
 
 def test_a_loader_that_only_itself_could_wake_is_replaced_in_the_time_of_a_step(job: FakeJob) -> None:

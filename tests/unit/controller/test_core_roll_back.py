@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.fake_job import FakeJob
 
-from torchrelay.controller.decide.buddies import choose_every
+from torchrelay.controller.decide.protection.buddies import choose_every
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
@@ -161,7 +161,7 @@ def test_where_what_all_hold_cannot_be_saved_all_go_back_to_their_copies(tmp_pat
     assert (finished.kind, finished.outcome, finished.steps_redone) == ("rollback", "committed", 3)
     assert sorted(job.core.job.holders.values()) == ["n0.r0", "n0.r1"]
     phases = [e.phase for e in job.told(events.PhaseChanged)]
-    assert phases.index("checkpointing") < phases.index("transferring"), "the save was tried first"
+    assert phases.index("checkpoint") < phases.index("transfer"), "the save was tried first"
     assert "cannot be written to any folder" in " ".join(e.text for e in job.told(events.Decision))
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from torchrelay.agent.cadence import CALM_LOOK_S, Cadence
+from torchrelay.agent.connections.cadence import CALM_LOOK_S, Cadence
 from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.core import ALERT_TICK_S, CALM_TICK_S, Core
 from torchrelay.controller.pace import CALM_AGAIN_S

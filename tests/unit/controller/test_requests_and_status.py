@@ -44,7 +44,7 @@ def test_the_spare_must_be_warm(tmp_path: Path) -> None:
 
 def test_one_migration_at_a_time(job: FakeJob) -> None:
     assert job.core.migrate(msg.MigrateRequest(1, ""), job.now_s).accepted
-    assert refusal(job, 2) == "m1 is under way (rank 1, preparing); ask again when it is over"
+    assert refusal(job, 2) == "m1 is under way (rank 1, prepare); ask again when it is over"
 
 
 def test_the_training_loop_must_have_been_reached(tmp_path: Path) -> None:
@@ -152,6 +152,12 @@ def test_a_move_in_the_middle_of_which_the_job_ends_is_told(job: FakeJob) -> Non
     assert (off.migration, off.reason) == ("m1", "the job was over before it was done: stopped by SIGTERM")
 
 
+def test_the_end_of_the_job_says_who_asked_for_it(job: FakeJob) -> None:
+    job.core.stop(15, "alice")
+    job.tick()
+    assert job.told(events.JobFinished) == [events.JobFinished(143, "stopped by SIGTERM", "alice")]
+
+
 def test_a_move_that_gave_way_to_another_ranks_loss_is_told(tmp_path: Path) -> None:
     job = FakeJob(tmp_path, spares=2)
     job.train()
@@ -186,7 +192,7 @@ def test_status_shows_ranks_spares_and_the_last_migration(job: FakeJob) -> None:
     job.die("n0.w1")
     job.settle()
     assert [r.state for r in job.core.status(job.now_s).ranks] == ["standing", "lost", "standing"]
-    assert job.core.status(job.now_s).last_migration.startswith("m1 (unplanned, rank 1): preparing")
+    assert job.core.status(job.now_s).last_migration.startswith("m1 (unplanned, rank 1): prepare")
     job.mute.clear()
     job.say("n0.s0", msg.Prepared(1, "h", 1))
     job.settle()
@@ -267,3 +273,11 @@ def test_a_wish_ends_with_the_process_that_was_to_be_left(tmp_path: Path) -> Non
         (1,),
     )
     assert "n0.w1, which was to be left, has lost it" in job.told(events.MoveNotMade)[-1].reason
+
+
+def test_who_asked_is_told_with_the_migration_and_not_of_the_loss_that_it_turns_into(job: FakeJob) -> None:
+    job.core.migrate(msg.MigrateRequest(1, "a new fan", "alice"), job.now_s)
+    job.tick()
+    job.die("n0.w0")
+    job.settle()
+    assert [(s.kind, s.by) for s in job.told(events.MigrationStarted)] == [("planned", "alice"), ("unplanned", "")]

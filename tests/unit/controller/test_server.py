@@ -128,9 +128,10 @@ def test_a_watcher_that_comes_late_hears_everything_from_the_start_to_the_end() 
         while (await b.status()).protection != "unprotected":
             continue
         watch = b.stub.Watch(relay_pb2.WatchRequest())
-        await b.stub.Stop(to_proto(msg.StopRequest(2)))
-        names = [from_proto(event).name async for event in watch]
-        assert names == ["job_started", "protection", "coverage", "job_finished"]
+        await b.stub.Stop(to_proto(msg.StopRequest(2, "alice")))
+        heard = [from_proto(event) async for event in watch]
+        assert [event.name for event in heard] == ["job_started", "protection", "report", "job_finished"]
+        assert json.loads(heard[-1].fields_json)["by"] == "alice"
         call.cancel()
 
     on_a_bench(test)
@@ -143,7 +144,7 @@ def test_a_watcher_that_wants_what_was_so_far_hears_that_and_no_more() -> None:
         while (await b.status()).protection != "unprotected":
             continue
         watch = b.stub.Watch(to_proto(msg.WatchRequest(without_progress=True, until_now=True)))
-        assert [from_proto(event).name async for event in watch] == ["job_started", "protection", "coverage"]
+        assert [from_proto(event).name async for event in watch] == ["job_started", "protection", "report"]
         call.cancel()
 
     on_a_bench(test)

@@ -47,7 +47,7 @@ def test_after_a_restart_a_name_that_comes_again_is_another_migration() -> None:
     ]
     record = t.record_of(told)
     assert list(record.migrations) == ["m1", "m1.1"]
-    assert record.totals.steps_of_restarts == 300
+    assert [restart.event.steps for restart in record.restarts] == [300]
     assert record.started_s == t.BEGAN_S
 
 

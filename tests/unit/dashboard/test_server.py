@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 from support import told_runs as t
 
-from torchrelay.cli.dashboard import FileRun, read_token, silence
+from torchrelay.cli.commands.dashboard import FileRun, read_token, silence
 from torchrelay.dashboard import server
 from torchrelay.dashboard.event_lines import EventLines
 from torchrelay.dashboard.hub import Answer, Hub

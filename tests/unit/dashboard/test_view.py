@@ -121,3 +121,15 @@ def test_a_file_that_has_no_events_is_refused(tmp_path: Path, text: str) -> None
         EventLines(tmp_path / "x").read_all()
     with pytest.raises(UserError, match="cannot be read"):
         EventLines(tmp_path / "absent").read_all()
+
+
+def test_a_migration_that_moves_tensors_has_a_bar_until_its_phase_is_over() -> None:
+    how_far = e.MigrationProgressed("m1", "transfer", 1 << 30, 2 << 30, 4.0, float(1 << 28), 4.0)
+    begun = [*t.begins(), *t.kill(60)[:3], (t.BEGAN_S + 61, e.PhaseChanged("m1", "transfer", 0.1))]
+    assert sections(t.record_of(begun))["job"]["progress"] is None  # type: ignore[index]
+    told = [*begun, (t.BEGAN_S + 65, how_far)]
+    shown = sections(t.record_of(told))["job"]["progress"]  # type: ignore[index]
+    text = "50 %, 4.0 s left (1.0 GiB of 2.0 GiB at 256.0 MiB/s)"
+    assert shown == {"share": 0.5, "text": text, "what": "handing over tensors"}
+    over = [*told, (t.BEGAN_S + 66, e.PhaseChanged("m1", "rebuild", 5.0))]
+    assert sections(t.record_of(over))["job"]["progress"] is None  # type: ignore[index]

@@ -11,9 +11,9 @@ import yaml
 from support import kube_schema
 from support.rendered_chart import ROOT, render_deploy
 
-from torchrelay.controller.kube.platform_policy import parse_platform_policy
+from torchrelay.controller.kube.cluster.platform_policy import parse_platform_policy
 from torchrelay.protocol.kube import kube_names as kube
-from torchrelay.webhook.server import dns_names
+from torchrelay.webhook.serving.server import dns_names
 from torchrelay.webhook.settings import WebhookSettings, parse
 
 CHART = ROOT / "deploy" / "chart"
@@ -193,7 +193,8 @@ def test_the_webhook_understands_its_configuration_and_it_fits_what_else_there_i
     prefix = VALUES[name].get("nameOverride", "torchrelay")
     settings = settings_of(objects, f"{prefix}-webhook")
     registration = one(objects, "MutatingWebhookConfiguration", settings.server.configuration)
-    (webhook,) = registration["webhooks"]
+    webhook, requests = registration["webhooks"]
+    assert requests["clientConfig"] == webhook["clientConfig"]
     service = webhook["clientConfig"]["service"]
     assert dns_names(settings.server)[0] == f"{service['name']}.{service['namespace']}.svc"
     assert service["path"] == "/mutate"
@@ -221,7 +222,9 @@ def test_the_defaults_are_the_names_of_the_protocol() -> None:
 
 
 def test_a_pod_that_asks_for_nothing_never_waits_for_the_webhook() -> None:
-    (webhook,) = one(rendered("defaults"), "MutatingWebhookConfiguration", "torchrelay")["webhooks"]
+    webhook, requests = one(rendered("defaults"), "MutatingWebhookConfiguration", "torchrelay")["webhooks"]
+    assert (requests["failurePolicy"], requests["rules"][0]["resources"]) == ("Ignore", ["migrations", "quarantines"])
+    assert kube.ORIGIN in requests["matchConditions"][0]["expression"]
     assert webhook["failurePolicy"] == "Ignore"
     assert webhook["timeoutSeconds"] <= 5
     assert webhook["reinvocationPolicy"] == "IfNeeded"

@@ -110,7 +110,7 @@ def test_weights_are_read_rank_by_rank(demo):
 
 
 def test_every_fault_of_the_demo_has_a_rank_of_its_own_and_is_understood(demo):
-    from torchrelay.protocol.faults import parse_fault
+    from torchrelay.protocol.options.faults import parse_fault
 
     faults = [parse_fault(text) for text in demo.faults(210)]
     assert {f.kind for f in faults} == {"planned", "kill", "stop"}

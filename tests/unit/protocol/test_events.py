@@ -11,7 +11,7 @@ import pytest
 from torchrelay.protocol import events
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import JobEvent
-from torchrelay.protocol.phases import DOWNTIME_ROWS
+from torchrelay.protocol.words.phases import DOWNTIME_ROWS
 
 PAGE = Path(__file__).parents[3] / "docs" / "events.md"
 VALUES: dict[str, Any] = {

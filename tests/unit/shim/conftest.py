@@ -16,9 +16,9 @@ from support.noisy_loader import draws as draws
 from support.save_side import GROUP, Side
 from torch.utils.data import _utils
 
-from torchrelay.shim.adapters import process_group
+from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.backends.forgotten_waits import NAME as WATCH
-from torchrelay.shim.capture import kept_workers
+from torchrelay.shim.capture.iteration import kept_workers
 
 OPEN = builtins.open
 WATCH_ENDS_S = 10.0
@@ -44,6 +44,7 @@ def nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoopScript]:
     script = LoopScript(monkeypatch, tmp_path)
     yield script
+    script.engine.updates.writes.look_no_more()  # nobody is told of the end of a `while`
     script.engine.comms.waits.renewed(sys.maxsize)
 
 

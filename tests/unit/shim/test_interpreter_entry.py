@@ -11,7 +11,8 @@ from support.run_script import SITE
 
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import FatalError, UserError
-from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
+from torchrelay.protocol.options.faults import Fault
 from torchrelay.shim import interpreter_entry
 from torchrelay.shim.agent_link.config import ShimConfig
 
@@ -39,6 +40,7 @@ def test_the_environment_becomes_a_configuration() -> None:
         address="::1",
         faults=(Fault("kill", 1, 3), Fault("exit", 0, 2, code=4)),
         roots=("/a", "/b"),
+        log=LogLines(LogPart.SHIM, worker="n0.w1"),
     )
     plain = ShimConfig.from_environ(ENVIRON)
     assert (plain.spare, plain.faults, plain.address) == (False, (), "127.0.0.1")

@@ -11,10 +11,10 @@ from support import kube_schema
 
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import kube_names as kube
-from torchrelay.webhook.inject import injected
+from torchrelay.webhook.injection.inject import injected
+from torchrelay.webhook.manifests.yaml_text import dump
 from torchrelay.webhook.offline import inject_text, main
 from torchrelay.webhook.settings import WebhookSettings
-from torchrelay.webhook.yaml_text import dump
 
 CLASSIC = WebhookSettings(sidecar=kube.CLASSIC)
 POD_SPEC = {"containers": [{"name": "main", "image": "x", "command": ["python", "train.py"]}]}
@@ -115,7 +115,7 @@ def test_what_an_older_version_had_added_is_replaced(monkeypatch: pytest.MonkeyP
     job = workload("Job", {"template": {"spec": POD_SPEC}}, "batch/v1")
     older = dataclasses.replace(CLASSIC, agent=dataclasses.replace(CLASSIC.agent, image="agent:older"))
     with monkeypatch.context() as patched:
-        patched.setattr("torchrelay.webhook.inject.VERSION", "0.0.1")
+        patched.setattr("torchrelay.webhook.injection.inject.VERSION", "0.0.1")
         then = inject_text(dump(job), older, "THEIR PEM").text
     assert "agent:older" in then
     now = inject_text(then, CLASSIC, "PEM")

@@ -106,3 +106,8 @@ def test_a_program_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(TypeError, match="foo"):
         load(manifest)
+
+
+def test_a_reason_names_files_without_the_folders_that_they_lay_in() -> None:
+    text = "a tensor (bound at /data/runs/ibot/main_ibot.py:7), see https://a.b/c/d and n0.s0/1 in /x"
+    assert report.without_folders(text) == "a tensor (bound at main_ibot.py:7), see https://a.b/c/d and n0.s0/1 in /x"

@@ -12,10 +12,10 @@ from lightkube import AsyncClient
 
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.names import EXIT_USAGE
-from torchrelay.webhook.cluster import find_sidecar
-from torchrelay.webhook.server import Webhook
+from torchrelay.webhook.serving.cluster import find_sidecar
+from torchrelay.webhook.serving.server import Webhook
 from torchrelay.webhook.settings import SELF_MADE, WebhookSettings, load
-from torchrelay.webhook.stores import KubernetesStore
+from torchrelay.webhook.tls.stores import KubernetesStore
 
 
 async def _serve(settings: WebhookSettings) -> None:

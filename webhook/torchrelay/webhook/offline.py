@@ -16,11 +16,11 @@ import yaml
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import EXIT_USAGE
-from torchrelay.webhook.inject import injected
-from torchrelay.webhook.removal import prepared_by, without_additions
+from torchrelay.webhook.injection.inject import injected
+from torchrelay.webhook.injection.removal import prepared_by, without_additions
+from torchrelay.webhook.manifests.templates import NAMED_LATER, templates, trainjob_pod_annotations
+from torchrelay.webhook.manifests.yaml_text import dump, split
 from torchrelay.webhook.settings import AUTO, VERSION, WebhookSettings, load
-from torchrelay.webhook.templates import NAMED_LATER, templates, trainjob_pod_annotations
-from torchrelay.webhook.yaml_text import dump, split
 
 _FOR_THE_WEBHOOK = "its pods are prepared by the webhook when they are made; here they are only annotated"
 

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import COMPILERS
+from torchrelay.protocol.options.faults import COMPILERS
 
 ENV_STATE = "TORCHRELAY_FAKE_NVML"
 MAX_GPUS = 64

@@ -7,7 +7,7 @@ import os
 import signal
 
 from torchrelay.agent.fake_machine.machine import FakeMachine
-from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.options.faults import Fault
 
 SECOND_FLAP_S = 2.0
 HOT_C = 89

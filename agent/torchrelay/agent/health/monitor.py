@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchrelay.agent.health.devices import Device, gpus_of, order_with, usage, visible
-from torchrelay.agent.health.files import Files
-from torchrelay.agent.health.host_cpu import HostCpu
-from torchrelay.agent.health.kernel_log import KernelLog, normal_pci
-from torchrelay.agent.health.memory import MemoryLimit
-from torchrelay.agent.health.notices import Notices
-from torchrelay.agent.health.places import DCGM, WatchedPlaces
-from torchrelay.agent.health.probe_process import HANG_S, OK, ProbeProcess
-from torchrelay.agent.health.source import Covered
-from torchrelay.agent.health.xids import XidMerger
+from torchrelay.agent.health.gpus.devices import Device, gpus_of, order_with, usage, visible
+from torchrelay.agent.health.gpus.xids import XidMerger
+from torchrelay.agent.health.job_files.files import Files
+from torchrelay.agent.health.machine.host_cpu import HostCpu
+from torchrelay.agent.health.machine.kernel_log import KernelLog, normal_pci
+from torchrelay.agent.health.machine.memory import MemoryLimit
+from torchrelay.agent.health.machine.notices import Notices
+from torchrelay.agent.health.probes.places import DCGM, WatchedPlaces
+from torchrelay.agent.health.probes.probe_process import HANG_S, OK, ProbeProcess
+from torchrelay.agent.health.probes.source import Covered
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
 from torchrelay.protocol.names import WorkerId

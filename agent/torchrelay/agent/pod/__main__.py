@@ -13,8 +13,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.node import PodNode
 from torchrelay.protocol.errors import TorchrelayError, UserError
-from torchrelay.protocol.log_lines import LogPart, say
-from torchrelay.protocol.log_records import set_up
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
+from torchrelay.protocol.logs.log_records import set_up
 from torchrelay.protocol.names import EXIT_USAGE
 
 
@@ -27,14 +27,15 @@ async def _run(config: PodConfig) -> None:
 
 
 def main() -> int:
-    set_up(LogPart.AGENT, logging.INFO, os.environ, "torchrelay agent: %(message)s")
+    log = LogLines.from_environ(LogPart.AGENT, os.environ)
+    set_up(log, logging.INFO, "torchrelay agent: %(message)s")
     try:
         asyncio.run(_run(PodConfig.from_environ(os.environ)))
     except UserError as e:
-        say(str(e), "error", LogPart.AGENT)
+        log.say(str(e), "error")
         return EXIT_USAGE
     except TorchrelayError as e:
-        say(str(e), "error", LogPart.AGENT)
+        log.say(str(e), "error")
         return 1
     return 0
 

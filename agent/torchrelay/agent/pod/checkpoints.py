@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchrelay.agent.health.checkpoints import broken_in, is_checkpoint_file, why_broken
+from torchrelay.agent.health.job_files.checkpoints import broken_in, is_checkpoint_file, why_broken
 from torchrelay.protocol.messages import CheckpointFile, CheckpointsFound, FoundCheckpoint
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST, MAX_MESSAGE_BYTES
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchrelay.agent.health.monitor import MachineMonitor
-from torchrelay.agent.health.places import OFF, WatchedPlaces
+from torchrelay.agent.health.probes.places import OFF, WatchedPlaces
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.kube.gpu_selection import NONE_KNOWN
 from torchrelay.protocol.kube.kube_names import ENV_GPUS

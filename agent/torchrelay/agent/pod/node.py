@@ -12,12 +12,15 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchrelay.agent.cadence import Cadence
+from torchrelay.agent.connections.cadence import Cadence
+from torchrelay.agent.connections.session import Session
+from torchrelay.agent.connections.shim_server import ShimEvents
+from torchrelay.agent.connections.standing import AgentStanding
 from torchrelay.agent.figures import certificate_samples, session_samples
-from torchrelay.agent.health.process import activity_if_seen
-from torchrelay.agent.health.vitals import Vitals
-from torchrelay.agent.journal_copies import KeptJournals
-from torchrelay.agent.journal_keeper import JournalKeeper
+from torchrelay.agent.health.workers.process import activity_if_seen
+from torchrelay.agent.health.workers.vitals import Vitals
+from torchrelay.agent.journals.journal_copies import KeptJournals
+from torchrelay.agent.journals.journal_keeper import JournalKeeper
 from torchrelay.agent.node import persistently
 from torchrelay.agent.pod.bystanders import Bystanders
 from torchrelay.agent.pod.config import PodConfig
@@ -28,10 +31,7 @@ from torchrelay.agent.pod.launchers import Launchers, Marks
 from torchrelay.agent.pod.monitor import PodMonitor
 from torchrelay.agent.pod.restart_in_place import Anew
 from torchrelay.agent.pod.shims import PodShims, is_guest, shim_token
-from torchrelay.agent.session import Session
-from torchrelay.agent.shim_server import ShimEvents
-from torchrelay.agent.stack_probe import Explainer
-from torchrelay.agent.standing import AgentStanding
+from torchrelay.agent.processes.stack_probe import Explainer
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.kube import local_ranks
 from torchrelay.protocol.machine.pause import Pause

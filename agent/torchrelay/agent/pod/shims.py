@@ -12,7 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
-from torchrelay.agent.shim_server import ShimEvents, ShimServer
+from torchrelay.agent.connections.shim_server import ShimEvents, ShimServer
 from torchrelay.protocol.errors import RefusedError, UserError
 from torchrelay.protocol.kube import local_ranks
 from torchrelay.protocol.messages import Hello

@@ -21,9 +21,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from torchrelay.cli import folder as folders
 from torchrelay.cli.detect.score import CLOCK_S, IGNORE, ScoreRow, judge
-from torchrelay.cli.teller import make_console
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.folders import folder as folders
 from torchrelay.protocol.errors import FatalError, UserError
 
 RANKS = 2

@@ -11,17 +11,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from torchrelay.cli import narrate, working_folder
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.display.waiting import waiting
 from torchrelay.cli.drill import picture, practice, report, undisturbed
 from torchrelay.cli.drill.advice import changes
 from torchrelay.cli.drill.program import DrilledProgram
 from torchrelay.cli.drill.result import Drill, as_json
 from torchrelay.cli.drill.runs import DrillRun
 from torchrelay.cli.drill.undisturbed import Undisturbed
+from torchrelay.cli.folders import working_folder
 from torchrelay.cli.relay_score import provenance
 from torchrelay.cli.struck_runs.cells import Cell
-from torchrelay.cli.teller import make_console
-from torchrelay.cli.waiting import waiting
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.machine.owned_folder import owned_folder
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchrelay.cli import options as run_options
+from torchrelay.cli.command_line import checked
+from torchrelay.cli.command_line.given import GivenOptions
+from torchrelay.cli.command_line.machine_facts import MachineFacts
 from torchrelay.cli.drill.command import DrillOptions
 from torchrelay.cli.drill.practice import LEAST_STEPS
 from torchrelay.cli.drill.program import DrilledProgram
-from torchrelay.cli.options import MachineFacts
 from torchrelay.cli.struck_runs.cells import KINDS, PHASES, RUNGS
 from torchrelay.protocol.errors import UserError
 
@@ -45,14 +46,14 @@ def check(
     folder = (given.workdir or Path.cwd()).absolute()
     if not folder.is_dir():
         raise UserError(f"--workdir {given.workdir}: there is no such folder")
-    as_run = run_options.GivenOptions(
+    as_run = GivenOptions(
         script=given.script if given.module else str(folder / given.script),
         nproc_per_node=given.nproc_per_node,
         module=given.module,
         buddy_every=given.buddy_every,
         buddy_sync=given.buddy_sync,
     )
-    ranks = run_options.check(as_run, machine, environment).nproc_per_node
+    ranks = checked.check(as_run, machine, environment).nproc_per_node
     if ranks < 2:
         raise UserError("--nproc-per-node: a lost rank is restored from another one: give 2 or more")
     if 0 < given.steps < LEAST_STEPS:

@@ -18,7 +18,7 @@ from torchrelay.cli.struck_runs.cells import FIRST, HEAD, JOINER, LAST, Cell, al
 from torchrelay.cli.struck_runs.classify import Ran, classify
 from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each, stopped_at
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import INJECT_PHASES
+from torchrelay.protocol.options.faults import INJECT_PHASES
 
 LEAST_STEPS = 8
 TOGETHER = 4

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchrelay.cli import working_folder
+from torchrelay.cli.folders import working_folder
 
 
 @dataclass(frozen=True)

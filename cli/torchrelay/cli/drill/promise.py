@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchrelay.cli.display.summary import RunSummary, fold
 from torchrelay.cli.struck_runs import classify
 from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.struck_runs.classify import CellVerdict, Ran
-from torchrelay.cli.summary import RunSummary, fold
 from torchrelay.protocol import events
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, PART_OF_STEP
 

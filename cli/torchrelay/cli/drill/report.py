@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from torchrelay.cli import render
+from torchrelay.cli.display import render
 from torchrelay.cli.drill import promise
 from torchrelay.cli.drill.advice import ScriptChange
 from torchrelay.cli.drill.practice import StruckCell

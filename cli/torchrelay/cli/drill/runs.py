@@ -8,28 +8,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchrelay.cli import working_folder
-from torchrelay.cli.drill import records
+from torchrelay.cli.drill import promise, records
 from torchrelay.cli.drill.program import DrilledProgram
 from torchrelay.cli.drill.recording import RecordingSettings, variables
 from torchrelay.cli.drill.records import Parts, Record
+from torchrelay.cli.folders import working_folder
 from torchrelay.cli.struck_runs import process
 from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.struck_runs.event_file import EventFile
 from torchrelay.cli.struck_runs.hold import HoldFile
+from torchrelay.protocol import events
 from torchrelay.protocol.names import ENV_ENTROPY
 
 OUTPUT_LINES = 60
 """torchrun says some twenty lines of its own behind the traceback of a script."""
+STANDS_S = 30.0
+"""So long a job without protection may stand after a fault, before its run is ended: nothing would come of waiting for more."""
 LOOK_S = 1.0
 """How often a run with faults is looked at, whether it computes something else by now: it would never come to its end."""
 
 
 @dataclass(frozen=True)
 class DrillRun:
-    """`exit_code` None: ended at its time limit. `wall_s`: how long it took. `log`: events, of a run with torchrelay.
+    """`exit_code` None: ended at its time limit, or since it stood. `wall_s`: how long it took.
 
-    `diverged`: it was ended because it computed something else.
+    `log`: events, of a run with torchrelay. `diverged`: it was ended because it computed something else.
     """
 
     exit_code: int | None
@@ -95,7 +98,7 @@ def run_relay(
     settings = RecordingSettings(str(recorded), steps, stop_at=reference.stop_at)
     if hold is not None:
         settings = replace(settings, hold=str(hold.path), slow=str(hold.slow))
-    watch = _Watch(reference, recorded, hold)
+    watch = _Watch(reference, recorded, hold, log)
     program = replace(program, variables={**program.variables, **reference.variables})
     run = _run(program, folder, program.torchrelay(copy, spares, options), settings, timeout_s, log, watch)
     log.read()
@@ -113,21 +116,52 @@ class _Diverged(Exception):
     """`args`: where, in words."""
 
 
+class _Stands(Exception):
+    """The job will come to no end."""
+
+
+class StandingJob:
+    """Knows whether a job without protection stands after a fault, as one with a stopped rank does under torchrun, too."""
+
+    def __init__(self, log: EventFile) -> None:
+        self._log = log
+        self._seen = (0, 0)
+        self._news_s = 0.0
+
+    def is_lost(self, now_s: float) -> bool:
+        """Whether there was a fault when no rank could be replaced, nobody is replaced all the same, and no step was made since for
+        STANDS_S."""
+        told, seen = self._log.occurrences, (len(self._log.occurrences), self._log.summary.boundary)
+        if seen != self._seen:
+            self._seen, self._news_s = seen, now_s
+        faults = [place for place, o in enumerate(told) if isinstance(o, events.FaultFired)]
+        if now_s - self._news_s < STANDS_S or not faults:
+            return False
+        if any(isinstance(o, events.MigrationStarted) for o in told[faults[-1] :]):
+            return False
+        return bool(promise.unprotected(promise.promised(told)))
+
+
 class _Watch:
-    def __init__(self, reference: Reference, recorded: Path, hold: HoldFile | None) -> None:
+    def __init__(self, reference: Reference, recorded: Path, hold: HoldFile | None, log: EventFile) -> None:
         self._reference, self._recorded, self._hold = reference, recorded, hold
+        self._log, self._standing = log, StandingJob(log)
         self._next_s = time.monotonic() + LOOK_S
 
     def __call__(self) -> None:
-        """Raises _Diverged."""
+        """Raises _Diverged, _Stands."""
         if self._hold is not None:
             self._hold.watch()
+        else:
+            self._log.read()
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + LOOK_S
             now = records.read(self._recorded, len(self._reference.records))
             wrong = records.wrong_before_it_ended(self._reference.records, now, self._reference.judged)
             if wrong:
                 raise _Diverged(*wrong)
+            if self._standing.is_lost(time.monotonic()):
+                raise _Stands
 
 
 def _run(
@@ -146,6 +180,8 @@ def _run(
         code = process.run(command, folder, environment, timeout_s, watch, folder / "work")
     except _Diverged as e:
         diverged = e.args
+    except _Stands:
+        pass  # as at the limit
     found = records.read(Path(settings.folder), program.ranks)
     return DrillRun(code, found, time.monotonic() - began_s, folder, log, diverged)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torchrelay.cli.display.summary import RunSummary
 from torchrelay.cli.drill import records
 from torchrelay.cli.drill.program import DrilledProgram
 from torchrelay.cli.drill.runs import DrillRun, Reference, run_plain, run_relay
-from torchrelay.cli.summary import RunSummary
 from torchrelay.protocol.errors import UserError
 
 LEAST_LIMIT_S = 120.0

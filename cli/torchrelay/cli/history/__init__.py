@@ -1,1 +1,1 @@
-"""What is kept of each run after its end, and the commands that read it."""
+"""The commands that read what is kept of each run."""

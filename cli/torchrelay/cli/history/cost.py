@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchrelay.dashboard.goodput import useful_time
 from torchrelay.dashboard.record import MigrationRecord, RunRecord
-from torchrelay.protocol.phases import COMMITTED, PLANNED
+from torchrelay.protocol.words.phases import COMMITTED, PLANNED, SAVE
 
 HOUR_S = 3600.0
 
@@ -66,8 +65,8 @@ class CostReport:
 
 def cost_report(record: RunRecord, now_s: float, assumed: Assumed) -> CostReport:
     """Return the report of a run until `now_s`, or until its end."""
-    time = useful_time(record, now_s)
-    migrations = list(record.migrations.values())
+    time = record.useful_time(now_s)
+    migrations = [m for m in record.migrations.values() if m.kind != SAVE]
     survived = sum(m.outcome == COMMITTED and m.kind != PLANNED for m in migrations)
     moved = sum(m.outcome == COMMITTED and m.kind == PLANNED for m in migrations)
     spares = record.pool.wanted if record.pool is not None else record.spares_ready

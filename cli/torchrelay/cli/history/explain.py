@@ -13,9 +13,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from torchrelay.cli.display.render import clock
+from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.history.find import find_record
-from torchrelay.cli.render import clock
-from torchrelay.cli.teller import make_console
 from torchrelay.dashboard import words
 from torchrelay.dashboard.record import MigrationRecord, RunRecord
 from torchrelay.dashboard.story import ACT, DECIDED, SEEN, ToldMigration, tell

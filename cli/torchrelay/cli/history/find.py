@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import aclosing
 
-from torchrelay.cli import folder
-from torchrelay.cli.history.store import choose_kept, history_folder, kept_runs
-from torchrelay.cli.jobs.reach import controller_of
+from torchrelay.cli.controller_client.reach import controller_of
+from torchrelay.cli.folders import folder
+from torchrelay.cli.folders.history import KEEP, NOT_KEPT, choose_kept, history_folder, kept_runs
 from torchrelay.dashboard.record import RunRecord
 from torchrelay.protocol.errors import FatalError, FrameError, UserError
 from torchrelay.protocol.events import from_job_event
@@ -23,7 +23,9 @@ async def find_record(environment: Mapping[str, str], wanted: str | None) -> Run
     if wanted is None and not running:
         runs = kept_runs(history)
         if not runs:
-            raise UserError(f"nothing runs here, and no run is kept (looked in {history}); `torchrelay run` starts one")
+            if history is None:
+                raise UserError(f"nothing runs here, and {NOT_KEPT}\n{KEEP}")
+            raise UserError(f"nothing runs here, and no run is kept in {history}\nhint: torchrelay run --help")
         return runs[0].record()
     named = {run.run_id for run in folder.running_jobs(state) if run.name == wanted}
     if wanted is not None and wanted not in {run.run_id for run in running} | named | {run.name for run in running}:

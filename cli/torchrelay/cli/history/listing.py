@@ -11,15 +11,14 @@ from dataclasses import asdict, dataclass
 from rich.table import Table
 from rich.text import Text
 
-from torchrelay.cli.history.store import KeptRun, history_folder, kept_runs
-from torchrelay.cli.render import clock
-from torchrelay.cli.teller import make_console
+from torchrelay.cli.display.render import clock
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.folders.history import KEEP, NOT_KEPT, KeptRun, history_folder, kept_runs
 from torchrelay.dashboard import words
-from torchrelay.dashboard.goodput import useful_time
 from torchrelay.dashboard.record import RunRecord
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.events import JobFinished
-from torchrelay.protocol.phases import COMMITTED
+from torchrelay.protocol.words.phases import COMMITTED
 
 RUNNING, KILLED = "running", "no end was written: its command was killed"
 
@@ -53,7 +52,7 @@ async def history(count: int, as_json: bool) -> int:
         return 0
     console = make_console(sys.stdout)
     if not lines:
-        console.print(f"no run is kept in {where}" if where else "no run is kept: TORCHRELAY_HISTORY_DIR is empty")
+        console.print(f"no run is kept in {where}" if where else f"{NOT_KEPT}\n{KEEP}")
         return 0
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("started", "run", "name", "lasted", "ranks", "steps", "goodput", "migrations", "end"):
@@ -86,7 +85,8 @@ def line_of(run: KeptRun, now_s: float) -> RunLine:
     except UserError as e:
         return _line(run, RunRecord(), now_s, None, str(e))
     if record.ended is not None and isinstance(end := record.ended.what, JobFinished):
-        done = "done" if end.exit_code == 0 else f"exit code {end.exit_code}: {end.reason}"
+        by = f" (asked for by {end.by})" if end.by else ""
+        done = "done" if end.exit_code == 0 else f"exit code {end.exit_code}: {end.reason}{by}"
         return _line(run, record, record.ended.time_s, end.exit_code, done)
     if run.head.is_running:
         return _line(run, record, now_s, None, RUNNING)
@@ -104,7 +104,7 @@ def _line(run: KeptRun, record: RunRecord, end_s: float, exit_code: int | None, 
         max(0.0, end_s - (record.started_s or head.started_s)),
         record.world_size,
         max(record.boundary, 0),
-        useful_time(record, end_s).share,
+        record.useful_time(end_s).share,
         sum(record.totals.by_outcome.values()) + sum(m.is_under_way for m in migrations),
         record.totals.by_outcome.get(COMMITTED, 0),
         exit_code,

@@ -13,9 +13,9 @@ from enum import Enum
 from rich.table import Table
 from rich.text import Text
 
+from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.history.cost import HOUR_S, Assumed, CostReport, FaultCost, cost_report
 from torchrelay.cli.history.find import find_record
-from torchrelay.cli.teller import make_console
 from torchrelay.dashboard import words
 
 _COLUMNS = ("fault", "kind", "what came of it", "stood still", "steps redone", "reason")

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from torchrelay.cli import folder, narrate
-from torchrelay.cli.control import Control
-from torchrelay.cli.jobs.reach import controller_of
-from torchrelay.cli.render import count, listed
-from torchrelay.cli.summary import RunSummary, fold
-from torchrelay.cli.teller import make_console
+from torchrelay.cli.controller_client.control import Control
+from torchrelay.cli.controller_client.reach import controller_of
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.render import count, listed
+from torchrelay.cli.display.summary import RunSummary, fold
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.folders import folder
 from torchrelay.protocol import events
 from torchrelay.protocol.events import from_job_event
 from torchrelay.protocol.messages import JobStatus
@@ -48,7 +49,8 @@ async def drain(node: str, reason: str, wanted: str | None, timeout_s: float | N
         nodes = sorted({r.node for r in status.ranks})
         reply = await control.quarantine(node, reason)
         if not reply.accepted:
-            console.print(narrate.line(f"refused: {reply.message}", "red"))
+            console.print(narrate.line(f"{node} is not drained: {reply.message}", "red"))
+            console.print(narrate.hint(f"torchrelay status --run {run.run_id}"))
             return EXIT_USAGE
         if node not in nodes:
             console.print(narrate.line(f"{node} is free: no rank runs there (ranks run on {listed(nodes)})"))
@@ -79,6 +81,10 @@ async def _until_free(console: Console, control: Control, node: str) -> DrainPro
                     why = ""
                 case events.JobFinished():
                     return DrainProgress(())
+                case events.MigrationProgressed():
+                    for text in narrate.notes(before, event):
+                        console.print(text)
+                    continue
                 case _:
                     continue
             left = still_there(await control.status(), node, why)
@@ -95,10 +101,6 @@ def _report(console: Console, node: str, run_id: str, left: DrainProgress) -> in
         return 0
     why = f": {left.reason}" if left.reason else ""
     console.print(narrate.line(f"{node} is not free: {count(len(left.ranks), 'rank')} still there{why}", "red"))
-    console.print(
-        narrate.line(
-            f"ranks move as soon as there is a spare for them. To keep them there: torchrelay quarantine clear {node} "
-            f"--run {run_id} --reason WHY"
-        )
-    )
+    console.print(narrate.line("ranks move as soon as there is a spare for them; to keep them there:"))
+    console.print(narrate.hint(f"torchrelay quarantine clear {node} --reason kept --run {run_id}"))
     return EXIT_NOT_FREE

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import aclosing
 
 from rich.console import Console
 
-from torchrelay.cli import folder, narrate
-from torchrelay.cli.control import Control
-from torchrelay.cli.summary import UNDER_WAY, MigrationSummary, RunSummary, fold
-from torchrelay.cli.teller import make_console
+from torchrelay.cli.controller_client.control import Control
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.summary import MigrationSummary
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.folders import folder
+from torchrelay.cli.jobs.following import follow
 from torchrelay.protocol.errors import ChannelClosedError
-from torchrelay.protocol.events import from_job_event
-from torchrelay.protocol.messages import MigrateReply
+from torchrelay.protocol.messages import JobStatus
 from torchrelay.protocol.names import EXIT_USAGE
-from torchrelay.protocol.phases import COMMITTED
+from torchrelay.protocol.words.phases import COMMITTED
 
 EXIT_ABANDONED = 1
 
@@ -33,31 +33,19 @@ async def migrate(rank: int, reason: str, wanted: str | None, wait: bool) -> int
             console.print(narrate.line(f"no answer: the job is over, or has lost its controller ({e})", "red"))
             return EXIT_ABANDONED
         if not reply.accepted:
-            console.print(narrate.line(f"refused: {reply.message}", "red"))
+            console.print(narrate.line(f"rank {rank} does not move: {reply.message}", "red"))
+            console.print(narrate.hint(_advice(await control.status(), run.run_id)))
             return EXIT_USAGE
         if not wait:
             console.print(narrate.line(reply.message or f"{reply.migration} is under way"))
             return 0
-        return _report(console, await _follow(console, control, reply), rank)
+        return _report(console, await follow(console, control, reply.migration), rank)
 
 
-async def _follow(console: Console, control: Control, reply: MigrateReply) -> MigrationSummary | None:
-    """The finished record of the migration, or None if the job ended before."""
-    summary = RunSummary()
-    async with aclosing(control.watch(without_progress=True)) as stream:
-        try:
-            async for packed in stream:
-                event = from_job_event(packed)
-                summary, before = fold(summary, event, packed.time_s), summary
-                if getattr(event, "migration", None) == reply.migration:
-                    for text in narrate.notes(before, event, verbose=True):
-                        console.print(text)
-                record = summary.migration(reply.migration)
-                if record is not None and record.outcome != UNDER_WAY:
-                    return record
-        except ChannelClosedError:
-            return None
-    return None
+def _advice(status: JobStatus, run_id: str) -> str:
+    """The command that leads on from a refusal."""
+    lacks_spares = not status.spares_warm and not status.spares_making and not status.spares_reason
+    return f"torchrelay spares add 1 --run {run_id}" if lacks_spares else f"torchrelay status --run {run_id}"
 
 
 def _report(console: Console, record: MigrationSummary | None, rank: int) -> int:

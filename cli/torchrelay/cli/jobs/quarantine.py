@@ -6,9 +6,10 @@ import json
 import os
 import sys
 
-from torchrelay.cli import folder, narrate
-from torchrelay.cli.jobs.reach import controller_of
-from torchrelay.cli.teller import make_console
+from torchrelay.cli.controller_client.reach import controller_of
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.folders import folder
 from torchrelay.protocol.names import EXIT_USAGE
 
 
@@ -27,16 +28,22 @@ async def show(wanted: str | None, as_json: bool) -> int:
 
 async def add(subject: str, reason: str, wanted: str | None) -> int:
     """Return 0, or 2 if it is refused. Raises UserError if there is no such job."""
-    async with controller_of(folder.state_folder(os.environ), wanted) as (_, control):
+    async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
         reply = await control.quarantine(subject, reason)
-    make_console(sys.stderr).print(narrate.line(reply.message, "" if reply.accepted else "red"))
+    console = make_console(sys.stderr)
+    console.print(narrate.line(reply.message, "" if reply.accepted else "red"))
+    if not reply.accepted:
+        console.print(narrate.hint(f"torchrelay status --run {run.run_id}"))
     return 0 if reply.accepted else EXIT_USAGE
 
 
 async def clear(subject: str, reason: str, wanted: str | None, check: bool = False) -> int:
     """Return 0, or 2 if it is not in quarantine; with `check` 0 once its node looks. Raises UserError if there is no such job."""
-    async with controller_of(folder.state_folder(os.environ), wanted) as (_, control):
+    async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
         reply = await control.clear(subject, reason, check)
     done = reply.cleared or reply.checking
-    make_console(sys.stderr).print(narrate.line(reply.message, "" if done else "red"))
+    console = make_console(sys.stderr)
+    console.print(narrate.line(reply.message, "" if done else "red"))
+    if not done:
+        console.print(narrate.hint(f"torchrelay quarantine list --run {run.run_id}"))
     return 0 if done else EXIT_USAGE

@@ -11,12 +11,13 @@ from contextlib import aclosing
 
 from rich.console import Console
 
-from torchrelay.cli import folder, narrate, render
-from torchrelay.cli.control import Control
-from torchrelay.cli.jobs.reach import controller_of
-from torchrelay.cli.teller import make_console
-from torchrelay.cli.told_json import spares_of
-from torchrelay.cli.waiting import waiting
+from torchrelay.cli.controller_client.control import Control
+from torchrelay.cli.controller_client.reach import controller_of
+from torchrelay.cli.display import narrate, render
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.display.told_json import spares_of
+from torchrelay.cli.display.waiting import waiting
+from torchrelay.cli.folders import folder
 from torchrelay.protocol import events
 from torchrelay.protocol.events import from_job_event
 from torchrelay.protocol.names import EXIT_USAGE
@@ -42,7 +43,8 @@ async def add(count: int, node: str, wanted: str | None, wait: bool) -> int:
         known = {spare.worker for spare in (await control.status()).spares}
         reply = await control.add_spares(count, node)
         if not reply.accepted:
-            console.print(narrate.line(f"refused: {reply.message}", "red"))
+            console.print(narrate.line(f"no spare is added: {reply.message}", "red"))
+            console.print(narrate.hint(f"torchrelay spares --run {run.run_id}"))
             return EXIT_USAGE
         console.print(narrate.line(f"{render.count(count, 'spare')} more: {reply.message}"))
         if not wait:
@@ -63,7 +65,7 @@ async def _until_ready(
                     console.print(narrate.line("the job has ended before they were ready", "red"))
                     return EXIT_NOT_READY
                 case events.SpareDropped() as dropped if dropped.worker not in known:
-                    console.print(narrate.line(f"spare {dropped.worker} came to nothing: {dropped.reason}", "yellow"))
+                    console.print(narrate.line(f"spare {dropped.worker} is of no use: {dropped.reason}", "yellow"))
                 case events.SparesChanged():
                     pass
                 case _:
@@ -80,5 +82,6 @@ async def _until_ready(
                 return 0
             if not status.spares_making and status.spares_warm >= status.spares_wanted:
                 break
-    console.print(narrate.line(f"{len(told)} of {count} are ready; see: torchrelay spares --run {run_id}", "red"))
+    console.print(narrate.line(f"{len(told)} of {count} are ready, and no more are on their way", "red"))
+    console.print(narrate.hint(f"torchrelay spares --run {run_id}"))
     return EXIT_NOT_READY

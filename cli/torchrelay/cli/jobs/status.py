@@ -11,11 +11,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from torchrelay.cli import folder, render
-from torchrelay.cli.control import Control
-from torchrelay.cli.report_view import report_view
-from torchrelay.cli.teller import make_console
-from torchrelay.cli.told_json import status_of
+from torchrelay.cli.controller_client.control import Control
+from torchrelay.cli.display import render
+from torchrelay.cli.display.report_view import report_view
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.display.told_json import status_of
+from torchrelay.cli.folders import folder
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, UserError
 from torchrelay.protocol.messages import JobStatus
 

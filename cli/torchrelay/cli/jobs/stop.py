@@ -7,9 +7,10 @@ import signal
 import sys
 from contextlib import aclosing
 
-from torchrelay.cli import folder, narrate
-from torchrelay.cli.jobs.reach import controller_of
-from torchrelay.cli.teller import make_console
+from torchrelay.cli.controller_client.reach import controller_of
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.folders import folder
 from torchrelay.protocol.errors import ChannelClosedError
 from torchrelay.protocol.events import JobFinished, from_job_event
 

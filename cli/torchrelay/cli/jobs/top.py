@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 
 from rich.live import Live
 
-from torchrelay.cli import folder
-from torchrelay.cli.live_run import LiveRun, follow_jobs
-from torchrelay.cli.teller import make_console
-from torchrelay.cli.top_view import top_view
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.display.top_view import top_view
+from torchrelay.cli.folders import folder
+from torchrelay.cli.jobs.live_run import LiveRun, follow_jobs
 from torchrelay.protocol.errors import UserError
 
 REFRESH_S = 1.0

@@ -7,15 +7,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from torchrelay.cli.command_line.addresses import parse_address
 from torchrelay.cli.leading.ask import ask_all
 from torchrelay.protocol.errors import FatalError, UserError
 from torchrelay.protocol.messages import LeadReply, LeadRequest
+from torchrelay.protocol.names import ENV_SECRET
 
 ASK_S = 0.3
 REFUSED_S = 20.0
 """Longer than it takes to note that a machine is gone which comes back at once."""
 
 
+STRANGER_S = 20.0
+"""Longer than a job that has just been stopped needs for its end."""
 ANEW_S = 180.0
 """For the machine that leads to end all that the job had before, and begin."""
 
@@ -45,13 +49,17 @@ class Asked:
 async def find(asked: Asked, secret: bytes, say: Callable[[str], None]) -> FoundController | None:
     """None if this machine is to lead.
 
-    Raises UserError if the controller has no place for this machine, FatalError if the job is not started anew after all.
+    Raises UserError if the controller has no place for this machine, or a program answers there that does not know the job's
+    secret; FatalError if the job is not started anew after all.
     """
     addresses, request = asked.addresses, LeadRequest(asked.node_rank)
     began_s = time.monotonic()
-    told = False
+    told = ""
+    alone_s = began_s
+    """Since when nobody but strangers has answered."""
     while True:
-        found = [(a, r) for a, r in await ask_all(addresses, request, secret) if r.epoch > asked.after]
+        heard = await ask_all(addresses, request, secret)
+        found = [(a, r) for a, r in heard.replies if r.epoch > asked.after]
         if not found and asked.leads:
             return None
         if asked.again and time.monotonic() - began_s >= ANEW_S:
@@ -64,7 +72,34 @@ async def find(asked: Asked, secret: bytes, say: Callable[[str], None]) -> Found
                 raise UserError(
                     f"the job at {address} does not take this machine: {reply.refused}; give each machine its own --node-rank"
                 )
-        elif not told:
-            told = True
-            say(f"waiting for the controller at {' or '.join(addresses)}")
+        if heard.replies or not heard.strangers:
+            alone_s = time.monotonic()
+        elif time.monotonic() - alone_s >= STRANGER_S:
+            raise UserError(_of_strangers(heard.strangers))
+        if not found and (text := await _waiting(addresses)) != told:
+            told = text
+            say(text)
         await asyncio.sleep(ASK_S)
+
+
+async def _waiting(addresses: Sequence[str]) -> str:
+    """Return what this machine waits for, and which names it does not know: a name server may know them later."""
+    hosts = dict.fromkeys(parse_address("controller", address)[0] for address in addresses)
+    unknown = [text for text in await asyncio.gather(*map(_why_unknown, hosts)) if text]
+    return f"waiting for the controller at {' or '.join(addresses)}" + "".join(f"; {text}" for text in unknown)
+
+
+async def _why_unknown(host: str) -> str:
+    try:
+        await asyncio.get_running_loop().getaddrinfo(host, None)
+    except OSError as e:
+        return f"{host} is not known here ({e.strerror}): check --master-addr, --controller and the network"
+    return ""
+
+
+def _of_strangers(addresses: Sequence[str]) -> str:
+    where = " and ".join(addresses)
+    return (
+        f"a program answers at {where} that does not know this job's secret: set the same {ENV_SECRET} on all machines. "
+        "If it is another job, end that, or give this one another --controller-port"
+    )

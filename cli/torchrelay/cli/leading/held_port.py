@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import psutil
 
+from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.machine import LocalMachine, any_address_socket
-from torchrelay.cli.options import RunOptions
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT
 

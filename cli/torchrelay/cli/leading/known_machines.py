@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchrelay.cli.shared_folder import remove_if_empty
+from torchrelay.cli.folders.shared_folder import remove_if_empty
 from torchrelay.protocol.names import machines_file, mark_file
 
 

@@ -7,11 +7,11 @@ import logging
 import time
 from typing import Protocol
 
+from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.leading.ask import ask, ask_all
 from torchrelay.cli.leading.known_machines import KnownMachines, read_machines, write_machines
 from torchrelay.cli.leading.seat import Seat
 from torchrelay.cli.leading.succession import AGAIN_S, AWAY_S, Action, SuccessionStep, View, next_step
-from torchrelay.cli.options import RunOptions
 from torchrelay.protocol.messages import LeadReply, LeadRequest
 
 log = logging.getLogger(__name__)
@@ -91,8 +91,8 @@ class LeaderWatch:
 
     async def _give_way(self, own: str, reply: LeadReply) -> None:
         """Other machines of the run may gather around another controller, or train, which was not there to be found before."""
-        found = await ask_all(self._others(own), LeadRequest(self._options.node_rank), self._secret)
-        if any(r.job != reply.job and r.quorum and (r.begun or r.epoch > reply.epoch) for _, r in found):
+        heard = await ask_all(self._others(own), LeadRequest(self._options.node_rank), self._secret)
+        if any(r.job != reply.job and r.quorum and (r.begun or r.epoch > reply.epoch) for _, r in heard.replies):
             await self._hands.join_another()
 
     def _others(self, current: str) -> list[str]:
@@ -100,7 +100,7 @@ class LeaderWatch:
 
     async def _seek(self, current: str) -> None:
         known, now_s = self._seat.known, time.monotonic()
-        answers = await ask_all(self._others(current), self._request(), self._secret)
+        answers = (await ask_all(self._others(current), self._request(), self._secret)).replies
         if self._hands.address != current:
             return
         step = next_step(

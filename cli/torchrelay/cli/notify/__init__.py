@@ -1,1 +1,1 @@
-"""Messages to a webhook about what a person wants to hear of a job."""
+"""Messages to a webhook about what a person wants to hear of a job: which, their words, how they go out."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from torchrelay.cli.render import count, listed
-from torchrelay.cli.summary import RunSummary
+from torchrelay.cli.display.render import count, listed
+from torchrelay.cli.display.summary import RunSummary
 from torchrelay.protocol import events
-from torchrelay.protocol.level import Level
-from torchrelay.protocol.phases import CLEARED, COMMITTED, RESUME
+from torchrelay.protocol.words.level import Level
+from torchrelay.protocol.words.phases import CLEARED, COMMITTED, RESUME, SAVE
 
 
 class NoticeKind(str, Enum):
@@ -37,7 +37,7 @@ def notice(before: RunSummary, now: RunSummary, event: events.Occurrence) -> Job
     """Return what is worth saying of `event`, if anything is. `before`, `now`: the summary without and with it."""
     run = now.run_id
     match event:
-        case events.MigrationFinished() if event.kind != RESUME and event.outcome != CLEARED:
+        case events.MigrationFinished() if event.kind not in (RESUME, SAVE) and event.outcome != CLEARED:
             return _migrated(event, run)
         case events.MoveNotMade() if not event.migration:
             return JobNotice(

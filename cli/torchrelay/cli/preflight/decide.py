@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torchrelay.cli.display.render import count, size
+from torchrelay.cli.display.render import listed as joined
 from torchrelay.cli.preflight.facts import (
     UNLIMITED,
     Clock,
@@ -13,8 +15,6 @@ from torchrelay.cli.preflight.facts import (
     WorkerFacts,
 )
 from torchrelay.cli.preflight.finding import Finding, bad, warning, well
-from torchrelay.cli.render import count, size
-from torchrelay.cli.render import listed as joined
 from torchrelay.protocol.names import PROTECTED_BACKENDS
 
 OLDEST_PYTHON = (3, 10)

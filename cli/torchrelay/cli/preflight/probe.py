@@ -22,8 +22,8 @@ from pathlib import Path
 
 import psutil
 
-from torchrelay.cli.folder import state_folder_problem
-from torchrelay.cli.journals import MEMORY
+from torchrelay.cli.folders.folder import state_folder_problem
+from torchrelay.cli.folders.journals import MEMORY
 from torchrelay.cli.leading.held_port import holder
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.preflight.facts import (
@@ -37,6 +37,7 @@ from torchrelay.cli.preflight.facts import (
     WorkerFacts,
 )
 from torchrelay.protocol.machine.cache_folder import code_folder
+from torchrelay.protocol.transport import unix_socket
 
 CGROUP = Path("/sys/fs/cgroup")
 NVIDIA_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -119,11 +120,15 @@ class Probe:
         try:
             with socket.create_server(("127.0.0.1", 0)) as server:
                 socket.create_connection(server.getsockname(), LOOK_S).close()
-            with tempfile.TemporaryDirectory(prefix="tr-") as folder, socket.socket(socket.AF_UNIX) as server:
-                server.bind(os.path.join(folder, "s"))
+            with (
+                tempfile.TemporaryDirectory(prefix="tr-") as folder,
+                unix_socket.reachable(os.path.join(folder, "s")) as path,
+                socket.socket(socket.AF_UNIX) as server,
+                socket.socket(socket.AF_UNIX) as client,
+            ):
+                server.bind(path)
                 server.listen(1)
-                with socket.socket(socket.AF_UNIX) as client:
-                    client.connect(os.path.join(folder, "s"))
+                client.connect(path)
         except OSError as e:
             return str(e)
         return ""

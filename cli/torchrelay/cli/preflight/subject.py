@@ -5,8 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from torchrelay.cli import folder
-from torchrelay.cli.options import LOOPBACK, GivenOptions, MachineFacts, RunOptions, check
+from torchrelay.cli.command_line.addresses import LOOPBACK
+from torchrelay.cli.command_line.checked import check
+from torchrelay.cli.command_line.given import GivenOptions
+from torchrelay.cli.command_line.machine_facts import MachineFacts
+from torchrelay.cli.command_line.options import RunOptions
+from torchrelay.cli.folders import folder
 from torchrelay.cli.preflight.checks import Subject
 from torchrelay.protocol.errors import UserError
 
@@ -20,11 +24,11 @@ def subject(options: RunOptions, environ: Mapping[str, str]) -> Subject:
         options.nproc_per_node + options.spares,
         options.world_size,
         options.nnodes,
-        not options.no_python,
+        not options.given.no_python,
         tuple(sorted(others)),
         options.controller_port if options.controller is None else 0,
         metrics=options.metrics,
-        command=shlex.join((options.script, *options.script_args)) if options.script else "",
+        command=shlex.join((options.script, *options.given.script_args)) if options.script else "",
     )
 
 

@@ -73,69 +73,74 @@ class Arm:
     moves_by_command: bool = False
     is_struck: bool = True
 
-    def logs(self, track: ArmSetting) -> list[Path]:
+    def logs(self, setting: ArmSetting) -> list[Path]:
         """By rank, where its steps are written down. A part with one rank alone calls it rank 0."""
-        records = [part.record for part in self.parts(track) if part.record is not None]
-        if len(records) == track.ranks > 1:
+        records = [part.record for part in self.parts(setting) if part.record is not None]
+        if len(records) == setting.ranks > 1:
             return [record / "rank-0.jsonl" for record in records]
-        return [records[0] / f"rank-{rank}.jsonl" for rank in range(track.ranks)]
+        return [records[0] / f"rank-{rank}.jsonl" for rank in range(setting.ranks)]
 
-    def spares(self, track: ArmSetting) -> int:
-        return track.spares if self.moves_by_command else 0
+    def spares(self, setting: ArmSetting) -> int:
+        return setting.spares if self.moves_by_command else 0
 
 
-def _torchrun(track: ArmSetting, ranks: int, restarts: int) -> tuple[str, ...]:
+def _torchrun(setting: ArmSetting, ranks: int, restarts: int) -> tuple[str, ...]:
     options = ("--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={restarts}")
-    return (track.python, "-m", "torch.distributed.run", *options)
+    return (setting.python, "-m", "torch.distributed.run", *options)
 
 
-def _baseline(track: ArmSetting) -> list[Part]:
-    command = track.program.command("", track.out, track.ranks)
-    return [Part("torchrun", (*_torchrun(track, track.ranks, 0), *command), record=track.folder / "recorded")]
+def _baseline(setting: ArmSetting) -> list[Part]:
+    command = setting.program.command("", setting.out, setting.ranks)
+    return [Part("torchrun", (*_torchrun(setting, setting.ranks, 0), *command), record=setting.folder / "recorded")]
 
 
-def _checkpoint(track: ArmSetting) -> list[Part]:
-    command = track.program.command(program.CHECKPOINT, track.out, track.ranks, track.checkpoint_every)
-    launcher = _torchrun(track, track.ranks, MANY_RESTARTS)
-    return [Part("torchrun", (*launcher, *command), _NEW_STORE, track.folder / "recorded")]
+def _checkpoint(setting: ArmSetting) -> list[Part]:
+    command = setting.program.command(program.CHECKPOINT, setting.out, setting.ranks, setting.checkpoint_every)
+    launcher = _torchrun(setting, setting.ranks, MANY_RESTARTS)
+    return [Part("torchrun", (*launcher, *command), _NEW_STORE, setting.folder / "recorded")]
 
 
-def _torchrelay(track: ArmSetting) -> list[Part]:
-    options = (f"--nproc-per-node={track.ranks}", f"--spares={track.spares}", "--json", f"--events={track.events}")
-    command = track.program.command("", track.out, track.ranks)
-    argv = (track.python, "-m", "torchrelay.cli", "run", *options, *command)
-    variables = {"TORCHRELAY_STATE_DIR": str(track.state)}
-    return [Part("torchrelay", argv, variables, record=track.folder / "recorded")]
+def _torchrelay(setting: ArmSetting) -> list[Part]:
+    options = (
+        f"--nproc-per-node={setting.ranks}",
+        f"--spares={setting.spares}",
+        "--json",
+        f"--events={setting.events}",
+    )
+    command = setting.program.command("", setting.out, setting.ranks)
+    argv = (setting.python, "-m", "torchrelay.cli", "run", *options, *command)
+    variables = {"TORCHRELAY_STATE_DIR": str(setting.state)}
+    return [Part("torchrelay", argv, variables, record=setting.folder / "recorded")]
 
 
 def _torchft(lighthouse: Sequence[str], variables: Mapping[str, str]) -> Callable[[ArmSetting], list[Part]]:
-    def parts(track: ArmSetting) -> list[Part]:
-        service = str(Path(track.python).with_name("torchft_lighthouse"))
-        bind = f"--bind=127.0.0.1:{track.port}"
+    def parts(setting: ArmSetting) -> list[Part]:
+        service = str(Path(setting.python).with_name("torchft_lighthouse"))
+        bind = f"--bind=127.0.0.1:{setting.port}"
         found = [Part("lighthouse", (service, bind, "--min_replicas=1", *lighthouse))]
-        command = track.program.command(program.TORCHFT, track.out, track.ranks)
-        for group in range(track.ranks):
+        command = setting.program.command(program.TORCHFT, setting.out, setting.ranks)
+        for group in range(setting.ranks):
             own = {
                 "REPLICA_GROUP_ID": str(group),
-                "NUM_REPLICA_GROUPS": str(track.ranks),
-                "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{track.port}",
+                "NUM_REPLICA_GROUPS": str(setting.ranks),
+                "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{setting.port}",
                 **variables,
             }
-            argv = (*_torchrun(track, 1, MANY_RESTARTS), *command)
-            found.append(Part(f"group-{group}", argv, own, track.folder / "recorded" / str(group)))
+            argv = (*_torchrun(setting, 1, MANY_RESTARTS), *command)
+            found.append(Part(f"group-{group}", argv, own, setting.folder / "recorded" / str(group)))
         return found
 
     return parts
 
 
 def _nvrx(options: Sequence[str]) -> Callable[[ArmSetting], list[Part]]:
-    def parts(track: ArmSetting) -> list[Part]:
-        launcher = str(Path(track.python).with_name("ft_launcher"))
-        rendezvous = ("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{track.port}")
-        shape = ("--nnodes=1", f"--nproc-per-node={track.ranks}", f"--max-restarts={MANY_RESTARTS}")
-        command = track.program.command(program.NVRX, track.out, track.ranks, track.checkpoint_every)
+    def parts(setting: ArmSetting) -> list[Part]:
+        launcher = str(Path(setting.python).with_name("ft_launcher"))
+        rendezvous = ("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{setting.port}")
+        shape = ("--nnodes=1", f"--nproc-per-node={setting.ranks}", f"--max-restarts={MANY_RESTARTS}")
+        command = setting.program.command(program.NVRX, setting.out, setting.ranks, setting.checkpoint_every)
         argv = (launcher, *rendezvous, *shape, *options, *command)
-        return [Part("ft_launcher", argv, record=track.folder / "recorded")]
+        return [Part("ft_launcher", argv, record=setting.folder / "recorded")]
 
     return parts
 

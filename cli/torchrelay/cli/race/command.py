@@ -21,14 +21,15 @@ from typing import Any
 
 from rich.console import Console
 
-from torchrelay.cli import narrate, working_folder
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.folders import working_folder
 from torchrelay.cli.race import arms, heat, peers, picture, program, report, tuning
 from torchrelay.cli.race.arms import Arm, ArmSetting, Part
 from torchrelay.cli.race.faults import RaceFault, RaceFaultKind, draw
 from torchrelay.cli.race.program import RacedProgram
 from torchrelay.cli.race.results import ArmResult, as_json, judge, together
 from torchrelay.cli.relay_score import provenance
-from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.machine.owned_folder import owned_folder
 
@@ -133,7 +134,7 @@ class _Held:
         for repetition in range(1, options.repetitions + 1):
             baseline = self._heat(self.arms[0], repetition, (), ())
             if baseline.result.ended or baseline.result.figures is None:
-                last = heat.said(baseline.track.folder)
+                last = heat.said(baseline.setting.folder)
                 raise UserError(
                     f"the undisturbed run failed, so there is nothing to race: {baseline.result.ended}\n{last}"
                 )
@@ -156,17 +157,17 @@ class _Held:
     def _calibrate(self) -> float:
         """Seconds of training that one save takes, as the script of the arm checkpoint says itself."""
         arm = next(arm for arm in arms.ARMS if arm.kind == program.CHECKPOINT)
-        track = replace(self._track(arm, "calibration"), checkpoint_every=CALIBRATION_EVERY)
-        track = replace(track, program=replace(self.options.program, steps=CALIBRATION_STEPS))
-        heat.run(arm, track, (), self.options.limit_s)
-        output = (track.folder / "torchrun.stdout").read_text(encoding="utf-8")
+        setting = replace(self._setting(arm, "calibration"), checkpoint_every=CALIBRATION_EVERY)
+        setting = replace(setting, program=replace(self.options.program, steps=CALIBRATION_STEPS))
+        heat.run(arm, setting, (), self.options.limit_s)
+        output = (setting.folder / "torchrun.stdout").read_text(encoding="utf-8")
         found = re.search(r"a save took ([0-9.]+) s", output)
         if found is None:
-            raise UserError(f"the script with checkpoints failed:\n{heat.said(track.folder)}")
+            raise UserError(f"the script with checkpoints failed:\n{heat.said(setting.folder)}")
         self.tell(f"a save takes {found[1]} s of training")
         return float(found[1])
 
-    def _track(self, arm: Arm, name: str) -> ArmSetting:
+    def _setting(self, arm: Arm, name: str) -> ArmSetting:
         folder = self.options.out / "runs" / name
         shutil.rmtree(folder, ignore_errors=True)
         python = self.environments[arm.peer.name].python if arm.peer else arms.own_python()
@@ -174,25 +175,25 @@ class _Held:
         return ArmSetting(o.program, o.ranks, o.spares, folder, python, self.checkpoint_every, _free_port())
 
     def _heat(self, arm: Arm, repetition: int, due: Sequence[tuple[RaceFault, float]], weights: Sequence[str]) -> _Heat:
-        track = self._track(arm, f"{repetition}-{arm.name}")
-        if not track.program.is_demo:
-            shutil.copytree(self.pristine, track.cwd, symlinks=True)
-            track = replace(track, program=track.program.in_copy(self.options.workdir, track.cwd))
-        self.commands[arm.name] = "; ".join(self._shown(part, track) for part in arm.parts(track))
-        ran = heat.run(arm, track, due, min(self.options.limit_s, self._left_s()))
-        result = judge(arm.name, repetition, ran, track, weights)
+        setting = self._setting(arm, f"{repetition}-{arm.name}")
+        if not setting.program.is_demo:
+            shutil.copytree(self.pristine, setting.cwd, symlinks=True)
+            setting = replace(setting, program=setting.program.in_copy(self.options.workdir, setting.cwd))
+        self.commands[arm.name] = "; ".join(self._shown(part, setting) for part in arm.parts(setting))
+        ran = heat.run(arm, setting, due, min(self.options.limit_s, self._left_s()))
+        result = judge(arm.name, repetition, ran, setting, weights)
         self.results.append(result)
         self.tell(report.told(result))
-        return _Heat(ran, result, track)
+        return _Heat(ran, result, setting)
 
-    def _shown(self, part: Part, track: ArmSetting) -> str:
+    def _shown(self, part: Part, setting: ArmSetting) -> str:
         """As it was started, without what is this machine's own."""
         words = [f"{k}={v}" for k, v in part.variables.items()] + list(part.argv)
         text = shlex.join(words)
         for path, name in (
-            (track.python, "python"),
-            (str(Path(track.python).parent) + "/", ""),
-            (str(track.folder), "FOLDER"),
+            (setting.python, "python"),
+            (str(Path(setting.python).parent) + "/", ""),
+            (str(setting.folder), "FOLDER"),
             (str(program.EXAMPLES), "examples"),
             (str(Path.cwd()) + "/", ""),
         ):
@@ -210,7 +211,7 @@ class _Held:
         )
         said = ", ".join(f"{f.name} at {100 * f.at:.0f} %" for f in drawn) or "none"
         faults = f"Faults of seed {o.seed}, in parts of the undisturbed training's time: {said}."
-        tracks = {arm.name: self._track(arm, "shown") for arm in self.arms}
+        settings = {arm.name: self._setting(arm, "shown") for arm in self.arms}
         return report.About(
             title=f"{what}, {o.ranks} ranks, {o.faults} faults, {o.repetitions} repetitions, medians",
             machine=machine,
@@ -218,7 +219,7 @@ class _Held:
             arms={arm.name: self._said_of(arm) for arm in self.arms},
             left_out=self.left_out,
             lines_changed={arm.name: o.program.lines_changed(arm.kind) for arm in self.arms},
-            spares={arm.name: arm.spares(tracks[arm.name]) for arm in self.arms},
+            spares={arm.name: arm.spares(settings[arm.name]) for arm in self.arms},
             batch=program.BATCH if o.program.is_demo else 0,
         )
 
@@ -240,7 +241,7 @@ class _Held:
 class _Heat:
     heat: heat.Heat
     result: ArmResult
-    track: ArmSetting
+    setting: ArmSetting
 
 
 def _in_turns(given: Sequence[Arm], repetition: int) -> list[Arm]:

@@ -68,9 +68,9 @@ class _Running:
 class _Race:
     """An arm while it runs."""
 
-    def __init__(self, arm: Arm, track: ArmSetting, due: Sequence[tuple[RaceFault, float]]) -> None:
-        self.arm, self.track = arm, track
-        self.logs = StepLogs(arm.logs(track))
+    def __init__(self, arm: Arm, setting: ArmSetting, due: Sequence[tuple[RaceFault, float]]) -> None:
+        self.arm, self.setting = arm, setting
+        self.logs = StepLogs(arm.logs(setting))
         self.due = list(due)
         self.struck: list[Struck] = []
         self.running: list[_Running] = []
@@ -82,15 +82,15 @@ class _Race:
 
     def start(self, stack: ExitStack) -> str:
         """Empty, or why a command could not be started."""
-        for part in self.arm.parts(self.track):
+        for part in self.arm.parts(self.setting):
             if part.record is not None:
                 part.record.mkdir(parents=True)
-            stdout = stack.enter_context((self.track.folder / f"{part.name}.stdout").open("wb"))
-            stderr = stack.enter_context((self.track.folder / f"{part.name}.stderr").open("wb"))
+            stdout = stack.enter_context((self.setting.folder / f"{part.name}.stdout").open("wb"))
+            stderr = stack.enter_context((self.setting.folder / f"{part.name}.stderr").open("wb"))
             try:
                 started = subprocess.Popen(
                     part.argv,
-                    cwd=self.track.cwd,
+                    cwd=self.setting.cwd,
                     env=_environment(part),
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
@@ -129,8 +129,8 @@ class _Race:
         logs = self.logs.logs
         if fault.kind is RaceFaultKind.PLANNED and self.arm.moves_by_command:
             move = (sys.executable, "-m", "torchrelay.cli", "migrate", f"--rank={fault.ranks[0]}", "--no-wait")
-            with (self.track.folder / "migrate").open("ab") as said:
-                environment = {**os.environ, "TORCHRELAY_STATE_DIR": str(self.track.state)}
+            with (self.setting.folder / "migrate").open("ab") as said:
+                environment = {**os.environ, "TORCHRELAY_STATE_DIR": str(self.setting.state)}
                 self._asked.append(subprocess.Popen(move, env=environment, stdout=said, stderr=said))
         else:
             for rank in fault.ranks:
@@ -174,10 +174,10 @@ class _Race:
             psutil.wait_procs(r.below, process.END_S)
 
 
-def run(arm: Arm, track: ArmSetting, due: Sequence[tuple[RaceFault, float]], limit_s: float) -> Heat:
-    """`due`: faults, and when each strikes, in seconds since the arm's first step. `track.folder` is made."""
-    track.cwd.mkdir(parents=True, exist_ok=True)
-    race = _Race(arm, track, due if arm.is_struck else ())
+def run(arm: Arm, setting: ArmSetting, due: Sequence[tuple[RaceFault, float]], limit_s: float) -> Heat:
+    """`due`: faults, and when each strikes, in seconds since the arm's first step. `setting.folder` is made."""
+    setting.cwd.mkdir(parents=True, exist_ok=True)
+    race = _Race(arm, setting, due if arm.is_struck else ())
     began_s = time.monotonic()
     with ExitStack() as stack:
         try:

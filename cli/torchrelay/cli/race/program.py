@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchrelay.cli import working_folder
+from torchrelay.cli.folders import working_folder
 from torchrelay.protocol.errors import UserError
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

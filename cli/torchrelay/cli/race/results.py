@@ -33,7 +33,7 @@ class ArmResult:
     phases_s: dict[str, float] = field(default_factory=dict)
 
 
-def judge(arm: str, repetition: int, heat: Heat, track: ArmSetting, weights: Sequence[str]) -> ArmResult:
+def judge(arm: str, repetition: int, heat: Heat, setting: ArmSetting, weights: Sequence[str]) -> ArmResult:
     """`weights`: digests of the baseline by rank; empty for the baseline itself."""
     figures = fold(heat.logs, [s.unix_s for s in heat.struck])
     began_s = min((log.steps[0].unix_s for log in heat.logs if log.steps), default=0.0)
@@ -46,9 +46,9 @@ def judge(arm: str, repetition: int, heat: Heat, track: ArmSetting, weights: Seq
         figures,
         tuple((s.fault.name, s.due_s, s.unix_s - began_s) for s in heat.struck),
         len(heat.missed),
-        _last_loss(track.out / "loss.csv"),
+        _last_loss(setting.out / "loss.csv"),
         own == list(weights) if weights and not heat.ended else None,
-        _phases(track.events),
+        _phases(setting.events),
     )
 
 

@@ -14,7 +14,9 @@ from typing import Any
 
 from rich.console import Console
 
-from torchrelay.cli import narrate
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.display.waiting import waiting
 from torchrelay.cli.relay_score import entries as corpus_entries
 from torchrelay.cli.relay_score import plot, provenance, report, run_cell
 from torchrelay.cli.relay_score import where as wheres
@@ -25,8 +27,6 @@ from torchrelay.cli.relay_score.where import ScoreBackend, Where
 from torchrelay.cli.struck_runs.cells import PHASES, Cell, all_cells, spread
 from torchrelay.cli.struck_runs.classify import IDENTICAL, WRONG, CellVerdict, classify
 from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each
-from torchrelay.cli.teller import make_console
-from torchrelay.cli.waiting import waiting
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.machine.owned_folder import owned_folder
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from torchrelay.cli.command_line.given import MAX_RESTARTS
 from torchrelay.cli.relay_score.compare import differences
 from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.cli.relay_score.where import Where
-from torchrelay.cli.restarting.choice import MAX_RESTARTS_DEFAULT
 from torchrelay.cli.struck_runs import process
 from torchrelay.cli.struck_runs.cells import REFILL, RESPAWN, RESTART, RUNGS, Cell
 from torchrelay.cli.struck_runs.classify import Ran
@@ -100,7 +100,7 @@ def protected(entry: CorpusEntry, spare_count: int = 1) -> list[str]:
 def ways_out(kind: str) -> list[str]:
     """What a run is given so that a loss is survived in the way that its cell asks about, and in no other."""
     respawns = RESPAWN_LIMIT_DEFAULT if kind == RESPAWN else 0
-    restarts = MAX_RESTARTS_DEFAULT if kind == RESTART else 0
+    restarts = MAX_RESTARTS if kind == RESTART else 0
     refill = "--refill" if kind == REFILL else "--no-refill"
     return [f"--max-restarts={restarts}", f"--respawn-limit={respawns}", refill]
 

@@ -1,4 +1,4 @@
-"""The just-in-time checkpoints that a run has made by itself: no more than a few, and none when it needs none."""
+"""The checkpoints of torchrelay's that a run has made: of just-in-time ones no more than a few, and none when it needs none."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from torchrelay.cli.folders.shared_folder import remove_if_empty
 from torchrelay.cli.restarting.choice import Saved
-from torchrelay.cli.shared_folder import remove_if_empty
-from torchrelay.protocol.names import MANIFEST
+from torchrelay.protocol.names import ASKED_FOR, MANIFEST
 
 KEPT = 2
 """The one that ranks enter from, and the one before: it is there until the next one has proven to be of use."""
@@ -20,7 +20,7 @@ KEPT_OF_ALL_RUNS = 10
 NOBODY_WRITES_S = 3600.0
 """A checkpoint without a manifest in which nothing was written for so long is never finished: saving takes ten minutes at most."""
 
-_NAME = re.compile(r"([0-9a-f]{8})(?:-again(\d+))?-step(\d+)")
+_NAME = re.compile(rf"([0-9a-f]{{8}})(?:-again(\d+))?-step(\d+)({ASKED_FOR})?")
 _OURS = re.compile(r"\.?(rank-\d+\..*|rank-\d+-tensors|collective-log.*|manifest\.json.*)")
 
 
@@ -30,9 +30,13 @@ def own_checkpoints(jit_dirs: Iterable[Path], run_id: str) -> list[Saved]:
 
 
 def remove_old(jit_dirs: Sequence[Path], run_id: str, keep: int) -> None:
-    """All of this run but the newest `keep`, and what was not finished. A folder that cannot be removed stays."""
+    """Just-in-time ones of this run but the newest `keep`, and what was not finished. A folder that cannot be removed stays.
+
+    What somebody asked for is theirs.
+    """
     whole = own_checkpoints(jit_dirs, run_id)
-    kept = {saved.directory for saved in (whole[-keep:] if keep else ())}
+    made = [saved.directory for saved in whole if not saved.directory.endswith(ASKED_FOR)]
+    kept = {saved.directory for saved in whole} - set(made) | set(made[-keep:] if keep else ())
     for _, folder in _of_run(jit_dirs, run_id):
         if str(folder) not in kept:
             shutil.rmtree(folder, ignore_errors=True)

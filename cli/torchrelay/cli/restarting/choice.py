@@ -9,7 +9,6 @@ from dataclasses import dataclass
 JIT_CHECKPOINT = "jit-checkpoint"
 EARLIER_CHECKPOINT = "earlier-checkpoint"
 SCRIPT = "script"
-MAX_RESTARTS_DEFAULT = 3
 MAX_RESTARTS_AT_STEP = 2
 """More at the same step would meet the same end."""
 _PROGRAM_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from torchrelay.cli.follow import JobFollower
-from torchrelay.cli.options import RunOptions
+from torchrelay.cli.command_line.options import RunOptions
+from torchrelay.cli.controller_client.follow import JobFollower
+from torchrelay.cli.display.summary import RestartSummary, RunSummary
 from torchrelay.cli.restarting.checkpoints import KEPT, own_checkpoints, remove_forgotten, remove_old
 from torchrelay.cli.restarting.choice import Fall, RestartChoice, Saved, choose
-from torchrelay.cli.summary import RestartSummary, RunSummary
 from torchrelay.protocol.events import JobRestarted, Occurrence, RestartDone, to_job_event
-from torchrelay.protocol.faults import Fault
-from torchrelay.protocol.phases import ABANDONED, CHECKPOINT
+from torchrelay.protocol.options.faults import Fault
+from torchrelay.protocol.words.phases import ABANDONED, CHECKPOINT
 
 OF_USE_S = 1800.0
 """After this long from a restart on, an older just-in-time checkpoint is worth less than what the script saves itself."""

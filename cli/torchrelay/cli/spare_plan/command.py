@@ -13,9 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.spare_plan.trace import HOUR_S, ClusterSite, draw_trace
 from torchrelay.cli.spare_plan.ways import PlayedTrace, Way, WayCosts, play
-from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
 
 DAY_S = 86_400.0

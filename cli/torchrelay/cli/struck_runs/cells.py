@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import CONTROLLER, INJECT_PHASES, MIGRATION_PHASES, PARTITION
+from torchrelay.protocol.options.faults import CONTROLLER, INJECT_PHASES, MIGRATION_PHASES, PARTITION
 
 JOINER, SECOND = "joiner", "second"
 """A rank is killed, and in its migration the joiner too, or another rank; or, as CONTROLLER, the controller."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchrelay.cli.display.summary import MigrationSummary, RestartSummary, RunSummary
 from torchrelay.cli.struck_runs.cells import REFILL, RESPAWN, RESTART
-from torchrelay.cli.summary import MigrationSummary, RestartSummary, RunSummary
 from torchrelay.protocol import events
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
-from torchrelay.protocol.order_words import says_could_not
-from torchrelay.protocol.phases import COMMITTED
+from torchrelay.protocol.words.order_words import says_could_not
+from torchrelay.protocol.words.phases import COMMITTED
 
 IDENTICAL = "identical"
 REDONE = "redone"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from torchrelay.cli.summary import RunSummary, fold
+from torchrelay.cli.display.summary import RunSummary, fold
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import Occurrence, from_job_event
 from torchrelay.protocol.messages import JobEvent

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torchrelay.cli.struck_runs.event_file import EventFile
 from torchrelay.protocol import events
-from torchrelay.protocol.phases import COMMITTED, Phase
+from torchrelay.protocol.words.phases import COMMITTED, Phase
 
 
 class HoldFile:

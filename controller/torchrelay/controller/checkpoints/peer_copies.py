@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchrelay.controller.decide.buddies import decide_keeping
-from torchrelay.controller.decide.known import Known, is_compared, needs_copies
+from torchrelay.controller.decide.protection.buddies import decide_keeping
+from torchrelay.controller.decide.protection.known import Known, is_compared, needs_copies
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED

@@ -1,4 +1,6 @@
-"""A just-in-time checkpoint's files besides the tensors: written here, or by a survivor where only pods reach the folder."""
+"""A checkpoint's files besides the tensors: written here, or by a survivor where only pods reach the folder.
+
+Just-in-time ones, and those that were asked for."""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from torchrelay.controller.checkpoints.checkpoint import (
     write_checkpoint,
 )
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.folders import choose_folder
-from torchrelay.controller.decide.stand import Cannot
+from torchrelay.controller.decide.migration.stand import Cannot
+from torchrelay.controller.decide.restart.folders import choose_folder
 from torchrelay.controller.execution.targets import saved_job
 from torchrelay.controller.job import Job
 from torchrelay.controller.migration import events as m
@@ -23,7 +25,8 @@ from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.events import CheckpointSaved
 from torchrelay.protocol.messages import ClearCheckpoints, KeepFile, OrderFailed
-from torchrelay.protocol.names import MANIFEST
+from torchrelay.protocol.names import ASKED_FOR, MANIFEST
+from torchrelay.protocol.words.phases import SAVE, UNPLANNED
 
 PIECE_BYTES = 8 << 20
 """Of a file in one order; a frame to a shim must not be larger than `names.MAX_FRAME_BYTES`, as text."""
@@ -36,6 +39,8 @@ class Saving:
         self._sizes: dict[int, int] = {}
         self._checkpoint: JobCheckpoint | None = None
         self._directory, self._writer = "", ""
+        self._begun: list[Path] = []
+        """Folders that this migration writes, where they can be reached from here."""
         self._refused: dict[str, str] = {}
         """By folder, why nothing could be written below it in this migration."""
         self.resume_commands: Callable[[str], dict[str, str]] = lambda directory: {}
@@ -54,17 +59,35 @@ class Saving:
         self._sizes.clear()
         self._refused.clear()
         self._checkpoint, self._writer = None, ""
+        self._begun.clear()
 
-    def folder(self, boundary: int) -> Path:
-        """Of the checkpoint of that boundary: below the first of the folders that has not refused one."""
+    @property
+    def barred(self) -> str:
+        """Why nothing is saved in this job at all; empty if something may be."""
+        return self._config.jit_barred
+
+    def over(self) -> None:
+        """The migration has ended: what it has not finished is no use to anybody."""
+        for folder in self._begun:
+            if not (folder / MANIFEST).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def folder(self, boundary: int, kind: str = UNPLANNED) -> Path:
+        """Of the checkpoint of that boundary: below the first of the folders that has not refused one.
+
+        `kind`: of the migration. What was asked for is named so: who removes just-in-time ones leaves it.
+        """
         c = self._config
         below = Path(choose_folder(self._folders(), self._refused).path or c.jit_dir).absolute()
         number = c.restarts_done
         while True:
             again = f"-again{number}" if number else ""
-            folder = below / f"{c.jit_prefix}{c.run_id}{again}-step{boundary}"
+            folder = below / f"{c.jit_prefix}{c.run_id}{again}-step{boundary}{ASKED_FOR if kind == SAVE else ''}"
             # Never into a whole one: ranks may have entered from it. Where others write, its name says that.
-            if c.adopted or not (folder / MANIFEST).exists():
+            if c.adopted:
+                return folder
+            if not (folder / MANIFEST).exists():
+                self._begun.append(folder)
                 return folder
             number += 1
 
@@ -77,7 +100,7 @@ class Saving:
         choice = choose_folder(self._folders(), self._refused)
         if not choice.path:
             return m.CheckpointFailed(choice.reason)
-        return m.FolderChosen(str(self.folder(s.target)), choice.reason)
+        return m.FolderChosen(str(self.folder(s.target, s.kind)), choice.reason)
 
     def _folders(self) -> tuple[str, ...]:
         return (self._config.jit_dir, *self._config.jit_dirs_more)

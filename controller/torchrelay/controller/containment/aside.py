@@ -12,16 +12,23 @@ from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.causes import ProtectionCause
 from torchrelay.protocol.events import Protection
-from torchrelay.protocol.level import Level
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.phases import PLANNED, Phase
-from torchrelay.protocol.positions import RankPhase
+from torchrelay.protocol.words.causes import ProtectionCause
+from torchrelay.protocol.words.level import Level
+from torchrelay.protocol.words.phases import UNFORCED, Phase
+from torchrelay.protocol.words.positions import RankPhase
 
 TRAINS = (Phase.HEALTHY, Phase.SUSPECTED, Phase.COMMITTED, Phase.ABANDONED)
-CAN_GO_ON = (Phase.PREPARING, Phase.QUIESCING, Phase.TRANSFERRING, Phase.REBUILDING, Phase.VERIFYING)
-"""Of a planned move: the rank that was to leave is still there."""
+CAN_GO_ON = (
+    Phase.PREPARING,
+    Phase.QUIESCING,
+    Phase.TRANSFERRING,
+    Phase.REBUILDING,
+    Phase.VERIFYING,
+    Phase.CHECKPOINTING,
+)
+"""Of a planned move or a save: every rank is still there."""
 STANDS_S = 10.0
 MOST_OF_A_NODE = 256
 """Processes that are remembered."""
@@ -43,7 +50,7 @@ class Aside:
         if migration is None or migration.phase in TRAINS:
             for worker in job.rank_workers:
                 self._begins(worker)
-        elif migration.kind == PLANNED and migration.phase in CAN_GO_ON:
+        elif migration.kind in UNFORCED and migration.phase in CAN_GO_ON:
             for worker_id in migration.holders.values():
                 self._outbox.to_worker(worker_id, msg.Abandon(migration.generation, self.reason))
             for joiner in migration.joiners.values():

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchrelay.controller.decide.numbers import GO_ON, NumberVerdict, decide_numbers
+from torchrelay.controller.decide.detection.numbers import GO_ON, NumberVerdict, decide_numbers
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
-from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import NumberAlarm, NumbersDecided
 from torchrelay.protocol.names import EXIT_SUSPECT_NUMBER
-from torchrelay.protocol.numbers import ALERT, STOP
+from torchrelay.protocol.options.numbers import ALERT, STOP
+from torchrelay.protocol.words.causes import MigrationCause
 
 GRACE_S = 0.5
 """Ranks compute their numbers at the same place of a step, and none gets past it meanwhile."""

@@ -1,6 +1,6 @@
 """Whether ranks are armed: when all have set up their process group, unless one cannot be, or somebody does not want it.
 
-How far that protects the job is for `decide/level.py` to say.
+How far that protects the job is for `decide/protection/level.py` to say.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.names import GATE_SECRET_BYTES
-from torchrelay.protocol.phases import Phase
+from torchrelay.protocol.words.phases import Phase
 
 
 class ArmingController:

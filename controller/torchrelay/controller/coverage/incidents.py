@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.incident import Failure, is_incident
+from torchrelay.controller.decide.protection.incident import Failure, is_incident
 from torchrelay.controller.job import Job, RankJournal
 from torchrelay.controller.migration.events import Finished
 from torchrelay.controller.migration.state import State

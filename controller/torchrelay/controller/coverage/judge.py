@@ -9,21 +9,21 @@ from dataclasses import replace
 from typing import Any
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.buddies import choose_every
-from torchrelay.controller.decide.coverage import coverage
-from torchrelay.controller.decide.elsewhere import places
-from torchrelay.controller.decide.hang import threshold_s
-from torchrelay.controller.decide.known import Known, is_compared, needs_copies, without_replica
-from torchrelay.controller.decide.lost_together import lost_together
-from torchrelay.controller.decide.room import checkpoint_lacks, joiner_lacks
+from torchrelay.controller.decide.detection.hang import threshold_s
+from torchrelay.controller.decide.protection.buddies import choose_every
+from torchrelay.controller.decide.protection.coverage import coverage
+from torchrelay.controller.decide.protection.known import Known, is_compared, needs_copies, without_replica
+from torchrelay.controller.decide.protection.lost_together import lost_together
+from torchrelay.controller.decide.protection.room import checkpoint_lacks, joiner_lacks
+from torchrelay.controller.decide.replacement.elsewhere import places
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.processes.respawns import Respawns
 from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.events import CoverageKnown, Protection, RanksHeld
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
-from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage
+from torchrelay.protocol.words.level import Level
 
 STEPS_TIMED = 4
 """How many steps are made before their time counts. The first ones take longer: it counts anew after twice as many."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchrelay.controller.decide.apart import Alike, Apart, alike, apart
+from torchrelay.controller.decide.migration.apart import Alike, Apart, alike, apart
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
@@ -10,7 +10,7 @@ from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import ReplicaCheck
-from torchrelay.protocol.phases import Phase
+from torchrelay.protocol.words.phases import Phase
 
 LOOKS_AFTER = 16
 """Steps after a migration in which ranks are compared with what they were before it."""

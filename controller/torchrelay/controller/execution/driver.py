@@ -11,12 +11,13 @@ from pathlib import Path
 from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint
 from torchrelay.controller.checkpoints.saving import Saving, writes_no_more
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.quiesce import choose_boundary
-from torchrelay.controller.decide.stand import OutOfReach
+from torchrelay.controller.decide.migration.quiesce import choose_boundary
+from torchrelay.controller.decide.migration.stand import OutOfReach
+from torchrelay.controller.execution.bytes_done import BytesTold
 from torchrelay.controller.execution.fill_in import Filler
 from torchrelay.controller.execution.rereading import Rereading
 from torchrelay.controller.execution.rollback import Rollback
-from torchrelay.controller.execution.targets import Answer, planned_target, resume_target, unplanned_target
+from torchrelay.controller.execution.targets import Answer, planned_target, resume_target, target_where_they_stand
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.machine import Migration
@@ -40,7 +41,7 @@ from torchrelay.protocol.messages import (
     LookClosely,
 )
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER
-from torchrelay.protocol.phases import (
+from torchrelay.protocol.words.phases import (
     CHECKPOINT,
     CLEARED,
     COMMITTED,
@@ -48,10 +49,12 @@ from torchrelay.protocol.phases import (
     PLANNED,
     RESUME,
     ROLLBACK,
+    SAVE,
+    UNFORCED,
     UNPLANNED,
     Phase,
 )
-from torchrelay.protocol.positions import JoinerAction
+from torchrelay.protocol.words.positions import JoinerAction
 
 EXIT_CODE_WITHOUT_CAUSE = 1
 """Of a job that ends because a rank hangs: no process has an exit code to pass on."""
@@ -86,6 +89,7 @@ class Driver:
         self.rollback = Rollback(config.buddy_every, job, outbox)
         self.spares = SpareChoice(config, job, outbox, self.rollback)
         self._rereading = Rereading(job, outbox)
+        self.bytes_told = BytesTold(outbox)
         self._filler = Filler(config, job, self.rollback)
         self._queue: deque[m.Event] = deque()
         self._carrying_out = False
@@ -120,8 +124,8 @@ class Driver:
         """Whether ranks stand still, so that what ends one is a consequence of the migration."""
         if self.migration is None:
             return False
-        if self.kind == PLANNED:
-            return self.phase in (Phase.TRANSFERRING, Phase.REBUILDING, Phase.VERIFYING, Phase.FENCING)
+        if self.kind in UNFORCED:
+            return self.phase in STANDING_PHASES and self.phase is not Phase.QUIESCING
         return self.phase in (*STANDING_PHASES, Phase.PREPARING)
 
     def has_given_up(self, worker: str) -> bool:
@@ -322,7 +326,7 @@ class Driver:
         if s.phase in (Phase.HEALTHY, Phase.SUSPECTED) or self._announced == s.kind:
             return
         self._announced = s.kind
-        self._outbox.emit(MigrationStarted(s.migration, s.kind, s.rank, s.reason, s.generation, s.cause))
+        self._outbox.emit(MigrationStarted(s.migration, s.kind, s.rank, s.reason, s.generation, s.cause, s.by))
 
     def _carry_out(self, s: State, instruction: m.Instruction, now_s: float) -> None:  # noqa: C901 - one case for each instruction
         out = self._outbox
@@ -350,9 +354,10 @@ class Driver:
                     self._saved(s, written, now_s)
             case m.ChooseFolder(_, reason):
                 self._saved(s, self.saving.elsewhere(s, reason), now_s)
-            case m.PhaseEntered(phase, elapsed_s):
+            case m.PhaseEntered(phase, before_s):
+                self.bytes_told.phase_entered(s.migration, s.generation, phase, now_s)
                 if self._announced:
-                    out.emit(PhaseChanged(s.migration, phase.value, elapsed_s))
+                    out.emit(PhaseChanged(s.migration, phase.value, before_s))
             case m.RankMoved(rank, worker):
                 self.committed(s.target)
                 self._job.move(rank, worker, s.target)
@@ -392,16 +397,18 @@ class Driver:
             return self.rollback.target(s, secrets.token_hex)
         if self.checkpoint is not None and s.kind == RESUME:
             return resume_target(self.checkpoint, str(Path(self._resume_dir).absolute()))
-        if s.no_spare and self._config.jit_barred:
-            return m.TargetImpossible(self._config.jit_barred)
-        target = unplanned_target(self._job, s, secrets.token_hex, self.saving.folder, all_save=self._apart)
+        if s.saves and self.saving.barred:
+            return m.TargetImpossible(self.saving.barred)
+        target = target_where_they_stand(
+            self._job, s, secrets.token_hex, lambda at: self.saving.folder(at, s.kind), all_save=self._apart
+        )
         if isinstance(target, m.TargetDecided) and s.no_spare and target.target in self._config.worn_out:
             return m.TargetImpossible(f"the job has begun again at step {target.target} too often")
         return target
 
     def _finish(self, s: State, f: m.Finished) -> None:
         beside_s = s.seconds.get("prepare_beside", 0.0)
-        ranks = tuple(sorted(s.moved or s.lost or {s.rank: ""}))
+        ranks = tuple(sorted(s.moved or s.lost or ({s.rank: ""} if s.rank >= 0 else ())))
         spares = tuple(s.moved[r] for r in ranks if r in s.moved)
         downtime_s = {row: s.seconds.get(row, 0.0) for row in DOWNTIME_ROWS}
         if s.kind == PLANNED:
@@ -430,7 +437,8 @@ class Driver:
             # It may have turned into the migration of another rank, which was lost meanwhile.
             self._move_is_off(s.migration, f.reason if f.outcome != COMMITTED else f"given up for this: {s.reason}")
         self._outbox.to_all_agents(LookClosely(False))
-        if f.outcome != CLEARED:
+        self.saving.over()
+        if f.outcome != CLEARED and s.kind != SAVE:
             self.done += 1
             redone = f", {s.steps_redone} step{'s' * (s.steps_redone > 1)} done again" if s.steps_redone else ""
             self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"

@@ -12,8 +12,8 @@ from torchrelay.controller.job import Job
 from torchrelay.protocol.launch_env import torchrun_env
 from torchrelay.protocol.messages import Assign, Plan, Rebuild, SaveCheckpoint, Serve, ShimOrder
 from torchrelay.protocol.names import GATE_SECRET_BYTES
-from torchrelay.protocol.phases import RESUME, ROLLBACK
-from torchrelay.protocol.positions import JoinerAction
+from torchrelay.protocol.words.phases import RESUME, ROLLBACK
+from torchrelay.protocol.words.positions import JoinerAction
 
 
 class Filler:

@@ -8,9 +8,10 @@ from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
-from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import MoveNotMade
 from torchrelay.protocol.messages import MigrateReply
+from torchrelay.protocol.words.causes import MigrationCause
+from torchrelay.protocol.words.phases import SAVE
 
 
 @dataclass
@@ -37,16 +38,31 @@ class Requests:
         """Whether one may begin at any moment: who waits for a spare waits for what is told."""
         return any(not w.told for w in self._wishes)
 
-    def migrate(self, rank: int, reason: str, now_s: float) -> MigrateReply:
+    def migrate(self, rank: int, reason: str, now_s: float, by: str = "") -> MigrateReply:
         if refusal := self._never(rank) or ("" if self._job.spares_to_come(rank) else self._no_spare(rank)):
             return MigrateReply(False, "", refusal)
         not_now, advice = self._not_now(rank)
         if not_now:
             return MigrateReply(False, "", "; ".join(filter(None, (not_now, advice))), again=True)
-        name = self._driver.begin(m.MoveRequested(rank, reason or "asked for"), now_s)
+        name = self._driver.begin(m.MoveRequested(rank, reason or "asked for", by=by), now_s)
         return MigrateReply(
             True, name, f"rank {rank} moves as soon as a spare is ready for it; training goes on meanwhile"
         )
+
+    def save(self, reason: str, no_room: str, now_s: float, by: str = "") -> MigrateReply:
+        """A checkpoint of all ranks; training goes on. `no_room`: what its folder lacks."""
+        job = self._job
+        finishing = [w.rank for w in job.rank_workers if w.finishing]
+        refusal = self._unprotected() or self._driver.saving.barred or no_room
+        if not refusal and finishing:
+            refusal = f"rank {finishing[0]} has reached the end of its script"
+        if refusal:
+            return MigrateReply(False, "", refusal)
+        not_now, advice = self._stands_in_the_way()
+        if not_now:
+            return MigrateReply(False, "", "; ".join(filter(None, (not_now, advice))), again=True)
+        name = self._driver.begin(m.SaveRequested(reason or "asked for", by), now_s)
+        return MigrateReply(True, name, "all ranks save what they hold at one of the next steps, and go on")
 
     def want(
         self,
@@ -106,16 +122,20 @@ class Requests:
         job = self._job
         if not 0 <= rank < job.world_size:
             return f"there is no rank {rank}; the job has ranks 0 to {job.world_size - 1}"
-        if job.protection == "off":
-            return f"this job is not protected: {job.protection_reason}"
+        if unprotected := self._unprotected():
+            return unprotected
         if rank in job.holders and job.holder(rank).finishing:
             return f"rank {rank} has reached the end of its script"
         return ""
 
+    def _unprotected(self) -> str:
+        job = self._job
+        return f"this job is not protected: {job.protection_reason}" if job.protection == "off" else ""
+
     def _no_spare(self, rank: int) -> str:
         job = self._job
         if not job.spares:
-            return "there is no spare to move it to; start the job with more --spares"
+            return "there is no spare to move it to"
         if not (spares := job.spares_for(rank)):
             return f"none of the {len(job.spares)} spare processes has the local rank {rank % job.local_world_size}, as it has"
         if all(job.quarantined(w) for w in spares):
@@ -123,15 +143,23 @@ class Requests:
         return ""
 
     def _not_now(self, rank: int) -> tuple[str, str]:
-        """What stands in the way, and what to do about it; empty if nothing does."""
-        job, migration = self._job, self._driver.migration
-        if migration is not None:
-            s = migration.state
-            return f"{s.migration} is under way (rank {s.rank}, {s.phase.value})", "ask again when it is over"
-        if because := job.unprotected_because(planned=True):
-            return f"not yet: {because}", ""
+        """What stands in the way of a move, and what to do about it; empty if nothing does."""
+        job = self._job
+        if (found := self._stands_in_the_way())[0]:
+            return found
         if not any(w.warm for w in job.spares_for(rank) if not job.quarantined(w)):
             return "the spare is still starting", "ask again in a few seconds"
+        return "", ""
+
+    def _stands_in_the_way(self) -> tuple[str, str]:
+        """Of whatever all ranks are to stop for."""
+        migration = self._driver.migration
+        if migration is not None:
+            s = migration.state
+            what = "a checkpoint is saved" if s.kind == SAVE else f"rank {s.rank}"
+            return f"{s.migration} is under way ({what}, {s.phase.value})", "ask again when it is over"
+        if because := self._job.unprotected_because(planned=True):
+            return f"not yet: {because}", ""
         return "", ""
 
 

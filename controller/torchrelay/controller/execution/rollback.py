@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from torchrelay.controller.decide.roll_back import choose_givers, choose_step
-from torchrelay.controller.decide.stand import Cannot
+from torchrelay.controller.decide.migration.roll_back import choose_givers, choose_step
+from torchrelay.controller.decide.migration.stand import Cannot
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.state import State
@@ -14,7 +14,7 @@ from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.errors import JournalError
 from torchrelay.protocol.messages import FetchKept, KeptCopies, KeptCopy, LateWorker, OrderFailed, StartWorker
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.positions import JoinerAction
+from torchrelay.protocol.words.positions import JoinerAction
 
 DAMAGED = JournalError.__name__
 STARTS = 4

@@ -8,16 +8,24 @@ from dataclasses import dataclass
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.coverage.judge import ProtectionJudge
-from torchrelay.controller.decide.spread import MoveAway, ReadySpares, StayThere, pause_s, recent, spent, spread
+from torchrelay.controller.decide.replacement.spread import (
+    MoveAway,
+    ReadySpares,
+    StayThere,
+    pause_s,
+    recent,
+    spent,
+    spread,
+)
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.execution.requests import Requests
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.spares.pool import SparePool
-from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import RankSpread
-from torchrelay.protocol.level import Level
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.words.causes import MigrationCause
+from torchrelay.protocol.words.level import Level
 
 LOOK_EVERY_S, LOOK_S_PER_RANK = 2.0, 0.05
 """Each look costs in proportion to the job's size: a third of a second with 1,000 ranks."""

@@ -6,14 +6,21 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint, RankPart
-from torchrelay.controller.decide.donors import choose_donor, choose_helpers, is_replica
-from torchrelay.controller.decide.stand import Cannot, JoinEntry, OutOfReach, decide_entry, decide_target, still_at_gate
+from torchrelay.controller.decide.migration.donors import choose_donor, choose_helpers, is_replica
+from torchrelay.controller.decide.migration.stand import (
+    Cannot,
+    JoinEntry,
+    OutOfReach,
+    decide_entry,
+    decide_target,
+    still_at_gate,
+)
 from torchrelay.controller.job import Job
 from torchrelay.controller.migration.events import GateToPass, TargetDecided, TargetImpossible
 from torchrelay.controller.migration.state import State
-from torchrelay.protocol import collective_logs
+from torchrelay.protocol.journals import collective_logs
 from torchrelay.protocol.messages import Standing
-from torchrelay.protocol.positions import JoinerAction, SurvivorAction
+from torchrelay.protocol.words.positions import JoinerAction, SurvivorAction
 
 Answer = TargetDecided | GateToPass | TargetImpossible
 
@@ -61,7 +68,7 @@ def resume_target(checkpoint: JobCheckpoint, folder: str) -> Answer:
     )
 
 
-def unplanned_target(
+def target_where_they_stand(
     job: Job, state: State, new_token: Callable[[], str], jit_folder: Callable[[int], Path], *, all_save: bool = False
 ) -> Answer | OutOfReach:
     """Survivors say where they stand, journals where the lost ranks were, replica checks who can give tensors.
@@ -92,7 +99,7 @@ def unplanned_target(
             return TargetImpossible(entry.reason)
         entries[rank], donors[rank], helpers[rank] = entry, donor.rank, donor.helpers
         reasons += [entry.reason, donor.reason]
-    checkpoint = bool(state.no_spare)
+    checkpoint = state.saves
     savers = state.survivors if all_save else _tensor_sources(job, state, target.boundary, donors).values()
     return TargetDecided(
         target.boundary,

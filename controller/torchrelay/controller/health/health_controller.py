@@ -16,7 +16,6 @@ from torchrelay.controller.health.stragglers import Stragglers
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
-from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import DeviceVerdict
@@ -32,9 +31,10 @@ from torchrelay.protocol.messages import (
     QuarantineRequest,
 )
 from torchrelay.protocol.names import EXIT_SUSPECT_NUMBER
-from torchrelay.protocol.numbers import ALERT, STOP
-from torchrelay.protocol.phases import PLANNED
+from torchrelay.protocol.options.numbers import ALERT, STOP
 from torchrelay.protocol.transport.telling import LATE_S
+from torchrelay.protocol.words.causes import MigrationCause
+from torchrelay.protocol.words.phases import PLANNED
 
 EXIT_PROGRAM = 1
 EVENTS_THAT_SLOW = (k.HW_SLOWDOWN, k.PCIE_REPLAYS)
@@ -66,6 +66,8 @@ class HealthController:
         self._job, self._outbox, self._driver, self._requests, self._end_job = job, outbox, driver, requests, end_job
         self.judge = HealthJudge(policy)
         self._quarantine = Quarantine(job, outbox, self.judge)
+        self.why_not_quarantined: Callable[[str], str] = lambda node: ""
+        """Why a node must not be put into quarantine on evidence; empty where it may."""
         self._stragglers = Stragglers()
         self._ratios: dict[str, float] = {}
         self._suspect: int | None = None
@@ -188,7 +190,9 @@ class HealthController:
             known = ", ".join([*sorted(self._job.nodes), *devices])
             return QuarantineReply(False, f"this job has no node and no device {subject}; it has {known}")
         what, about = ("quarantine", "quarantine") if is_node else ("device-quarantine", subject)
-        said = SeenEvidence(k.NODE_CONDITION, now_s, node, about, detail=f"{what} ({request.reason})")
+        said = SeenEvidence(
+            k.NODE_CONDITION, now_s, node, about, detail=f"{what} ({_asked(request.reason, request.by)})"
+        )
         self._see(dataclasses.replace(said, value=0.0), now_s)  # an earlier one that was cleared since
         self._see(said, now_s)
         if subject not in self._job.quarantine:
@@ -207,8 +211,8 @@ class HealthController:
 
     def clear(self, request: ClearRequest) -> ClearReply:
         if request.check:
-            return self._quarantine.check(request.subject, request.reason)
-        return self._quarantine.clear(request.subject, request.reason)
+            return self._quarantine.check(request.subject, request.reason, request.by)
+        return self._quarantine.clear(request.subject, request.reason, request.by)
 
     def device_checked(self, message: DeviceChecked) -> None:
         self._quarantine.checked(message)
@@ -238,6 +242,7 @@ class HealthController:
             self._tell(v, ranks, k.DONE)
             self._end_job(v.seen.code or EXIT_PROGRAM, f"the program's own fault: {v.reason}")
             return
+        v = self._as_far_as_allowed(v)
         self._quarantine.put(v)
         if because := self._cannot(v, ranks, now_s):
             self._tell(v, ranks, k.REFUSED, because)
@@ -252,6 +257,15 @@ class HealthController:
             for worker in self._job.rank_workers:
                 if worker.node == v.seen.node and worker.alive and worker.rank not in ranks:
                     self._want(worker.rank, v, now_s)
+
+    def _as_far_as_allowed(self, v: DeviceVerdict) -> DeviceVerdict:
+        """A person's word, or the cluster's, bars a node in any case."""
+        if v.quarantine != k.NODE or v.seen.kind == k.NODE_CONDITION or v.seen.node in self._job.quarantine:
+            return v
+        if not (because := self.why_not_quarantined(v.seen.node)):
+            return v
+        reason = f"{v.reason}; {v.seen.node} is not put into quarantine: {because}"
+        return dataclasses.replace(v, quarantine=k.NOBODY, reason=reason)
 
     def _want(self, rank: int, v: DeviceVerdict, now_s: float) -> None:
         if not self._requests.is_wanted(rank):
@@ -329,3 +343,7 @@ class HealthController:
             who = f"rank {', '.join(map(str, ranks))}: " if ranks else ""
             would = "would " if outcome == k.OBSERVED else ""
             self._verdicts.append(f"{would}{v.action}: {who}{reason}")
+
+
+def _asked(reason: str, by: str) -> str:
+    return f"{reason}; asked for by {by}" if by else reason

@@ -21,7 +21,7 @@ class Quarantine:
         self._job, self._outbox, self._judge = job, outbox, judge
         self._by_notice: dict[str, set[str]] = {}
         """Node or device -> the notices that it is in quarantine for, if nothing else was the first reason."""
-        self._checks: dict[str, str] = {}
+        self._checks: dict[str, tuple[str, str]] = {}
         """Subject -> why it is asked for."""
 
     def put(self, v: DeviceVerdict) -> None:
@@ -47,28 +47,29 @@ class Quarantine:
                 if self._job.quarantine.pop(subject, None) is not None:
                     self._outbox.emit(QuarantineCleared(subject, f"it is over: {seen.detail}"))
 
-    def check(self, subject: str, reason: str) -> ClearReply:
+    def check(self, subject: str, reason: str, by: str = "") -> ClearReply:
         """Has the agent look; `checked` takes what it saw."""
         if subject not in self._job.quarantine:
-            return self.clear(subject, reason)
+            return self.clear(subject, reason, by)
         users = (w.node for w in self._job.workers.values() if subject in w.devices)
         node = subject if subject in self._job.nodes else next(users, "")
         if not node:
             return ClearReply(
                 False, f"no node of this job is known to have {subject}; look at it, and clear it without a check"
             )
-        self._checks[subject] = reason
+        self._checks[subject] = reason, by
         self._outbox.to_agent(node, CheckDevice(subject))
         return ClearReply(False, f"{node} looks at {subject}; if it is well, it is cleared, and told either way", True)
 
     def checked(self, message: DeviceChecked) -> None:
-        reason = self._checks.pop(message.subject, None)
-        if reason is None or message.subject not in self._job.quarantine:
+        asked = self._checks.pop(message.subject, None)
+        if asked is None or message.subject not in self._job.quarantine:
             return
         if problem := message.message if not message.found else self._problem(message):
             self._outbox.log("warning", f"{message.subject} stays in quarantine, the check was not passed: {problem}")
         else:
-            self.clear(message.subject, f"{reason}; a check was passed: {message.message}")
+            reason, by = asked
+            self.clear(message.subject, f"{reason}; a check was passed: {message.message}", by)
 
     def _problem(self, message: DeviceChecked) -> str:
         """What the policy would act on, had it been seen in a device that is used."""
@@ -83,14 +84,14 @@ class Quarantine:
                 return verdict.reason
         return ""
 
-    def clear(self, subject: str, reason: str) -> ClearReply:
+    def clear(self, subject: str, reason: str, by: str = "") -> ClearReply:
         if self._job.quarantine.pop(subject, None) is None:
             kept = ", ".join(self._job.quarantine) or "nothing"
             return ClearReply(False, f"{subject} is not in quarantine; {kept} is")
         self._by_notice.pop(subject, None)
         for node in self._job.nodes:
             self._judge.history.forget(node, subject)
-        self._outbox.emit(QuarantineCleared(subject, reason))
+        self._outbox.emit(QuarantineCleared(subject, reason, by))
         return ClearReply(True, f"{subject} may be used again")
 
     def _devices_of(self, v: DeviceVerdict) -> list[str]:

@@ -24,12 +24,12 @@ from collections.abc import Iterator
 from itertools import count
 
 from torchrelay.controller.config import Policy
-from torchrelay.controller.decide.hang import Vital, find_culprit
+from torchrelay.controller.decide.detection.hang import Vital, find_culprit
 from torchrelay.controller.health.judge import HealthJudge
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.history import SeenEvidence
 from torchrelay.protocol.health.policy_file import default_policy
-from torchrelay.protocol.positions import RankPhase
+from torchrelay.protocol.words.positions import RankPhase
 
 DAY_S = 86400.0
 DEVICES = 8

@@ -12,17 +12,17 @@ from contextlib import AbstractContextManager
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from torchrelay.controller.kube.api import Api, connect
-from torchrelay.controller.kube.authority import open_authority
+from torchrelay.controller.kube.client.api import Api, connect
+from torchrelay.controller.kube.client.lease import Elector
 from torchrelay.controller.kube.controller import Controller
+from torchrelay.controller.kube.enrolment.authority import open_authority
 from torchrelay.controller.kube.figures import ClusterFigures
-from torchrelay.controller.kube.lease import Elector
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.readiness import serve_readiness
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.errors import TorchrelayError, UserError
-from torchrelay.protocol.log_lines import LogPart, say
-from torchrelay.protocol.log_records import set_up
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
+from torchrelay.protocol.logs.log_records import set_up
 from torchrelay.protocol.metrics.endpoint import Endpoint
 from torchrelay.protocol.names import EXIT_USAGE
 
@@ -72,17 +72,18 @@ async def _work(api: Api, settings: ClusterSettings, elector: Elector, pulse: Pu
 
 
 def main() -> int:
-    set_up(LogPart.CONTROLLER, logging.INFO, os.environ, "%(asctime)s %(message)s")
+    log = LogLines.from_environ(LogPart.CONTROLLER, os.environ)
+    set_up(log, logging.INFO, "%(asctime)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         asyncio.run(_run(ClusterSettings.from_environ(os.environ)))
     except asyncio.CancelledError:
         return 0
     except UserError as e:
-        say(str(e), "error", LogPart.CONTROLLER)
+        log.say(str(e), "error")
         return EXIT_USAGE
     except TorchrelayError as e:
-        say(str(e), "error", LogPart.CONTROLLER)
+        log.say(str(e), "error")
         return 1
     return 0
 

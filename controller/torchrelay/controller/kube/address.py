@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 
-from torchrelay.controller.kube.api import (
+from torchrelay.controller.kube.client.api import (
     CONFLICT,
     ENDPOINT_SLICES,
     ENDPOINT_SLICES_BETA,

@@ -13,7 +13,7 @@ from lightkube import operators
 
 from torchrelay.controller.health.policy_watch import PolicyWatch
 from torchrelay.controller.kube.address import Address
-from torchrelay.controller.kube.api import (
+from torchrelay.controller.kube.client.api import (
     MIGRATIONS,
     NODES,
     PODS,
@@ -24,25 +24,25 @@ from torchrelay.controller.kube.api import (
     Object,
     Refused,
 )
-from torchrelay.controller.kube.budget import Budgets
-from torchrelay.controller.kube.enrolment_limits import MAX_AT_ONCE, MAX_MESSAGE_BYTES
-from torchrelay.controller.kube.expiry import Expiry
-from torchrelay.controller.kube.fallback import Fallback
-from torchrelay.controller.kube.identity import Enrolment
-from torchrelay.controller.kube.informer import Informer
-from torchrelay.controller.kube.ledger import Ledger
-from torchrelay.controller.kube.migration_requests import MigrationRequests
-from torchrelay.controller.kube.node_watch import NodeWatch
-from torchrelay.controller.kube.platform_policy import read_platform_policy
-from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.client.informer import Informer
+from torchrelay.controller.kube.cluster.platform_policy import read_platform_policy
+from torchrelay.controller.kube.cluster.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.enrolment.enrolment_limits import MAX_AT_ONCE, MAX_MESSAGE_BYTES
+from torchrelay.controller.kube.enrolment.identity import Enrolment
+from torchrelay.controller.kube.jobs.ledger import Ledger
+from torchrelay.controller.kube.jobs.node_watch import NodeWatch
+from torchrelay.controller.kube.jobs.remembered import Remembered, recall
+from torchrelay.controller.kube.jobs.router import Router
+from torchrelay.controller.kube.jobs.run import JobRun
+from torchrelay.controller.kube.jobs.tender import AWAY_S, LOOK_S, Tender
 from torchrelay.controller.kube.pulse import Pulse
-from torchrelay.controller.kube.remembered import Remembered, recall
-from torchrelay.controller.kube.router import Router
-from torchrelay.controller.kube.run import JobRun
+from torchrelay.controller.kube.reconcilers.budget import Budgets
+from torchrelay.controller.kube.reconcilers.expiry import Expiry
+from torchrelay.controller.kube.reconcilers.fallback import Fallback
+from torchrelay.controller.kube.reconcilers.migration_requests import MigrationRequests
+from torchrelay.controller.kube.reconcilers.spare_keeper import SpareKeeper
+from torchrelay.controller.kube.reconcilers.status_writer import Scribe
 from torchrelay.controller.kube.settings import ClusterSettings
-from torchrelay.controller.kube.spare_keeper import SpareKeeper
-from torchrelay.controller.kube.status_writer import Scribe
-from torchrelay.controller.kube.tender import AWAY_S, LOOK_S, Tender
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import FatalError, RetryableError, UserError
 from torchrelay.protocol.health.policy_file import read_policy

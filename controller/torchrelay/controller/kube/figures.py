@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from torchrelay.controller.kube.api_calls import ApiCalls
-from torchrelay.controller.kube.ledger import Ledger
-from torchrelay.controller.kube.run import JobRun
+from torchrelay.controller.kube.client.api_calls import ApiCalls
+from torchrelay.controller.kube.jobs.ledger import Ledger
+from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.controller.metrics.collect import job_samples, total_samples
 from torchrelay.controller.metrics.facts import job_facts
 from torchrelay.protocol.metrics import table as t

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchrelay.controller.config import Policy
-from torchrelay.controller.decide.copies import Ring
-from torchrelay.controller.decide.silence import END, GIVE_UP, Silence, WitnessRank, judge_silence
+from torchrelay.controller.decide.detection.silence import END, GIVE_UP, Silence, WitnessRank, judge_silence
+from torchrelay.controller.decide.protection.copies import Ring
 from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.processes.exits import Exits
 from torchrelay.protocol.events import JournalsKept, NodeLost
 from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied, StopJob
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.positions import STANDS_STILL
 from torchrelay.protocol.transport.telling import TELL_S
+from torchrelay.protocol.words.positions import STANDS_STILL
 
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 640.0
 """Between attempts to copy journals: each may hold training up for as long as a shim waits for an answer."""

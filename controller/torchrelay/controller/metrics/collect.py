@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from torchrelay.controller.metrics.tally import JobTally, Totals
-from torchrelay.protocol.causes import MigrationCause, ProtectionCause
 from torchrelay.protocol.health.kinds import ACTIONS, DEVICE, NODE, OUTCOMES_OF_VERDICTS
-from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import RankGap
 from torchrelay.protocol.metrics import table as t
 from torchrelay.protocol.metrics.metric import Metric
@@ -25,8 +23,10 @@ from torchrelay.protocol.names import (
     PART_OF_STEP,
     REHEARSAL_OUTCOMES,
 )
-from torchrelay.protocol.phases import DOWNTIME_ROWS, KINDS
-from torchrelay.protocol.positions import RANK_STATES
+from torchrelay.protocol.words.causes import MigrationCause, ProtectionCause
+from torchrelay.protocol.words.level import Level
+from torchrelay.protocol.words.phases import DOWNTIME_ROWS, KINDS
+from torchrelay.protocol.words.positions import RANK_STATES
 
 WORST_FIRST = (BARS, BARS_LATER, NO_JOINER, ALONE, PART_OF_STEP, GOES_BACK, LEFT)
 

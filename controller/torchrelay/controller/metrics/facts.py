@@ -7,9 +7,7 @@ from collections import Counter
 from torchrelay.controller.core import Core
 from torchrelay.controller.metrics.collect import JobFacts, rank_protection
 from torchrelay.controller.status import spare_status
-from torchrelay.protocol.causes import ProtectionCause
 from torchrelay.protocol.health.kinds import DEVICE, NODE
-from torchrelay.protocol.level import Level
 from torchrelay.protocol.metrics.table import (
     BARRIER,
     COPY,
@@ -21,6 +19,8 @@ from torchrelay.protocol.metrics.table import (
     READY,
     STARTING,
 )
+from torchrelay.protocol.words.causes import ProtectionCause
+from torchrelay.protocol.words.level import Level
 
 
 def job_facts(core: Core, restarts: int, now_s: float) -> JobFacts:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from torchrelay.controller.metrics.account import Account
-from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import (
     NAMES,
     HealthVerdict,
@@ -21,9 +19,11 @@ from torchrelay.protocol.events import (
     from_job_event,
 )
 from torchrelay.protocol.messages import JobEvent
+from torchrelay.protocol.metrics.account import Account
 from torchrelay.protocol.metrics.samples import Histogram
 from torchrelay.protocol.metrics.table import MIGRATION_PHASES, MIGRATION_STOP
-from torchrelay.protocol.phases import CLEARED
+from torchrelay.protocol.words.causes import MigrationCause
+from torchrelay.protocol.words.phases import CLEARED
 
 COUNTED = frozenset(
     NAMES[kind]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchrelay.controller.migration.events import Noted
 from torchrelay.controller.migration.steps import advance
 from torchrelay.controller.migration.turn import Turn, abandon, finish_committed, restart
-from torchrelay.protocol.phases import PLANNED, UNPLANNED
+from torchrelay.protocol.words.phases import PLANNED, UNFORCED, UNPLANNED
 
 
 def _give_up_on(turn: Turn, ranks: list[int], what: str) -> None:
@@ -53,7 +53,7 @@ def preparing_late(turn: Turn) -> None:
 
 def quiescing_late(turn: Turn) -> None:
     s = turn.state
-    if s.kind == PLANNED:
+    if s.kind in UNFORCED:
         silent = sorted(s.holders.keys() - s.standings.keys())
         abandon(turn, f"ranks {silent} did not get to the end of step {s.quiesce_boundary} in time")
     elif s.asked:
@@ -99,4 +99,5 @@ def committed_late(turn: Turn) -> None:
 def checkpointing_late(turn: Turn) -> None:
     s = turn.state
     silent = sorted(set(s.survivors) - s.saved)
-    abandon(turn, f"{s.no_spare}, and ranks {silent} did not save their part of the checkpoint in time")
+    began = f"{s.no_spare}, and " if s.no_spare else ""
+    abandon(turn, f"{began}ranks {silent} did not save their part of the checkpoint in time")

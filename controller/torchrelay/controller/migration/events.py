@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.messages import ShimOrder, ShimReport
-from torchrelay.protocol.phases import Phase
+from torchrelay.protocol.words.causes import MigrationCause
+from torchrelay.protocol.words.phases import Phase
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,15 @@ class MoveRequested:
     rank: int
     reason: str
     cause: str = MigrationCause.ASKED.value
+    by: str = ""
+
+
+@dataclass(frozen=True)
+class SaveRequested:
+    """Somebody wants a checkpoint of the running job, which goes on."""
+
+    reason: str
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -201,6 +210,7 @@ class Said:
 
 Event = (
     MoveRequested
+    | SaveRequested
     | ResumeRequested
     | SuspicionRaised
     | SuspicionCleared
@@ -268,7 +278,7 @@ class ChooseBoundary:
 class DecideTarget:
     """Everybody stands; answered by TargetDecided, GateToPass, TargetImpossible or RollBackDecided.
 
-    `checkpoint`: there is no joiner to be found.
+    `checkpoint`: there is no joiner to be found, or none is wanted.
     """
 
     checkpoint: bool = False
@@ -291,10 +301,10 @@ class ChooseFolder:
 
 @dataclass(frozen=True)
 class PhaseEntered:
-    """`elapsed_s` is how long the phase before took."""
+    """`before_s` is how long the phase before took."""
 
     phase: Phase
-    elapsed_s: float
+    before_s: float
 
 
 @dataclass(frozen=True)

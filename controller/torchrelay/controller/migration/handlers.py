@@ -23,6 +23,7 @@ from torchrelay.controller.migration.events import (
     ResumeRequested,
     RollBackDecided,
     Said,
+    SaveRequested,
     SpareChosen,
     SuspicionRaised,
     TargetDecided,
@@ -31,7 +32,6 @@ from torchrelay.controller.migration.events import (
 from torchrelay.controller.migration.state import JoiningSpare, State
 from torchrelay.controller.migration.steps import advance, choose_spares, donor_worker, send_plans
 from torchrelay.controller.migration.turn import Turn, abandon, finish_committed, is_joiner, is_member, lose, restart
-from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.messages import (
     Assign,
     OrderFailed,
@@ -46,8 +46,9 @@ from torchrelay.protocol.messages import (
     Standing,
     Transferred,
 )
-from torchrelay.protocol.order_words import could_not
-from torchrelay.protocol.phases import CLEARED, PLANNED, RESUME, ROLLBACK, UNPLANNED, Phase
+from torchrelay.protocol.words.causes import MigrationCause
+from torchrelay.protocol.words.order_words import could_not
+from torchrelay.protocol.words.phases import CLEARED, PLANNED, RESUME, ROLLBACK, SAVE, UNFORCED, UNPLANNED, Phase
 
 QUIESCE_IDS_PER_GENERATION = 100
 
@@ -79,10 +80,17 @@ def first_loss(turn: Turn, event: RankLost) -> None:
 
 def move(turn: Turn, event: MoveRequested) -> None:
     s = turn.state
-    s.kind, s.rank, s.reason, s.cause = PLANNED, event.rank, event.reason, event.cause
+    s.kind, s.rank, s.reason, s.cause, s.by = PLANNED, event.rank, event.reason, event.cause, event.by
     s.lost[event.rank] = s.holders[event.rank]
     s.new_round()
     turn.enter(Phase.PREPARING)
+
+
+def save(turn: Turn, event: SaveRequested) -> None:
+    s = turn.state
+    s.kind, s.reason, s.cause, s.by = SAVE, event.reason, MigrationCause.ASKED.value, event.by
+    s.new_round()
+    turn.enter(Phase.QUIESCING)
 
 
 def resume(turn: Turn, event: ResumeRequested) -> None:
@@ -117,7 +125,7 @@ def order_failed(turn: Turn, said: Said) -> None:
         if not any(s.unanswered_serves.values()):
             send_plans(turn)
         return
-    if s.kind == PLANNED and s.phase is not Phase.FENCING and not is_joiner(turn, said.worker):
+    if s.kind in UNFORCED and s.phase is not Phase.FENCING and not is_joiner(turn, said.worker):
         abandon(turn, reason)
     else:
         lost(turn, RankLost(said.rank, said.worker, reason, turn.now_s))
@@ -203,11 +211,11 @@ def standing(turn: Turn, said: Said) -> None:
     report = cast(Standing, said.report)
     if s.holders.get(said.rank) != said.worker or (s.kind != PLANNED and said.rank in s.lost):
         return
-    if s.kind == PLANNED and s.phase is not Phase.QUIESCING:
+    if s.kind in UNFORCED and s.phase is not Phase.QUIESCING:
         turn.do(Noted(f"rank {said.rank} says that it stands, and nobody has told it to", warning=True))
         return
     s.standings[said.rank] = report
-    if s.kind == PLANNED:
+    if s.kind in UNFORCED:
         if report.position != "head" or report.boundary != s.quiesce_boundary:
             abandon(
                 turn,
@@ -268,7 +276,7 @@ def target_decided(turn: Turn, event: TargetDecided) -> None:
     s.serve_hosts.update(event.peer_hosts)
     s.savers.extend(event.savers)
     turn.do(Noted(event.reason))
-    turn.enter(Phase.CHECKPOINTING if s.no_spare else Phase.TRANSFERRING)
+    turn.enter(Phase.CHECKPOINTING if s.saves else Phase.TRANSFERRING)
 
 
 def gate_to_pass(turn: Turn, event: GateToPass) -> None:
@@ -293,9 +301,9 @@ def roll_back(turn: Turn, event: RollBackDecided) -> None:
 
 
 def diverged(turn: Turn, event: Diverged) -> None:
-    """All save what they hold, and the job ends. A planned move is given up alone: what it has found will be found again."""
+    """All save what they hold, and the job ends. What is unforced is given up alone: what it has found will be found again."""
     s = turn.state
-    if s.kind == PLANNED:
+    if s.kind in UNFORCED:
         abandon(turn, event.reason)
         return
     if s.phase is Phase.HEALTHY:
@@ -378,8 +386,11 @@ def stepped(turn: Turn, said: Said) -> None:
 def finished(turn: Turn, event: RankFinished) -> None:
     s = turn.state
     s.finished.add(event.rank)
-    if s.kind == PLANNED and s.phase in (Phase.PREPARING, Phase.QUIESCING):
+    if s.kind in UNFORCED and s.phase in (Phase.PREPARING, Phase.QUIESCING):
         ready = "the spare was ready" if s.phase is Phase.PREPARING else "all ranks stood still"
-        abandon(turn, f"rank {event.rank} reached the end of its script before {ready}: there is nothing left to move")
+        left = "move" if s.kind == PLANNED else "save"
+        abandon(
+            turn, f"rank {event.rank} reached the end of its script before {ready}: there is nothing left to {left}"
+        )
     else:
         advance(turn)

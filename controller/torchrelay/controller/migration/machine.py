@@ -14,7 +14,7 @@ from torchrelay.controller.migration.steps import ARRIVE
 from torchrelay.controller.migration.table import TABLE, TableRow
 from torchrelay.controller.migration.turn import Turn
 from torchrelay.protocol.errors import FatalError
-from torchrelay.protocol.phases import Deadlines, Phase
+from torchrelay.protocol.words.phases import Deadlines, Phase
 
 
 class Migration:

@@ -1,4 +1,4 @@
-"""What each event does while a just-in-time checkpoint is saved."""
+"""What each event does while a checkpoint is saved: a just-in-time one, or one that was asked for."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torchrelay.controller.migration.events import (
     Said,
 )
 from torchrelay.controller.migration.steps import advance, order_saves
-from torchrelay.controller.migration.turn import Turn, abandon, lose, restart
+from torchrelay.controller.migration.turn import Turn, abandon, lose, restart, tell_old_generation
 from torchrelay.protocol.messages import OrderFailed, SaveCheckpoint
-from torchrelay.protocol.phases import CHECKPOINT
+from torchrelay.protocol.words.phases import CHECKPOINT, SAVE, SAVED
 
 
 def lost_while_saving(turn: Turn, event: RankLost) -> None:
-    """What a dead rank leaves is enough, unless it was to write tensors and has not."""
+    """What a dead rank leaves is enough, unless it was to write tensors and has not, or all are to go on."""
     s = turn.state
     if s.holders.get(event.rank) != event.worker or event.rank in s.lost or event.rank in s.departed:
         return
-    if event.rank in s.savers and event.rank not in s.saved:
+    if s.kind == SAVE or (event.rank in s.savers and event.rank not in s.saved):
         lose(turn, event)
         return
     turn.do(Noted(f"{event.reason}; its part of the checkpoint does not need it any more"))
@@ -37,7 +37,9 @@ def order_failed_while_saving(turn: Turn, said: Said) -> None:
     s = turn.state
     report = cast(OrderFailed, said.report)
     reason = f"{report.order} failed: {report.reason}"
-    if not report.unharmed:
+    if not report.unharmed and s.kind == SAVE:
+        abandon(turn, f"rank {said.rank}: {reason}")
+    elif not report.unharmed:
         lost_while_saving(turn, RankLost(said.rank, said.worker, reason, turn.now_s))
     elif report.order != SaveCheckpoint.__name__:
         turn.do(Noted(f"rank {said.rank} holds what it held, but {reason}"))
@@ -70,8 +72,13 @@ def saved(turn: Turn, said: Said) -> None:
 
 
 def checkpoint_written(turn: Turn, event: CheckpointWritten) -> None:
+    if turn.state.kind == SAVE:
+        reason = f"the checkpoint of step {turn.state.target} is in {event.directory}"
+        tell_old_generation(turn, f"{reason}: all go on")
+        turn.finish(SAVED, reason)
+        return
     turn.finish(CHECKPOINT, f"{turn.state.no_spare}; a just-in-time checkpoint is in {event.directory}", fatal=True)
 
 
 def checkpoint_failed(turn: Turn, event: CheckpointFailed) -> None:
-    abandon(turn, f"{turn.state.no_spare}, and {event.reason}")
+    abandon(turn, event.reason if turn.state.kind == SAVE else f"{turn.state.no_spare}, and {event.reason}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.controller.migration.events import RankLost
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.messages import Standing
-from torchrelay.protocol.phases import UNPLANNED, Phase
+from torchrelay.protocol.words.phases import SAVE, UNPLANNED, Phase
 
 
 @dataclass
@@ -44,6 +45,8 @@ class State:
     reason: str = ""
     cause: str = ""
     """A `causes.MigrationCause`."""
+    by: str = ""
+    """Who asked for it; empty where nobody did."""
     lost: dict[int, str] = field(default_factory=dict)
     fencing: set[str] = field(default_factory=set)
     journals: set[int] = field(default_factory=set)
@@ -105,6 +108,11 @@ class State:
     rounds: int = 0
 
     @property
+    def saves(self) -> bool:
+        """Whether all save what they hold, in place of going on elsewhere."""
+        return bool(self.no_spare) or self.kind == SAVE
+
+    @property
     def survivors(self) -> list[int]:
         return sorted(r for r in self.holders if r not in self.lost)
 
@@ -112,6 +120,20 @@ class State:
     def members(self) -> dict[int, str]:
         """Rank -> worker of the generation that is being made."""
         return {r: self.holders[r] for r in self.survivors} | {r: j.worker for r, j in sorted(self.joiners.items())}
+
+    def member(self, rank: int) -> str:
+        """Return the rank's worker in the generation that is being made; empty if it has none."""
+        if rank in self.joiners:
+            return self.joiners[rank].worker
+        return "" if rank in self.lost else self.holders.get(rank, "")
+
+    def has_survivors(self, of: Collection[int]) -> bool:
+        """Whether all of them are in it. Cheap as long as some are missing: each rank's word asks it."""
+        return len(of) >= len(self.holders) - len(self.lost) and set(of).issuperset(self.survivors)
+
+    def has_members(self, of: Collection[int]) -> bool:
+        """As `has_survivors`, of all members."""
+        return len(of) >= len(self.holders) - len(self.lost) and set(of).issuperset(self.members)
 
     def new_round(self) -> None:
         """Forgets what was learned about the generation before, except who is lost, fenced, finished or joining."""

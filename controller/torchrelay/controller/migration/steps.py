@@ -16,10 +16,10 @@ from torchrelay.controller.migration.events import (
 )
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.migration.turn import Turn, finish_committed
-from torchrelay.protocol import collective_logs
+from torchrelay.protocol.journals import collective_logs
 from torchrelay.protocol.messages import Commit, Plan, Rebuild, SaveCheckpoint, Serve
-from torchrelay.protocol.phases import ALL_ENTER, PLANNED, Phase
-from torchrelay.protocol.positions import JoinerAction, SurvivorAction
+from torchrelay.protocol.words.phases import ALL_ENTER, PLANNED, UNFORCED, Phase
+from torchrelay.protocol.words.positions import JoinerAction, SurvivorAction
 
 
 def arrive_fencing(turn: Turn) -> None:
@@ -66,7 +66,7 @@ def advance_preparing(turn: Turn) -> None:
 
 def arrive_quiescing(turn: Turn) -> None:
     s = turn.state
-    if s.kind == PLANNED:
+    if s.kind in UNFORCED:
         s.stopped_since_s = None
         turn.do(ChooseBoundary(0))
     else:
@@ -77,14 +77,15 @@ def advance_quiescing(turn: Turn) -> None:
     s = turn.state
     if s.asked:
         return
+    if s.kind in UNFORCED and not (s.quiesce_agreed and s.standings.keys() >= s.holders.keys()):
+        return
     if s.kind == PLANNED:
-        if s.quiesce_agreed and s.standings.keys() >= s.holders.keys():
-            s.asked = True
-            for rank, worker in s.lost.items():
-                turn.do(ReadJournal(rank, worker))
-    elif s.standings.keys() >= set(s.survivors):
         s.asked = True
-        turn.do(DecideTarget(checkpoint=bool(s.no_spare)))
+        for rank, worker in s.lost.items():
+            turn.do(ReadJournal(rank, worker))
+    elif s.has_survivors(s.standings):
+        s.asked = True
+        turn.do(DecideTarget(checkpoint=s.saves))
 
 
 def arrive_transferring(turn: Turn) -> None:
@@ -163,13 +164,13 @@ def arrive_rebuilding(turn: Turn) -> None:
 
 
 def advance_rebuilding(turn: Turn) -> None:
-    if turn.state.rebuilt.issuperset(turn.state.members):
+    if turn.state.has_members(turn.state.rebuilt):
         turn.enter(Phase.VERIFYING)
 
 
 def advance_verifying(turn: Turn) -> None:
     s = turn.state
-    if s.verified.issuperset(s.members):
+    if s.has_members(s.verified):
         turn.enter(Phase.FENCING if s.kind == PLANNED else Phase.COMMITTED)
 
 
@@ -190,7 +191,7 @@ def advance_committed(turn: Turn) -> None:
     s = turn.state
     resumed = s.resumed | s.finished
     stepped = resumed if s.offline else s.stepped | s.finished
-    if resumed.issuperset(s.members) and stepped.issuperset(s.members):
+    if s.has_members(resumed) and s.has_members(stepped):
         finish_committed(turn, "every rank has done a step since")
 
 

@@ -13,7 +13,7 @@ from torchrelay.controller.migration import deadlines as late
 from torchrelay.controller.migration import events, saving
 from torchrelay.controller.migration import handlers as do
 from torchrelay.protocol import messages
-from torchrelay.protocol.phases import Phase
+from torchrelay.protocol.words.phases import Phase
 
 H, SU, FE, PR, QU = Phase.HEALTHY, Phase.SUSPECTED, Phase.FENCING, Phase.PREPARING, Phase.QUIESCING
 TR, RE, VE, CO = Phase.TRANSFERRING, Phase.REBUILDING, Phase.VERIFYING, Phase.COMMITTED
@@ -50,6 +50,7 @@ TABLE: dict[Phase, TableRow] = {
             events.RankLost: Transition(do.first_loss, (FE,)),
             events.MoveRequested: Transition(do.move, (PR,)),
             events.ResumeRequested: Transition(do.resume, (PR,)),
+            events.SaveRequested: Transition(do.save, (QU,)),
             events.Diverged: Transition(do.diverged, (FE,)),
         }
     ),
@@ -110,7 +111,7 @@ TABLE: dict[Phase, TableRow] = {
         },
         late.quiescing_late,
         (FE, AB),
-        "unplanned: who does not stand is lost too. Planned: abandoned",
+        "unplanned: who does not stand is lost too. Planned or a save: abandoned",
     ),
     TR: TableRow(
         {
@@ -166,7 +167,7 @@ TABLE: dict[Phase, TableRow] = {
     CH: TableRow(
         {
             events.RankLost: Transition(saving.lost_while_saving, (FE,)),
-            messages.OrderFailed: Transition(saving.order_failed_while_saving, (FE,)),
+            messages.OrderFailed: Transition(saving.order_failed_while_saving, (FE, AB)),
             events.JournalRead: Transition(do.journal_read),
             events.WorkerGone: Transition(do.worker_gone),
             events.RankFinished: Transition(do.finished),
@@ -178,7 +179,7 @@ TABLE: dict[Phase, TableRow] = {
         },
         late.checkpointing_late,
         (AB,),
-        "the job ends without a checkpoint",
+        "the job ends without a checkpoint. A save: it goes on without one",
     ),
     AB: TableRow(),
 }

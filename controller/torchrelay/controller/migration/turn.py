@@ -17,11 +17,13 @@ from torchrelay.controller.migration.events import (
 )
 from torchrelay.controller.migration.state import State
 from torchrelay.protocol.messages import Abandon, Interrupt, ShimOrder
-from torchrelay.protocol.phases import (
+from torchrelay.protocol.words.phases import (
     ABANDONED,
     COMMITTED,
+    DOWNTIME_ROWS,
     PLANNED,
-    ROW_OF_PHASE,
+    SAVE,
+    UNFORCED,
     UNPLANNED,
     Deadlines,
     Phase,
@@ -58,23 +60,23 @@ class Turn:
     def enter(self, phase: Phase) -> None:
         """Accounts for the phase that ends, sets the new one's deadline, and does what is due on arrival."""
         s = self.state
-        elapsed_s = self._close_phase()
+        before_s = self._close_phase()
         s.phase, s.phase_since_s = phase, self.now_s
         allowed_s = self.deadlines.of(phase)
         s.deadline_s = None if allowed_s is None else self.now_s + allowed_s
         self.hops.append(phase)
-        self.do(PhaseEntered(phase, elapsed_s))
+        self.do(PhaseEntered(phase, before_s))
         if phase in self._arrive:
             self._arrive[phase](self)
 
     def _close_phase(self) -> float:
         s = self.state
         since_s = s.phase_since_s
-        if s.kind == PLANNED and s.phase is Phase.QUIESCING:
+        if s.kind in UNFORCED and s.phase is Phase.QUIESCING:
             # Until the first rank stands at the agreed boundary, training goes on.
             since_s = self.now_s if s.stopped_since_s is None else s.stopped_since_s
-        row = ROW_OF_PHASE.get(s.phase)
-        if row is not None:
+        row = s.phase.value
+        if row in DOWNTIME_ROWS:
             if s.kind == PLANNED and s.phase is Phase.PREPARING:
                 row = "prepare_beside"
             s.seconds[row] = s.seconds.get(row, 0.0) + self.now_s - since_s
@@ -88,7 +90,7 @@ class Turn:
 
 
 def is_member(turn: Turn, said: Said) -> bool:
-    return turn.state.members.get(said.rank) == said.worker
+    return turn.state.member(said.rank) == said.worker
 
 
 def is_joiner(turn: Turn, worker: str) -> bool:
@@ -96,7 +98,7 @@ def is_joiner(turn: Turn, worker: str) -> bool:
 
 
 def tell_old_generation(turn: Turn, reason: str, except_worker: str = "") -> None:
-    """Planned: lets everybody who holds a rank go on as if nothing had been."""
+    """Unforced: lets everybody who holds a rank go on as if nothing had been."""
     s = turn.state
     if s.survivors_told:
         for rank, worker in sorted(s.holders.items()):
@@ -106,9 +108,9 @@ def tell_old_generation(turn: Turn, reason: str, except_worker: str = "") -> Non
 
 
 def abandon(turn: Turn, reason: str) -> None:
-    """Gives up. Planned before the leaver is told to end: the job goes on as it was. Otherwise it cannot."""
+    """Gives up. A save, or a planned move before the leaver is told to end: the job goes on as it was. Otherwise it cannot."""
     s = turn.state
-    harmless = s.kind == PLANNED and s.phase is not Phase.FENCING
+    harmless = s.kind in UNFORCED and s.phase is not Phase.FENCING
     if harmless:
         tell_old_generation(turn, reason)
     for joiner in s.joiners.values():
@@ -141,12 +143,13 @@ def restart(turn: Turn, losses: Iterable[tuple[int, str]], reason: str, no_spare
 
 
 def _become_unplanned(turn: Turn, lost: RankLost) -> None:
-    """A rank died while another one was being moved: the move is off, the loss is what counts."""
+    """A rank died while another one was being moved, or all saved: that is off, the loss is what counts."""
     s = turn.state
     leaver_lost = s.lost.get(lost.rank) == lost.worker
-    reason = f"the planned migration of rank {s.rank} is off: {lost.reason}"
+    off = "the checkpoint" if s.kind == SAVE else f"the planned migration of rank {s.rank}"
+    reason = f"{off} is off: {lost.reason}"
     tell_old_generation(turn, reason, except_worker=lost.worker)
-    s.kind, s.rank, s.reason, s.cause = UNPLANNED, lost.rank, lost.reason, lost.cause
+    s.kind, s.rank, s.reason, s.cause, s.by = UNPLANNED, lost.rank, lost.reason, lost.cause, ""
     s.journals.clear()
     s.seconds = {"detect": max(0.0, turn.now_s - lost.since_s)}
     s.phase_since_s = turn.now_s
@@ -163,10 +166,10 @@ def _become_unplanned(turn: Turn, lost: RankLost) -> None:
 def lose(turn: Turn, lost: RankLost) -> None:
     """A worker of this migration is lost before COMMITTED."""
     s = turn.state
-    known = s.members.get(lost.rank) == lost.worker or (s.kind == PLANNED and s.lost.get(lost.rank) == lost.worker)
+    known = s.member(lost.rank) == lost.worker or (s.kind == PLANNED and s.lost.get(lost.rank) == lost.worker)
     if not known or lost.worker in s.fencing:
         return
-    if s.kind != PLANNED:
+    if s.kind not in UNFORCED:
         restart(turn, [(lost.rank, lost.worker)], lost.reason)
     elif s.phase is Phase.FENCING:
         s.postponed.append(lost)

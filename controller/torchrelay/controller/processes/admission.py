@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchrelay.controller.decide.admit import Applicant, admit
-from torchrelay.controller.decide.copies import choose_keeper
-from torchrelay.controller.decide.take_over import Claim, TakeOver, take_over
+from torchrelay.controller.decide.migration.take_over import Claim, TakeOver, take_over
+from torchrelay.controller.decide.protection.copies import choose_keeper
+from torchrelay.controller.decide.replacement.admit import Applicant, admit
 from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.events import TakenOver
@@ -27,7 +27,7 @@ from torchrelay.protocol.messages import (
     WorkerInfo,
 )
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.positions import STANDS_STILL
+from torchrelay.protocol.words.positions import STANDS_STILL
 
 MISSING_S = 15.0
 """For the agents of a job to find a new controller; whoever does not come counts as lost, if its peers wait for it."""

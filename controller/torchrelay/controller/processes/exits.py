@@ -8,17 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.classify_exit import DONE, IGNORE, REPLACE, STOP, Exit, classify_exit
+from torchrelay.controller.decide.detection.classify_exit import DONE, IGNORE, REPLACE, STOP, Exit, classify_exit
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.health.health_controller import HealthController
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.restart.fallen import Fallen
-from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import WorkerEnded
 from torchrelay.protocol.messages import FetchJournal, MayFinish, ScriptFailed, WorkerExited
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.words.causes import MigrationCause
 
 PROGRAM_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 """What native code does to its own process; the others come from outside."""

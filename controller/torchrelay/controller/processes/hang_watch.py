@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchrelay.controller.config import Policy
-from torchrelay.controller.decide.hang import Culprit, Vital, find_culprit, threshold_s
-from torchrelay.controller.decide.overdue import overdue
+from torchrelay.controller.decide.detection.hang import Culprit, Vital, find_culprit, threshold_s
+from torchrelay.controller.decide.detection.overdue import overdue
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.health.health_controller import HealthController
 from torchrelay.controller.job import Job, Worker
@@ -14,11 +14,11 @@ from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.processes.stack_questions import Witness
 from torchrelay.controller.restart.fallen import Fallen
-from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import Suspected
 from torchrelay.protocol.machine.process_states import CANNOT_GO_ON, STOPPED
 from torchrelay.protocol.messages import Explained
-from torchrelay.protocol.phases import PLANNED, Phase
+from torchrelay.protocol.words.causes import MigrationCause
+from torchrelay.protocol.words.phases import PLANNED, Phase
 
 UNEASY_S = 2.0
 """More than STILL_S, since a rank may stand still for a moment."""

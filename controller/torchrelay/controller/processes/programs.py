@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchrelay.controller.decide.same_program import agree
+from torchrelay.controller.decide.restart.same_program import agree
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.messages import Program
 

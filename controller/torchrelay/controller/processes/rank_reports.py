@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchrelay.controller.coverage.judge import ProtectionJudge
-from torchrelay.controller.decide.joins import JoinFailure
+from torchrelay.controller.decide.replacement.joins import JoinFailure
 from torchrelay.controller.execution.divergence import Divergence
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.execution.requests import Requests
@@ -16,9 +16,9 @@ from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.causes import MigrationCause
 from torchrelay.protocol.events import FaultFired, ReportMade
 from torchrelay.protocol.names import NO_RANK, TOLD_TO_END
+from torchrelay.protocol.words.causes import MigrationCause
 
 Handler = Callable[[Worker, Any, float], None]
 FOR_THE_MIGRATION = (
@@ -66,6 +66,7 @@ class RankReports:
             msg.FaultInjected: self._fault_injected,
             msg.MigrationWanted: self._migration_wanted,
             msg.Held: self._held,
+            msg.BytesDone: self._bytes_done,
             **dict.fromkeys(FOR_THE_MIGRATION, self._for_the_migration),
         }
 
@@ -143,6 +144,9 @@ class RankReports:
                 worker.rank, report.reason, f"{worker.worker} does not hold rank {worker.rank} any more"
             )
 
+    def _bytes_done(self, worker: Worker, report: msg.BytesDone, now_s: float) -> None:
+        self._driver.bytes_told.take(worker.worker, report, now_s)
+
     def _for_the_migration(self, worker: Worker, report: Any, now_s: float) -> None:
         if self._driver.migration is None:
             if not isinstance(report, (msg.Resumed, msg.FirstStep)):
@@ -150,6 +154,8 @@ class RankReports:
                     "info", f"{type(report).__name__} of {worker.worker} is ignored: no migration is under way"
                 )
             return
+        if isinstance(report, (msg.Transferred, msg.CheckpointSaved)):
+            self._driver.bytes_told.done(worker.worker)
         if isinstance(report, msg.CheckpointSaved):
             self._driver.saved(worker.rank, report.size_bytes)
         if isinstance(report, msg.OrderFailed):

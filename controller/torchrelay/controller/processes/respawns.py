@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
-from torchrelay.controller.decide.elsewhere import Elsewhere, MachineWithPlaces, choose_machine, lacks
-from torchrelay.controller.decide.respawn import HOUR_S, LostPlace, Respawn, comes_again, may_respawn
+from torchrelay.controller.decide.replacement.elsewhere import Elsewhere, MachineWithPlaces, choose_machine, lacks
+from torchrelay.controller.decide.replacement.respawn import HOUR_S, LostPlace, Respawn, comes_again, may_respawn
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox

@@ -8,7 +8,7 @@ from torchrelay.controller.config import Policy
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.messages import Explain, Explained
-from torchrelay.protocol.positions import RankPhase
+from torchrelay.protocol.words.positions import RankPhase
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.elsewhere import places
-from torchrelay.controller.decide.muster import Muster, MusterAnswer, judge_muster
+from torchrelay.controller.decide.replacement.elsewhere import places
+from torchrelay.controller.decide.restart.muster import Muster, MusterAnswer, judge_muster
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.processes.respawns import Respawns

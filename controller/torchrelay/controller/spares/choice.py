@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.joins import first_reason, futile
-from torchrelay.controller.decide.lost_together import lost_together
-from torchrelay.controller.decide.spares import ChosenSpare, SpareState, choose_spare
-from torchrelay.controller.decide.spread import depends_on
+from torchrelay.controller.decide.protection.lost_together import lost_together
+from torchrelay.controller.decide.replacement.joins import first_reason, futile
+from torchrelay.controller.decide.replacement.spares import ChosenSpare, SpareState, choose_spare
+from torchrelay.controller.decide.replacement.spread import depends_on
 from torchrelay.controller.execution.rollback import Rollback
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
@@ -17,7 +17,7 @@ from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.processes.respawns import Respawns
 from torchrelay.controller.processes.started_again import StartedAgain
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.phases import PLANNED, RESUME, ROLLBACK, UNPLANNED
+from torchrelay.protocol.words.phases import PLANNED, RESUME, ROLLBACK, UNPLANNED
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from torchrelay.controller.decide.elsewhere import MachineWithPlaces
-from torchrelay.controller.decide.more_spares import MachineForSpares, place_more
-from torchrelay.controller.decide.refill import (
+from torchrelay.controller.decide.replacement.elsewhere import MachineWithPlaces
+from torchrelay.controller.decide.replacement.more_spares import MachineForSpares, place_more
+from torchrelay.controller.decide.replacement.refill import (
     MOST_UNUSED,
     PING_EVERY_S,
     Make,
@@ -19,7 +19,7 @@ from torchrelay.controller.decide.refill import (
     look_after,
     refill,
 )
-from torchrelay.controller.decide.respawn import HOUR_S
+from torchrelay.controller.decide.replacement.respawn import HOUR_S
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
@@ -33,7 +33,7 @@ LONGEST_LOOK_S = 2.0
 
 @dataclass
 class _Life:
-    """Of one spare, as `decide.refill.Seen` has it. `ping_in_s`: when it is asked next; `pinged`: the open question, or 0."""
+    """Of one spare, as `refill.Seen` has it. `ping_in_s`: when it is asked next; `pinged`: the open question, or 0."""
 
     since_s: float = 0.0
     raised_s: float | None = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.rehearse import Due, NotDue, Past, RehearsalSituation, rehearse
+from torchrelay.controller.decide.replacement.rehearse import Due, NotDue, Past, RehearsalSituation, rehearse
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.job import Job, RehearsalBook, Worker
 from torchrelay.controller.outbox import Outbox

@@ -21,7 +21,7 @@ export function runPage(run) {
   function job() {
     const j = known.job;
     if (!j) return;
-    put(parts.head, [j.headline, j.command], () => headline(j));
+    put(parts.head, [j.headline, j.command, j.progress], () => headline(j));
     put(parts.todo, j.to_do, () => todo(j.to_do));
     if (known.devices) put(parts.tiles, [j.goodput, j.steps, j.steps_per_s, j.began, j.level, j.protection_reason, j.migrations, j.under_way, j.not_done, j.standstill, j.over, known.devices.spares], () => tiles(j, known.devices.spares));
     put(parts.restarts, j.restarts, () => restarts(j.restarts));
@@ -45,6 +45,9 @@ function headline(j) {
     h("span", { class: "eyebrow" }, `Run ${j.run}`),
     h("h1", { "aria-live": "polite" }, j.headline.text),
     h("p", {}, j.headline.detail),
+    j.progress && h("div", { class: "how-far" },
+      h("progress", { max: "1", value: String(j.progress.share), "aria-label": j.progress.what }),
+      h("span", {}, `${j.progress.what}: ${j.progress.text}`)),
     j.command && h("code", { class: "run-command", title: j.command }, j.command));
 }
 

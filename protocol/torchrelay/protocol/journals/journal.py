@@ -23,7 +23,7 @@ from pathlib import Path
 from torchrelay.protocol.errors import JournalError
 from torchrelay.protocol.journals.blocks import BlockSlot, Checksums, map_file, read_blocks
 from torchrelay.protocol.machine.private import make_below, open_below
-from torchrelay.protocol.positions import PHASES
+from torchrelay.protocol.words.positions import PHASES
 
 BOUNDARY_SLOTS = 3
 """The boundary being written, the one before, and the one before that: a lost rank can be one ahead or one behind."""

@@ -50,6 +50,8 @@ OWNER = f"{GROUP}/owner"
 
 ORIGIN, BY_CONTROLLER = f"{GROUP}/origin", "controller"
 """Annotation of a resource that torchrelay has made, rather than a person."""
+REQUESTED_BY = f"{GROUP}/requested-by"
+"""Annotation of a resource: the API's user who made it, as the webhook has written it down."""
 NOT_INJECTED = f"{GROUP}/not-injected"
 """Why a pod that asked for it was left alone."""
 NOTES = f"{GROUP}/notes"

@@ -54,6 +54,7 @@ from torchrelay.protocol.messages.health import HealthSources as HealthSources
 from torchrelay.protocol.messages.job import AddSparesReply as AddSparesReply
 from torchrelay.protocol.messages.job import AddSparesRequest as AddSparesRequest
 from torchrelay.protocol.messages.job import Against as Against
+from torchrelay.protocol.messages.job import CheckpointRequest as CheckpointRequest
 from torchrelay.protocol.messages.job import ClearReply as ClearReply
 from torchrelay.protocol.messages.job import ClearRequest as ClearRequest
 from torchrelay.protocol.messages.job import Coverage as Coverage
@@ -62,6 +63,7 @@ from torchrelay.protocol.messages.job import JobEvent as JobEvent
 from torchrelay.protocol.messages.job import JobStatus as JobStatus
 from torchrelay.protocol.messages.job import MigrateReply as MigrateReply
 from torchrelay.protocol.messages.job import MigrateRequest as MigrateRequest
+from torchrelay.protocol.messages.job import MigrationProgress as MigrationProgress
 from torchrelay.protocol.messages.job import QuarantineReply as QuarantineReply
 from torchrelay.protocol.messages.job import QuarantineRequest as QuarantineRequest
 from torchrelay.protocol.messages.job import RankGap as RankGap
@@ -105,6 +107,7 @@ from torchrelay.protocol.messages.shim_orders import ShimOrder as ShimOrder
 from torchrelay.protocol.messages.shim_orders import TakeCopy as TakeCopy
 from torchrelay.protocol.messages.shim_reports import Armed as Armed
 from torchrelay.protocol.messages.shim_reports import AsideSet as AsideSet
+from torchrelay.protocol.messages.shim_reports import BytesDone as BytesDone
 from torchrelay.protocol.messages.shim_reports import CheckpointSaved as CheckpointSaved
 from torchrelay.protocol.messages.shim_reports import CopyReady as CopyReady
 from torchrelay.protocol.messages.shim_reports import CopyTaken as CopyTaken

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from torchrelay.protocol.messages.health import HealthSignal, HealthSignals, HealthSources
+from torchrelay.protocol.messages.message import message
 from torchrelay.protocol.messages.shim_orders import ShimOrder
 from torchrelay.protocol.messages.shim_reports import ReplicaCheck, ShimReport
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class WorkerInfo:
     """`launch`: as in Hello, or of the rank that it took over, where the agent did not start it.
 
@@ -28,7 +29,7 @@ class WorkerInfo:
     gate_secret: bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Program:
     """What a machine of the job was told to run, as far as all of them have to agree. Empty fields are not known.
 
@@ -50,7 +51,7 @@ class Program:
     jit_given: bool = False
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class AgentHello:
     """First message of a stream. `session` names the life of the agent, through all its streams; `first` is the number
     of the message that follows, counted over that life without AgentHello and Progress (see `delivery`).
@@ -75,7 +76,7 @@ class AgentHello:
     spares: int = 0
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Room:
     """What this user can still write below `path`. `problem`: why that is nothing."""
 
@@ -84,7 +85,7 @@ class Room:
     problem: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RoomLeft:
     """`memory`: where journals lie. `folders`: where a just-in-time checkpoint may go, in the order of preference."""
 
@@ -92,7 +93,7 @@ class RoomLeft:
     folders: tuple[Room, ...] = ()
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FromWorker:
     """One report of a training process, passed on by its agent."""
 
@@ -100,7 +101,7 @@ class FromWorker:
     report: ShimReport
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class WorkerExited:
     """`signal` is 0 unless a signal ended it; `fenced` says that the agent did it on the controller's word."""
 
@@ -110,7 +111,7 @@ class WorkerExited:
     fenced: bool
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class WorkerProgress:
     """Read from the shared memory of a training process, and from the kernel.
 
@@ -133,12 +134,12 @@ class WorkerProgress:
     """How long it has been inside of collectives since it began, up to the last boundary."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Progress:
     workers: tuple[WorkerProgress, ...]
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class JournalContent:
     """What the shared memory of a worker holds, also after its death: boundary -> journal, gate's boundary -> gate journal.
 
@@ -152,7 +153,7 @@ class JournalContent:
     after: dict[int, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class WorkerStarted:
     """A process of this node that was not there when the stream began; answered by a Begin to it."""
 
@@ -166,7 +167,7 @@ class WorkerStarted:
         return WorkerInfo(self.worker, self.rank, self.pid, self.launch)
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class DeviceChecked:
     """The answer to CheckDevice: `found` if somebody could read it, and what was not as it should be while it was looked at."""
 
@@ -176,7 +177,7 @@ class DeviceChecked:
     signals: tuple[HealthSignal, ...] = ()
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class LateWorker:
     """A process that was asked for with StartWorker; it warms up as a spare does. `pid` 0: it could not be, for `reason`.
 
@@ -190,7 +191,7 @@ class LateWorker:
     in_place_of: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RehearserStarted:
     """The answer to StartRehearser. `pid` 0: no process was started, for `reason`. It warms up as a spare does, and is none."""
 
@@ -199,7 +200,7 @@ class RehearserStarted:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class KeptCopy:
     """A whole copy of a rank's state at `boundary` that this node has. The tensors are in `directory`, in shared memory."""
 
@@ -211,7 +212,7 @@ class KeptCopy:
     ddp_layout: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class KeptCopies:
     """`last`: there are no more of them on this node."""
 
@@ -219,7 +220,7 @@ class KeptCopies:
     last: bool = True
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class CheckpointFile:
     """One file of a just-in-time checkpoint, as FetchCheckpoint asks for; `reason`: why it cannot be read. `last`: that was all."""
 
@@ -230,7 +231,7 @@ class CheckpointFile:
     last: bool = False
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FoundCheckpoint:
     """`step` is -1 where nothing says it; `broken`: why it is not whole, or empty. `ours`: a just-in-time one, not the script's."""
 
@@ -240,7 +241,7 @@ class FoundCheckpoint:
     ours: bool = False
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class CheckpointsFound:
     """The answer to FindCheckpoints; `reason`: why the folder cannot be looked at."""
 
@@ -267,13 +268,13 @@ FromAgent = (
 )
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class ToWorker:
     worker: str
     order: ShimOrder
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Follow:
     """This controller leads `job`: none of a lower epoch, or of another job, is followed from now on."""
 
@@ -281,7 +282,7 @@ class Follow:
     epoch: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Fence:
     """End the worker now, with all its children; answered by WorkerExited (also if it was gone already).
 
@@ -292,21 +293,21 @@ class Fence:
     again: bool = False
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FetchJournal:
     """Of one of the agent's own workers, or of another node's whose journals it has copies of."""
 
     worker: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class ForgetJournals:
     """Of a worker that has ended and that another one has replaced: nobody will ask for its journals or copies of them again."""
 
     worker: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Inherits:
     """The worker has a rank from now on. `checks`: what was said of the rank before, which a later controller must hear, too."""
 
@@ -314,7 +315,7 @@ class Inherits:
     checks: tuple[ReplicaCheck, ...]
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class StopJob:
     """End all workers (with `signal` first, SIGKILL after a grace) and the agent; the command ends with `exit_code`."""
 
@@ -323,40 +324,40 @@ class StopJob:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Taken:
     """The controller has the agent's first `count` messages, so that no later stream repeats them."""
 
     count: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class LookClosely:
     """While `on`, which is during a migration, every change of progress is told as soon as it is seen."""
 
     on: bool
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class TellEvery:
     """So often an agent is to tell of ranks of which nothing is to be said but that they move on; what is news is told at once."""
 
     seconds: float
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class TellAgain:
     """The controller is new to this job: what workers have said of themselves is to be said once more."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class CheckDevice:
     """Look at this device, or at all of the node, afresh: may it be used again?"""
 
     subject: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class StartWorker:
     """Start one more process; answered by LateWorker.
 
@@ -371,14 +372,14 @@ class StartWorker:
     more: bool = False
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RaisePriority:
     """Somebody waits for a process that was started `idle`: from now on it runs as any other."""
 
     worker: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class StartRehearser:
     """Start a process of low priority that can rehearse, on the node of worker `beside`; answered by RehearserStarted.
 
@@ -388,26 +389,26 @@ class StartRehearser:
     beside: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FetchKept:
     """Say which whole copies of ranks' states this node has; answered by KeptCopies."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RestartWorkers:
     """The job begins again: end all processes and forget them. The agent stays, and opens its stream anew; who starts asks."""
 
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FetchCheckpoint:
     """Read the files of a just-in-time checkpoint that the controller needs; each is answered by CheckpointFile."""
 
     directory: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FindCheckpoints:
     """Look for checkpoints that the script has written below `directory`; answered by CheckpointsFound."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from torchrelay.protocol.messages.message import message
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class EnrolRequest:
     """`token`: of the pod's service account, for our audience; `signing_request`: PKCS #10, as PEM."""
 
@@ -13,7 +13,7 @@ class EnrolRequest:
     signing_request: bytes
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class EnrolReply:
     """`certificate`: PEM; it says which pod its holder is. `authorities`: whom to trust from here on, PEM one after the other: more
     than one while the cluster's authority is exchanged; empty: as before."""
@@ -22,12 +22,12 @@ class EnrolReply:
     authorities: bytes = b""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class LaunchRequest:
     """Is the launcher in the pod that asks to meet the others as always?"""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class LaunchReply:
     """`spare`: its job trains, so that what it starts is to be parked."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from torchrelay.protocol.messages.message import message
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class HealthSignal:
     """One piece of evidence (`health.kinds` has the kinds). `device`: a GPU's UUID, a port, or empty: the whole node.
 
@@ -21,12 +23,12 @@ class HealthSignal:
     detail: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class HealthSignals:
     signals: tuple[HealthSignal, ...]
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class HealthSources:
     """What this node's evidence comes from: source -> `ok`, `not present: why`, or `dead: why`.
 

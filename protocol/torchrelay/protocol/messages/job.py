@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from torchrelay.protocol.messages.message import message
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RankStatus:
     """`state`: `starting`, `running`, `standing` (in a migration), `lost`, `finished`."""
 
@@ -18,7 +18,7 @@ class RankStatus:
     state: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class SpareStatus:
     """`state`: a `metrics.table.SPARE_STATES`, with why it cannot take over now. `age_s`: how long its controller has known it."""
 
@@ -30,7 +30,7 @@ class SpareStatus:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Against:
     """One row of the protection report: `answer` is `yes`, `partly` or `no`; `how`: by which mechanism, or why not."""
 
@@ -39,7 +39,7 @@ class Against:
     how: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class RankGap:
     """A gap, with the ranks that have it."""
 
@@ -51,7 +51,7 @@ class RankGap:
     line: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Coverage:
     """The protection report of the whole job. `level`: a `level.Level`, and why.
 
@@ -91,7 +91,22 @@ class Coverage:
     """A `causes.ProtectionCause`: what the level hangs on; empty from a controller that does not say."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
+class MigrationProgress:
+    """How far all processes together are in a phase that moves tensors. `elapsed_s`: since it began. `left_s`: at the rate until
+    now; -1 where that is not known.
+    """
+
+    migration: str
+    phase: str
+    done_bytes: int
+    total_bytes: int
+    elapsed_s: float
+    bytes_per_s: float
+    left_s: float
+
+
+@message(frozen=True)
 class JobStatus:
     """What `torchrelay status` shows. `protection`: a `level.Level`, with the reason in words."""
 
@@ -125,9 +140,11 @@ class JobStatus:
     for."""
     spares: tuple[SpareStatus, ...] = ()
     """Each process that stands ready, or is to."""
+    moving: tuple[MigrationProgress, ...] = ()
+    """One, while a migration moves tensors and has for a second."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class JobEvent:
     """One line of `--events`: `fields_json` is a JSON object whose keys depend on `name` (documented in docs/events.md)."""
 
@@ -136,15 +153,18 @@ class JobEvent:
     fields_json: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class MigrateRequest:
+    """`by`: who asks, as the command says: it is the user who can read the job's secret."""
+
     rank: int
     reason: str
+    by: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class MigrateReply:
-    """`accepted` or not, and why; with `wait` the stream of events tells the rest."""
+    """`accepted` or not, and why; the stream of events tells the rest of `migration`."""
 
     accepted: bool
     migration: str
@@ -153,16 +173,25 @@ class MigrateReply:
     """Not now, but it may be accepted later."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
+class CheckpointRequest:
+    """A person (`by`) wants a checkpoint of the running job, which goes on; answered by MigrateReply."""
+
+    reason: str
+    by: str = ""
+
+
+@message(frozen=True)
 class ClearRequest:
-    """A person, or with `check` a check that is passed, takes `subject` (a device or a node) out of quarantine."""
+    """A person (`by`), or with `check` a check that is passed, takes `subject` (a device or a node) out of quarantine."""
 
     subject: str
     reason: str
     check: bool = False
+    by: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class ClearReply:
     """`checking`: the agent looks at it; what came of it is told as an event."""
 
@@ -171,15 +200,16 @@ class ClearReply:
     checking: bool = False
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class QuarantineRequest:
-    """A person wants nothing to run on `subject` (a device or a node, as the status names it) any more."""
+    """A person (`by`) wants nothing to run on `subject` (a device or a node, as the status names it) any more."""
 
     subject: str
     reason: str
+    by: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class QuarantineReply:
     """`accepted` or not, and why. `ranks` move to spares, one after the other, as soon as there are some.
 
@@ -192,15 +222,16 @@ class QuarantineReply:
     staying: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class AddSparesRequest:
-    """A person wants `count` spares more, on `node` if that is not empty."""
+    """A person (`by`) wants `count` spares more, on `node` if that is not empty."""
 
     count: int
     node: str
+    by: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class AddSparesReply:
     """`accepted` or not, and why. `wanted`: how many there are to be from now on."""
 
@@ -209,12 +240,15 @@ class AddSparesReply:
     wanted: int = 0
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class StopRequest:
+    """`by`: who asks; empty where the job's own command ends it."""
+
     signal: int
+    by: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class WatchRequest:
     """With `without_progress` the newest progress is told at the job's end alone: nobody looks at it before.
 
@@ -225,6 +259,6 @@ class WatchRequest:
     until_now: bool = False
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Empty:
     """A request or a reply without content (Status, Stop)."""

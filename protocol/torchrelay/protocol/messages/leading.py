@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from torchrelay.protocol.messages.message import message
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Member:
     """A machine of the job: its agent is `node`; a controller that its command starts listens at `address`, HOST:PORT."""
 
@@ -14,7 +14,7 @@ class Member:
     address: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class LeadRequest:
     """From the command of machine `node_rank`, whose agent is `node` (empty: it has none yet).
 
@@ -28,7 +28,7 @@ class LeadRequest:
     shares: bool = False
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class LeadReply:
     """`epoch`: of this controller, whose machine is `node`; 0: leadership is nobody's question here.
 

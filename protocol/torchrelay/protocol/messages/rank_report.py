@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from torchrelay.protocol.messages.message import message
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Gap:
     """One thing that a rank's protection lacks. `kind` is stable, for programs; `text` is for people.
 
@@ -19,7 +19,7 @@ class Gap:
     line: int = 0
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Report:
     """Protection report of one rank, sent when the training loop is known and again when it changes.
 
@@ -58,7 +58,7 @@ class Report:
     """One of `transfer_protection.CHOICES`."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Rehearsed:
     """How a rehearsal ended. `outcome`: one of `names.REHEARSAL_OUTCOMES`; `reason`: why it is not `same`.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from torchrelay.protocol.messages.message import message
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Ack:
     """The agent has taken the report that needs an answer (Hello, FaultInjected).
 
@@ -15,7 +17,7 @@ class Ack:
     identity: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Begin:
     """Answer to a process that asked what it is (`names.ENV_ASK`): its name, its journal's folder, and whether it is a spare.
 
@@ -33,7 +35,7 @@ class Begin:
     """Where it keeps copies of ranks' states; empty: where its environment says."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class EndNow:
     """End at once, as by SIGKILL, whatever the script is doing: another process has the rank.
 
@@ -44,7 +46,7 @@ class EndNow:
     again: bool = False
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Protect:
     """All ranks are armed (`on`), or at least one is not and the job runs unprotected.
 
@@ -56,7 +58,7 @@ class Protect:
     gate_secret: bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Assign:
     """To a spare: become `rank`. `env` is what the launcher would have set; `set_up` is the recording of the lost rank's set-up."""
 
@@ -67,7 +69,7 @@ class Assign:
     set_up: bytes = b""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Rehearse:
     """To a spare: let a child process go the way of a joiner that takes over `rank`, up to `boundary`, and report Rehearsed.
 
@@ -83,21 +85,21 @@ class Rehearse:
     journal: bytes = b""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Ping:
     """Answer with Pong: a process that nobody needs yet is looked after, too."""
 
     number: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class EndRehearsal:
     """To a spare: end the child that rehearses; nobody waits for its result."""
 
     request: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Interrupt:
     """A new generation is on its way: break what you wait in, and say where you stand."""
 
@@ -105,20 +107,20 @@ class Interrupt:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class QuiesceAt:
     quiesce_id: int
     generation: int
     boundary: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class QuiesceDecided:
     quiesce_id: int
     go: bool
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Serve:
     """Open the tensor channel of `generation` for one peer, who shows `token`. Your tensors are those of `boundary`.
 
@@ -132,7 +134,7 @@ class Serve:
     kept: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Plan:
     """What this process does to be at boundary `target`.
 
@@ -172,7 +174,7 @@ class Plan:
     """For `shadow`: the boundary at which the others have left the loop, as in Standing: it is passed over."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Rebuild:
     """Connect all communicators anew. `gate_secret`: of this generation, as in Protect."""
 
@@ -183,12 +185,12 @@ class Rebuild:
     gate_secret: bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Commit:
     generation: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Abandon:
     """Planned migration only: everything stays as it was in the generation before."""
 
@@ -196,7 +198,7 @@ class Abandon:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class SaveCheckpoint:
     """Write your device state below `directory`; nothing goes on after this."""
 
@@ -207,7 +209,7 @@ class SaveCheckpoint:
     """The boundary whose tensors these are."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class KeepFile:
     """Write a piece of a checkpoint's file; `whole`: the file ends with it. Answered by FilesKept after the `last` one of all."""
 
@@ -219,14 +221,14 @@ class KeepFile:
     last: bool
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class SetAside:
     """To a parked process: rename these checkpoints, so that no script takes them for good ones; answered by AsideSet."""
 
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class ClearCheckpoints:
     """Remove the just-in-time checkpoints of `job` in `folder`, but for the `keep` newest whole ones."""
 
@@ -235,19 +237,19 @@ class ClearCheckpoints:
     keep: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class MayFinish:
     """No one needs this process's state any more."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class PassGate:
     """Others have passed the gate that this rank stands at: it goes on from there, and comes to a stand again behind it."""
 
     generation: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Explain:
     """Say what the training thread is doing, watched for `watch_s`. Answered by a thread of the shim's own."""
 
@@ -255,7 +257,7 @@ class Explain:
     watch_s: float
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class CopyJournals:
     """Send a copy of each journal to the agent of `node`, who knows `token`; to nobody where `host` is empty."""
 
@@ -265,7 +267,7 @@ class CopyJournals:
     token: bytes
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class KeepCopies:
     """Whether copies of the state are to be kept, and which rank, on another node, fetches one (-1: none does)."""
 
@@ -277,7 +279,7 @@ class KeepCopies:
     """Steps between two copies, where ranks were not told at their start."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class TakeCopy:
     """Fetch the copy of `rank`, taken at `boundary`, from the channel that it has opened, and keep it for it."""
 
@@ -288,7 +290,7 @@ class TakeCopy:
     token: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class NumbersDecided:
     """The step that starts at `boundary` goes on, whatever was suspect about its numbers."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from torchrelay.protocol.messages.message import message
 from torchrelay.protocol.messages.rank_report import Rehearsed, Report
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Hello:
     """First message of a training process. `token` proves that the agent started it."""
 
@@ -30,21 +31,21 @@ class Hello:
     """Those of the node that it was given, as `gpu_selection` has it; told where the agent did not start it."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Warm:
     """A spare has imported torch and waits for a rank."""
 
     torch_version: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Pong:
     """The process and its link to the agent live. `number`: of the Ping."""
 
     number: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Armed:
     """The script has set up its default process group; the shim could protect it from here on."""
 
@@ -54,14 +55,14 @@ class Armed:
     torch_version: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Disabled:
     """The shim cannot protect this process and lets it run as it is."""
 
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class ReplicaCheck:
     """Content digests of this rank's device state at one boundary: tensor path -> 16 hex digits."""
 
@@ -83,7 +84,7 @@ class ReplicaCheck:
         return hash((self.boundary, self.since, frozenset(self.digests.items()), self.ddp_paths))
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Standing:
     """This rank stands still, at a place from where it can be rewound, sent forward or left as it is.
 
@@ -111,7 +112,7 @@ class Standing:
     """The same of the boundary at which the loop was left."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class QuiesceAnswer:
     """Answer to QuiesceAt: whether the boundary still lies ahead of this rank."""
 
@@ -120,7 +121,7 @@ class QuiesceAnswer:
     at_boundary: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Prepared:
     """The joiner has done the script's set-up and stands before its outermost training loop."""
 
@@ -129,7 +130,7 @@ class Prepared:
     store_port: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Serving:
     """A donor's tensor channel is open for the one peer that was named."""
 
@@ -138,7 +139,7 @@ class Serving:
     port: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Transferred:
     """The joiner holds the recorded state; digests of all tensors agree with the source's.
 
@@ -152,7 +153,16 @@ class Transferred:
     differed: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
+class BytesDone:
+    """How far this process is in what the migration's phase has it read or write. Told about once a second, if it takes so long."""
+
+    generation: int
+    done_bytes: int
+    total_bytes: int
+
+
+@message(frozen=True)
 class Rebuilt:
     """The communicators of the new generation are connected."""
 
@@ -160,14 +170,14 @@ class Rebuilt:
     elapsed_s: float
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Verified:
     """A collective over the new generation agreed on generation and boundary."""
 
     generation: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Resumed:
     """The script runs again. `steps_redone` is 1 where the step in flight is done again."""
 
@@ -175,7 +185,7 @@ class Resumed:
     steps_redone: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FirstStep:
     """The first optimizer step of a generation is done."""
 
@@ -183,7 +193,7 @@ class FirstStep:
     boundary: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class OrderFailed:
     """This process could not do what it was ordered to do for this generation."""
 
@@ -196,7 +206,7 @@ class OrderFailed:
     """Whether the rank holds what it held all the same: a file or folder could not be written."""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class ScriptFailed:
     """The script ended with an exception of its own, or with sys.exit(code)."""
 
@@ -206,14 +216,14 @@ class ScriptFailed:
     boundary: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Finishing:
     """The script reached its end; the process waits for MayFinish, since its state may still be needed."""
 
     boundary: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FaultInjected:
     """A fault of --inject is about to fire here."""
 
@@ -221,41 +231,41 @@ class FaultInjected:
     boundary: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class MigrationWanted:
     """The process itself asks to be moved (fault `planned`, SIGTERM in a pod)."""
 
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class CheckpointSaved:
     generation: int
     size_bytes: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class FilesKept:
     """All that KeepFile has sent is on disk."""
 
     generation: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class AsideSet:
     """The answer to SetAside; `reason`: what could not be renamed, and why, or empty."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Held:
     """The rank stands at the head of its loop, as `torchrelay check` wants, and goes no further."""
 
     boundary: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class JournalsCopied:
     """The agent of `node` holds what it takes to replace this rank when its own node is lost; first at gate `boundary`."""
 
@@ -263,7 +273,7 @@ class JournalsCopied:
     boundary: int
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class LinkState:
     """One TCP connection of the communicators, as this end of it sees it: `local` and `remote` are `host:port`.
 
@@ -279,7 +289,7 @@ class LinkState:
     silent_s: float
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class Explained:
     """What the training thread of this process was doing, asked for with `Explain`.
 
@@ -297,7 +307,7 @@ class Explained:
     links: tuple[LinkState, ...] = ()
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class JournalCopyLost:
     """Journals are copied to `node` no more: a loss of the rank's own node could not be survived now."""
 
@@ -305,7 +315,7 @@ class JournalCopyLost:
     reason: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class CopyReady:
     """This rank's copy, taken at `boundary`, can be fetched by its buddy, who shows `token`."""
 
@@ -315,7 +325,7 @@ class CopyReady:
     token: str
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class CopyTaken:
     """This process holds the whole copy of `rank`; with a `reason` it could not fetch it."""
 
@@ -325,7 +335,7 @@ class CopyTaken:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@message(frozen=True)
 class NumberAlarm:
     """`what` (see `numbers`) of the step that starts at `boundary` is suspect; `text` says why.
 
@@ -362,6 +372,7 @@ ShimReport = (
     | FaultInjected
     | MigrationWanted
     | CheckpointSaved
+    | BytesDone
     | Held
     | Explained
     | JournalsCopied

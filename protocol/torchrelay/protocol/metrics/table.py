@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from torchrelay.protocol.causes import MigrationCause, ProtectionCause
 from torchrelay.protocol.health.kinds import ACTIONS, DEVICE, NODE, OUTCOMES_OF_VERDICTS
-from torchrelay.protocol.level import Level
 from torchrelay.protocol.metrics.metric import Metric, MetricLabel, MetricsOf, MetricType
 from torchrelay.protocol.names import GAP_EFFECTS, REHEARSAL_OUTCOMES
-from torchrelay.protocol.phases import CLEARED, DOWNTIME_ROWS, KINDS, OUTCOMES
-from torchrelay.protocol.positions import RANK_STATES
+from torchrelay.protocol.words.causes import MigrationCause, ProtectionCause
+from torchrelay.protocol.words.level import Level
+from torchrelay.protocol.words.phases import CLEARED, DOWNTIME_ROWS, KINDS, OUTCOMES
+from torchrelay.protocol.words.positions import RANK_STATES
 
 PREFIX = "torchrelay_"
 

@@ -244,6 +244,14 @@ def of_one_server(name: str) -> tuple[str, str]:
     return _pem(key).decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
+def is_of_a_stranger(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether TLS found no common secret: another job's controller, or a program that speaks no TLS, answers there.
+
+    gRPC has one status for this and for a peer that is not there, and tells them apart in words only (seen with grpcio 1.85).
+    """
+    return error.code() is grpc.StatusCode.UNAVAILABLE and "handshake failed" in (error.details() or "").lower()
+
+
 def make_server(
     max_message_bytes: int = MAX_MESSAGE_BYTES, at_once: int | None = None, port_is_held: bool = False
 ) -> grpc.aio.Server:

@@ -18,14 +18,16 @@ from google.protobuf.message import Message
 from torchrelay.protocol import messages
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.names import MAX_FRAME_BYTES, MAX_MESSAGE_BYTES
-from torchrelay.protocol.positions import StandingPosition
 from torchrelay.protocol.transport.convert import from_proto
 from torchrelay.protocol.transport.wire import field_types
+from torchrelay.protocol.words.positions import StandingPosition
 
 MOST_RANKS = 1 << 17
 MOST_GENERATIONS = 1 << 31
 MOST_STEPS = 1 << 53
 MOST_SECONDS = 1e10
+MOST_SIZE_BYTES = 1 << 45
+"""Of what one process holds."""
 _INT64 = 1 << 63
 _NONE_YET = -1
 
@@ -42,6 +44,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("boundary", "at_boundary", "gates_passed", "since", "step"), (_NONE_YET, MOST_STEPS)),
     **dict.fromkeys(("steps_redone", "log_length", "copy_every"), (0, MOST_STEPS)),
     **dict.fromkeys(("port", "store_port", "copies_port"), (0, 65_535)),
+    **dict.fromkeys(("done_bytes", "total_bytes"), (0, MOST_SIZE_BYTES)),
     "pid": (0, 1 << 31),
     "signal": (0, 255),
     "spares": (0, MOST_PROCESSES),

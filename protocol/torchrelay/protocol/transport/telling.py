@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
 from torchrelay.protocol.messages.agent import WorkerProgress
-from torchrelay.protocol.positions import NOT_TRAINING, RankPhase
+from torchrelay.protocol.words.positions import NOT_TRAINING, RankPhase
 
 TELL_S = 1.0
 """As fresh as what users see has to be."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from torchrelay.protocol.log_lines import say
+from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.names import ENV_SPARE, EXIT_NO_SPARE_LEFT
 
 _AGENT = "torch.distributed.elastic.agent.server.local_elastic_agent"
@@ -32,8 +32,8 @@ class ElasticHooks:
     """`environment`: of the training processes, besides what the launcher gives them. `mark`: a file that is there while
     the job is protected. `spare`: nobody is met, and processes are parked."""
 
-    def __init__(self, environment: Mapping[str, str], mark: str, spare: bool) -> None:
-        self._environment, self._mark, self._spare = environment, mark, spare
+    def __init__(self, environment: Mapping[str, str], mark: str, spare: bool, log: LogLines) -> None:
+        self._environment, self._mark, self._spare, self._log = environment, mark, spare, log
         self._given: dict[int, Mapping[str, str]] = {}
         """What a process was started with, by its id."""
         self._alone = False
@@ -49,7 +49,7 @@ class ElasticHooks:
                 hook(module)
             except AttributeError as e:
                 what = "this spare is of no use" if self._spare else "not protecting what this launcher starts"
-                say(f"{what}: its torch is of another kind: {e}")
+                self._log.say(f"{what}: its torch is of another kind: {e}")
                 if self._spare:
                     os._exit(EXIT_UNAVAILABLE)
 
@@ -87,7 +87,7 @@ class ElasticHooks:
         agent._exit_barrier = lambda: None
         if (stop := getattr(rendezvous, "_stop_heartbeats", None)) is not None:
             stop()
-        say(ALONE)
+        self._log.say(ALONE)
 
     def _start_again(self, agent: Any, group: Any) -> None:
         for local_rank, handler in agent._pcontext.subprocess_handlers.items():
@@ -97,7 +97,7 @@ class ElasticHooks:
             if code is None or not (code < 0 or code in _ENDED_BY_ORDER):
                 continue
             env = self._given.pop(handler.proc.pid)
-            say(f"process {handler.proc.pid} was killed; one that is parked takes its place")
+            self._log.say(f"process {handler.proc.pid} was killed; one that is parked takes its place")
             handler.proc = handler._popen(handler.proc.args, {**env, ENV_SPARE: "1"})
             group.workers[local_rank].id = handler.proc.pid
 

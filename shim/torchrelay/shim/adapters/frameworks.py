@@ -9,7 +9,7 @@ NEVER_REWRITTEN = frozenset({"torch", "torchgen", "functorch", "numpy", "torchre
 """Top-level packages whose loops stay as they are, although torch's own code steps optimizers."""
 
 GENERATORS: dict[str, frozenset[str]] = {"torchtitan.train": frozenset({"Trainer.batch_generator"})}
-"""Generator functions that draw a training loop's batches, and for which there is a `capture.replay_point`."""
+"""Generator functions that draw a training loop's batches, and for which there is a `capture.values.replay_point`."""
 
 ID_CACHES = frozenset({"_metric_attributes"})
 """Attributes of modules that are keyed by addresses, and made anew by whoever misses them (lightning): no state, and another

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from torchrelay.protocol import names
-from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.errors import FatalError
-from torchrelay.protocol.faults import Fault, parse_fault
 from torchrelay.protocol.launch_env import TORCHRUN_NAMES
-from torchrelay.protocol.numbers import NumberWatch, parse_watches
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
+from torchrelay.protocol.options.cost_limit import MOST_SHARE_PERCENT
+from torchrelay.protocol.options.faults import Fault, parse_fault
+from torchrelay.protocol.options.numbers import NumberWatch, parse_watches
 from torchrelay.protocol.security.transfer_protection import INTEGRITY, checked
 
 
@@ -54,6 +55,7 @@ class ShimConfig:
     grace_s: float = 30.0
     entropy: str = ""
     """In a drill: what chance is made of in a rank's set-up; empty: it is the system's."""
+    log: LogLines = field(default_factory=lambda: LogLines(LogPart.SHIM))
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str], launch: Mapping[str, str] = MappingProxyType({})) -> ShimConfig:
@@ -91,6 +93,7 @@ class ShimConfig:
             protection=checked(environ.get(names.ENV_TRANSFER) or INTEGRITY),
             grace_s=float(environ.get(names.ENV_GRACE) or cls.grace_s),
             entropy=environ.get(names.ENV_ENTROPY, ""),
+            log=LogLines.from_environ(LogPart.SHIM, environ),
         )
 
 

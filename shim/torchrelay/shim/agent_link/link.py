@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError
 from torchrelay.protocol.messages import Ack, FaultInjected, Hello, ShimOrder, ShimReport
-from torchrelay.protocol.transport import wire
+from torchrelay.protocol.transport import unix_socket, wire
 from torchrelay.protocol.transport.last_reports import LastReports
 
 AGAIN_S = 60.0
@@ -48,7 +48,8 @@ class AgentLink:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(timeout_s)
-            sock.connect(path)
+            with unix_socket.reachable(path) as short:
+                sock.connect(short)
             link = cls(sock)
             link._path = path
             link.send(hello)

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import torch
 
+from torchrelay.protocol.logs.log_lines import LogLines
+
 
 class Backend(Protocol):
     """One for each library. A communicator is torch's object: `ProcessGroupGloo`, `ProcessGroupNCCL`."""
@@ -57,11 +59,11 @@ class Backend(Protocol):
         """Return when all members are there. `free`, on another thread, ends the wait. Raises RuntimeError."""
         ...
 
-    def alone(self) -> Any:
-        """Make a communicator of one member that nobody uses, for its name."""
+    def unconnected(self, place: int, size: int) -> Any:
+        """Make a communicator that nobody uses, for what it says of itself: its name, `place` and `size`. It waits for nobody."""
         ...
 
-    def free(self, communicators: Iterable[Any]) -> None:
+    def free(self, communicators: Iterable[Any], log: LogLines) -> None:
         """From any thread: let go whoever waits in them. Returns at once."""
         ...
 

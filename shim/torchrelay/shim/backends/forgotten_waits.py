@@ -6,7 +6,7 @@ import threading
 import time
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.protocol.log_lines import say
+from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.shim.backends.gloo_waits import GlooWaits, Sleeper, sleepers
 
 LOOK_S = 0.25
@@ -19,7 +19,8 @@ NAME = "torchrelay-waits"
 class ForgottenWaits:
     """Only for a time in which no communicator is whole: whoever waits for gloo then waits for nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: LogLines) -> None:
+        self._log = log
         try:
             self._gloo: GlooWaits | None = GlooWaits()
         except (UnsupportedError, AttributeError, OSError):
@@ -50,7 +51,7 @@ class ForgottenWaits:
     def _wake(self, asleep: set[Sleeper]) -> None:
         assert self._gloo is not None
         for buffer in self._gloo.buffers(asleep):
-            say("a thread that gloo had left asleep is woken")
+            self._log.say("a thread that gloo had left asleep is woken")
             self._gloo.fail(buffer)
 
     def none_waits(self) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from torchrelay.shim.adapters.process_group import timeout_of_communicator
+from torchrelay.protocol.logs.log_lines import LogLines
+from torchrelay.shim.adapters.process_groups.gloo_devices import unconnected_gloo
+from torchrelay.shim.adapters.process_groups.process_group import timeout_of_communicator
 
 
 class Gloo:
@@ -32,10 +33,10 @@ class Gloo:
     def connect(self, communicator: Any, device: torch.device) -> None:
         """It was connected when it was made."""
 
-    def alone(self) -> Any:
-        return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=1))
+    def unconnected(self, place: int, size: int) -> Any:
+        return unconnected_gloo(place, size)
 
-    def free(self, communicators: Iterable[Any]) -> None:
+    def free(self, communicators: Iterable[Any], log: LogLines) -> None:
         """Their sockets are the generation's, and shut down with it."""
 
     def await_freed(self, deadline_s: float) -> None:

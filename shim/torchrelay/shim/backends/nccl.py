@@ -8,7 +8,7 @@ What is done about that:
   and has then seen that the generation is whole (`Communicators.synchronize`). Its mark that it is broken comes before the abort.
 - torch's own watchdog would end a process whose peer is lost. `environment` keeps it from that.
 
-Seen on torch 2.13.0 (CUDA 13), with the imitated GPU of tests/imitated_gpu.
+Seen on torch 2.11.0 with NCCL 2.28.9 on a GPU (docs/gpu.md), and on torch 2.13.0 with the imitated GPU of tests/imitated_gpu.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import torch
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import DeviceLostError
-from torchrelay.protocol.log_lines import say
-from torchrelay.shim.adapters.nccl_trace import waiting_collectives
-from torchrelay.shim.adapters.process_group import timeout_of_communicator
-from torchrelay.shim.adapters.sockets import tcp_sockets
+from torchrelay.protocol.logs.log_lines import LogLines
+from torchrelay.shim.adapters.process_groups.nccl_trace import waiting_collectives
+from torchrelay.shim.adapters.process_groups.process_group import timeout_of_communicator
+from torchrelay.shim.adapters.process_groups.sockets import tcp_sockets
 
 _NEEDED = ("abort", "eager_connect_single_device", "options", "name")
 _COPIED = ("is_high_priority_stream", "global_ranks_in_group", "group_name")
@@ -115,16 +115,16 @@ class Nccl:
         if heard.item() != communicator.size():
             raise RuntimeError(f"torchrelay: NCCL connected {heard.item():.0f} of {communicator.size()} ranks")
 
-    def alone(self) -> Any:
-        return dist.ProcessGroupNCCL(dist.HashStore(), 0, 1, dist.ProcessGroupNCCL.Options())
+    def unconnected(self, place: int, size: int) -> Any:
+        return dist.ProcessGroupNCCL(dist.HashStore(), place, size, dist.ProcessGroupNCCL.Options())
 
-    def free(self, communicators: Iterable[Any]) -> None:
+    def free(self, communicators: Iterable[Any], log: LogLines) -> None:
         with self._lock:
             for communicator in communicators:
                 if id(communicator) in self._freed or not isinstance(communicator, dist.ProcessGroupNCCL):
                     continue
                 self._freed[id(communicator)] = communicator
-                thread = threading.Thread(target=_abort, args=(communicator,), name="torchrelay-abort", daemon=True)
+                thread = threading.Thread(target=_abort, args=(communicator, log), name="torchrelay-abort", daemon=True)
                 self._aborting.append(thread)
                 thread.start()
 
@@ -158,12 +158,12 @@ class Nccl:
         torch.cuda.current_stream().synchronize()
 
 
-def _abort(communicator: Any) -> None:
+def _abort(communicator: Any, log: LogLines) -> None:
     started_s = time.monotonic()
     communicator.abort()
     took_s = time.monotonic() - started_s
     if took_s > _SLOW_ABORT_S:
-        say(f"aborting a communicator of NCCL took {took_s:.1f} s")
+        log.say(f"aborting a communicator of NCCL took {took_s:.1f} s")
 
 
 def _copy_options(before: Any, options: Any) -> None:

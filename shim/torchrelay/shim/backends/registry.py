@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.adapters import process_group as groups
+from torchrelay.shim.adapters.process_groups import process_group as groups
 from torchrelay.shim.backends.backend import Backend
 from torchrelay.shim.backends.gloo import Gloo
 from torchrelay.shim.backends.nccl import Nccl
@@ -69,10 +69,10 @@ def library_sockets() -> frozenset[str]:
 
 
 @functools.cache
-def alone(name: str) -> Any:
-    """A communicator of one member, for its name; None for a library that is not known here."""
+def unconnected(name: str, place: int, size: int) -> Any:
+    """A communicator that is not connected, for what it says of itself; None for a library that is not known here."""
     backend = BACKENDS.get(name)
-    return backend.alone() if backend is not None and not backend.missing() else None
+    return backend.unconnected(place, size) if backend is not None and not backend.missing() else None
 
 
 def is_peer_failure(text: str) -> bool:

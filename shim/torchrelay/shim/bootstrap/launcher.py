@@ -50,7 +50,7 @@ def start(config: ShimConfig, environ: Mapping[str, str], site: str) -> None:
     spare = config.spare or ask_for_launcher(config).spare
     run_folder = os.path.dirname(config.socket)
     mark = os.path.join(run_folder, names.PROTECTED_FILE)
-    hooks = elastic.ElasticHooks(children_environment(environ, os.environ, site, spare), mark, spare)
+    hooks = elastic.ElasticHooks(children_environment(environ, os.environ, site, spare), mark, spare, config.log)
     sys.meta_path.insert(0, LauncherFinder(hooks.imported))
 
 

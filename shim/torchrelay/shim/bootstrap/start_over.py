@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from torchrelay.protocol.log_lines import say
+from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.shim.agent_link import announced_exit
 
 _STANDARD = 2
@@ -44,7 +44,7 @@ def remember(environ: Mapping[str, str]) -> None:
     _start = InterpreterStart(tuple(sys.orig_argv), dict(environ), os.getcwd(), given, mask)
 
 
-def start_over(exit_code: int) -> NoReturn:
+def start_over(exit_code: int, log: LogLines) -> NoReturn:
     """On any thread: all the others end, and so do this process's children. Ends with `exit_code` where it cannot be done."""
     start = _start
     if start is None:
@@ -62,7 +62,7 @@ def start_over(exit_code: int) -> NoReturn:
                     os.set_inheritable(number, False)
         os.execve(sys.executable, start.argv, start.environ)
     except OSError as e:
-        say(f"this process cannot begin anew: {e}")
+        log.say(f"this process cannot begin anew: {e}")
     announced_exit.leave(exit_code)
 
 

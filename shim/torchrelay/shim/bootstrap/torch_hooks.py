@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import optimizer as optimizers
 
-from torchrelay.shim.adapters import comm_hooks, ddp, fsdp2, process_group, tensor_data
-from torchrelay.shim.capture import after_draw
-from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.adapters.parallel import comm_hooks, ddp, fsdp2
+from torchrelay.shim.adapters.process_groups import process_group
+from torchrelay.shim.adapters.tensors import tensor_data
+from torchrelay.shim.capture.records import after_draw
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.comm import collectives, group_methods, pipelining, point_to_point
 from torchrelay.shim.comm.collectives import Collectives
 from torchrelay.shim.comm.functions import replace

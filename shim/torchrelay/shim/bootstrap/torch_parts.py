@@ -37,7 +37,7 @@ def _pipelining(runtime: Runtime, module: ModuleType) -> None:
 
 
 def _async_checkpoint(runtime: Runtime, module: ModuleType) -> None:
-    from torchrelay.shim.adapters import async_checkpoint
+    from torchrelay.shim.adapters.checkpoints import async_checkpoint
 
     def begin(staged: Any, options: dict[str, Any]) -> async_checkpoint.TakenSave | None:
         engine = runtime.engine
@@ -50,7 +50,7 @@ def _async_checkpoint(runtime: Runtime, module: ModuleType) -> None:
 
 
 def _save_plans(runtime: Runtime, module: ModuleType) -> None:
-    from torchrelay.shim.adapters import save_plans
+    from torchrelay.shim.adapters.checkpoints import save_plans
 
     save_plans.install(module, lambda: runtime.engine.saves.era() if runtime.engine is not None else "", runtime.guard)
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker
-from torchrelay.shim.adapters.memory import read
-from torchrelay.shim.adapters.torch_generator import TorchGenerator, as_told
+from torchrelay.shim.adapters.raw_memory.generators import NumpyMarker, PythonMarker
+from torchrelay.shim.adapters.raw_memory.memory import read
+from torchrelay.shim.adapters.raw_memory.torch_generator import TorchGenerator, as_told
 
 
 class RngState(NamedTuple):

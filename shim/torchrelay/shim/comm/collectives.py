@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture import small
+from torchrelay.shim.capture.values import small
 from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective, LargeResults, results_of
 from torchrelay.shim.script.guard import Guard, is_called_by
 
@@ -365,7 +365,10 @@ class CollectiveCall:
             entry.results.put(self.name, tensors)
             return tensors
         if len(tensors) != len(entry.results) or not all(map(small.fits, entry.results, tensors)):
-            raise StateMismatchError(f"{self.name}: the recorded result has another shape than this call's")
+            raise StateMismatchError(
+                f"{self.name}: the recorded result has another shape than this call's: "
+                f"{[value.shape for value in entry.results]}, {[tuple(tensor.shape) for tensor in tensors]}"
+            )
         for tensor, value in zip(tensors, entry.results):
             small.put(value, tensor.data)  # torch counts no write of a collective
         return tensors

@@ -20,12 +20,12 @@ import torch
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.protocol.log_lines import say
+from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.names import GATE_SECRET_BYTES
-from torchrelay.shim.adapters import agent_store, sockets
-from torchrelay.shim.adapters import process_group as groups
-from torchrelay.shim.adapters.old_backends import OldBackends
+from torchrelay.shim.adapters.process_groups import agent_store, sockets
+from torchrelay.shim.adapters.process_groups import process_group as groups
+from torchrelay.shim.adapters.process_groups.old_backends import OldBackends
 from torchrelay.shim.backends import registry
 from torchrelay.shim.backends.backend import Backend
 from torchrelay.shim.backends.forgotten_waits import ForgottenWaits
@@ -70,7 +70,7 @@ class Generation:
 
 
 class Communicators:
-    def __init__(self, rank: int, world_size: int, address: str) -> None:
+    def __init__(self, rank: int, world_size: int, address: str, log: LogLines) -> None:
         """`address`: where peers reach this process."""
         self.rank, self.world_size, self.address = rank, world_size, address
         self.now = Generation(0)
@@ -84,7 +84,8 @@ class Communicators:
         self._building: set[str] | None = None
         self._listener: GateListener | None = None
         self._lock = threading.Lock()
-        self.waits = ForgottenWaits()
+        self._log = log
+        self.waits = ForgottenWaits(log)
         self.links = Links()
         try:
             self._old: OldBackends | None = OldBackends()
@@ -316,7 +317,7 @@ class Communicators:
                 generation.gate.close()
             if not generation.broken:  # a planned move: nobody uses them any more, on any rank
                 generation.broken = True
-                _free(generation.on_device)
+                _free(generation.on_device, self._log)
         self._previous = None
         if self._are_freed():  # torch crashes where one is let go of while it is being aborted
             self._forget_old()
@@ -327,7 +328,7 @@ class Communicators:
             for backend in self._on_device():
                 backend.await_freed(SETTLE_S)
         except RuntimeError as error:
-            say(f"{str(error).removeprefix('torchrelay: ')}; it is left as it is")
+            self._log.say(f"{str(error).removeprefix('torchrelay: ')}; it is left as it is")
             return False
         return True
 
@@ -369,7 +370,7 @@ class Communicators:
             if self._listener is not None and self.now in generations:
                 self._listener.wake()
         count = sockets.shut_down(wanted)
-        _free(on_device)
+        _free(on_device, self._log)
         return count
 
     def _of_device(self, generation: Generation) -> list[tuple[Backend, Any]]:
@@ -419,9 +420,9 @@ def _broken(generation: int) -> RuntimeError:
     return RuntimeError(f"torchrelay: Connection closed: generation {generation} was broken under a collective")
 
 
-def _free(found: list[tuple[Backend, Any]]) -> None:
+def _free(found: list[tuple[Backend, Any]], log: LogLines) -> None:
     for backend, communicator in found:
-        backend.free([communicator])
+        backend.free([communicator], log)
 
 
 def _first_gate(store: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.shim.capture import small
+from torchrelay.shim.capture.values import small
 from torchrelay.shim.tensors.digest import digests
 from torchrelay.shim.tensors.tensor_bytes import size_bytes
 

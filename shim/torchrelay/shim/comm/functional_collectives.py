@@ -12,8 +12,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.shim.adapters import functional
-from torchrelay.shim.capture import small
+from torchrelay.shim.adapters.process_groups import functional
+from torchrelay.shim.capture.values import small
 from torchrelay.shim.comm.collectives import SAME_ON_ALL_RANKS
 from torchrelay.shim.comm.finished import FinishedCollective, LargeResults, results_of
 from torchrelay.shim.script.guard import is_called_by

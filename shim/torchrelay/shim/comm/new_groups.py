@@ -10,7 +10,7 @@ from typing import Any
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import agent_store, process_group
+from torchrelay.shim.adapters.process_groups import agent_store, process_group
 from torchrelay.shim.backends import registry
 from torchrelay.shim.comm.collectives import DEFAULT_GROUP, NEW_GROUP, CollectiveCall, Collectives
 from torchrelay.shim.comm.communicators import Communicators
@@ -72,7 +72,7 @@ class NewGroups:
         backend, device = asked.get("backend"), asked.get("device_id")
         by_environ = first and asked.get("store") is None and asked.get("init_method") in (None, "env://")
         store = agent_store.of_default_group(os.environ) if by_environ else None
-        process_group.init_fake(rank, world_size, backend, device, original, registry.alone, store)
+        process_group.init_fake(rank, world_size, backend, device, original, registry.unconnected, store)
         return dist.group.WORLD
 
     def has_same_ranks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -155,5 +155,5 @@ def _without_peers(original: Callable[..., Any], asked: dict[str, Any]) -> Any:
     of_fake.pop("device_id", None)
     with process_group.fakes():
         group = original(**of_fake)
-    process_group.name_if_member(group, backend, device, registry.alone)
+    process_group.name_if_member(group, backend, device, registry.unconnected)
     return group

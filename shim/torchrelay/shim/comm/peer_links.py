@@ -12,8 +12,8 @@ import time
 from typing import NamedTuple
 
 from torchrelay.protocol.messages import LinkState
-from torchrelay.shim.adapters import tcp
-from torchrelay.shim.adapters.sockets import Inode
+from torchrelay.shim.adapters.process_groups import tcp
+from torchrelay.shim.adapters.process_groups.sockets import Inode
 
 PROBING_S = 20.0
 """After the last look: longer than the controller lets pass between two looks at a job in which all ranks wait."""

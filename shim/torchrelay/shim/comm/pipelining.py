@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.modules import ModuleTree
+from torchrelay.shim.capture.models.modules import ModuleTree
 
 _FLAGS = (
     "_stage_forward_initialized",

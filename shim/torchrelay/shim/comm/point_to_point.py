@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.shim.capture import small
+from torchrelay.shim.capture.values import small
 from torchrelay.shim.comm.collectives import (
     Collectives,
     CompletedCollective,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.adapters import threads
+from torchrelay.shim.adapters.cpython import threads
 from torchrelay.shim.comm.communicators import is_communication_failure
 
 if TYPE_CHECKING:

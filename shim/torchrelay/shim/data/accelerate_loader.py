@@ -15,9 +15,9 @@ from types import FrameType, GeneratorType, ModuleType
 from typing import Any, TypeAlias
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.shim.adapters import frames
-from torchrelay.shim.capture.loader_order import owners, plain_fields
-from torchrelay.shim.capture.replay_point import ABSENT, ReplayPoint
+from torchrelay.shim.adapters.cpython import frames
+from torchrelay.shim.capture.iteration.loader_order import owners, plain_fields
+from torchrelay.shim.capture.values.replay_point import ABSENT, ReplayPoint
 from torchrelay.shim.data.iterator_replay import Draws
 
 _NEW, _AHEAD, _LAST, _OVER = range(4)

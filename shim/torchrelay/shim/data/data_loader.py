@@ -15,9 +15,15 @@ from torch.utils.data import dataloader
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.alike import alike
-from torchrelay.shim.capture.loader_order import LoaderIter, order_again, order_generators, order_of, set_order
-from torchrelay.shim.capture.replay_point import ReplayPoint
+from torchrelay.shim.capture.iteration.loader_order import (
+    LoaderIter,
+    order_again,
+    order_generators,
+    order_of,
+    set_order,
+)
+from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.data import kept_epochs
 from torchrelay.shim.data.data_state import DataState, SamplerState
 from torchrelay.shim.data.iterator_replay import Draws

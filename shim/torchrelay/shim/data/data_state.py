@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from torchrelay.shim.capture import after_draw
-from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.handlers import random_state
-from torchrelay.shim.capture.host_state import Deep
-from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
-from torchrelay.shim.capture.loader_order import order_generators, owners, plain_fields
-from torchrelay.shim.capture.parts import random_in_loader
-from torchrelay.shim.capture.random_below import follow, random_below
+from torchrelay.shim.capture.iteration.loader_order import order_generators, owners, plain_fields
+from torchrelay.shim.capture.records import after_draw
+from torchrelay.shim.capture.state.host_state import Deep
+from torchrelay.shim.capture.state.parts import random_in_loader
+from torchrelay.shim.capture.state.random_below import follow, random_below
+from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 _CONTAINERS = (Kind.LIST, Kind.DEQUE, Kind.DICT, Kind.SET)
 MOST_ITEMS = 1024

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import cycles
+from torchrelay.shim.adapters.cpython import cycles
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.kinds import Kind, kind_of
-from torchrelay.shim.capture.loader_order import LOADER_OF, LoaderIter, order_of
-from torchrelay.shim.capture.parts import attributes
-from torchrelay.shim.capture.replay_point import ReplayPoint
+from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter, order_of
+from torchrelay.shim.capture.state.parts import attributes
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
+from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.data.batch_originals import BatchOriginals
 from torchrelay.shim.data.data_state import DataState
 from torchrelay.shim.data.loader_cursor import Track
@@ -85,6 +85,7 @@ class Draws:
             for drawn in (*items, *((before,) if before is not None else ())):
                 self.batches.look(drawn.tensors, self.is_state)
         self.recording = True
+        self._nested, self._within = False, 0  # a draw in progress is one that trains
         self.boundary += 1
         self._repeated.clear()
         self.consumed.clear()

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture import kept_workers, marks, rng
-from torchrelay.shim.capture.kept_workers import MultiIter
-from torchrelay.shim.capture.loader_order import order_of, set_order
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration import kept_workers, marks
+from torchrelay.shim.capture.iteration.kept_workers import MultiIter
+from torchrelay.shim.capture.iteration.loader_order import order_of, set_order
 from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.data.loader_cursor import Track
 from torchrelay.shim.journal.payload import EpochBegin, LoaderRecord

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import cycles
+from torchrelay.shim.adapters.cpython import cycles
 from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.journal.payload import LoaderRecord
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.loader_order import Order
+from torchrelay.shim.capture.iteration.loader_order import Order
 from torchrelay.shim.data.data_state import DataState, SamplerState, State
 from torchrelay.shim.data.sampler_rng_log import Turns
 from torchrelay.shim.journal.payload import EpochBegin, LoaderRecord

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.data.batch_originals import Original, originals_of
 
 _TENSORS_ALONE = {torch.Tensor}

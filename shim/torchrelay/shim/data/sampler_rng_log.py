@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.alike import alike
-from torchrelay.shim.capture.loader_order import Order, order_generators, order_of, set_order
+from torchrelay.shim.capture.iteration.loader_order import Order, order_generators, order_of, set_order
+from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.journal.payload import SamplerTurn
 
 MOST = 64

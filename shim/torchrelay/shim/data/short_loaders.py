@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from torchrelay.shim.capture.loader_order import LoaderIter
+from torchrelay.shim.capture.iteration.loader_order import LoaderIter
 
 
 def _ignore(iterator: Any) -> None:

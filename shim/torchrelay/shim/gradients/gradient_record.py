@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.dtensor import Spread, around, local, mesh_among, spread_of
-from torchrelay.shim.adapters.parameter_gradients import put_gradient
+from torchrelay.shim.adapters.tensors.dtensor import Spread, around, local, mesh_among, spread_of
+from torchrelay.shim.adapters.tensors.parameter_gradients import put_gradient
 from torchrelay.shim.tensors import digest
 
 

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.shim.adapters import fsdp2, wrappers
-from torchrelay.shim.adapters.dtensor import local
-from torchrelay.shim.adapters.list_pointers import pointers
-from torchrelay.shim.adapters.parameter_gradients import gradients_of, put_gradient
-from torchrelay.shim.capture import device
+from torchrelay.shim.adapters.parallel import fsdp2, wrappers
+from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
+from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of, put_gradient
+from torchrelay.shim.capture.models import device
 from torchrelay.shim.gradients.gradient_record import GradientRecord, Learned, form_of, zeros
 from torchrelay.shim.gradients.noted_gradient import Fate, NotedGradient, are_zero, is_plain, versions
 from torchrelay.shim.tensors import digest
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.host_state import HostState
+    from torchrelay.shim.capture.state.host_state import HostState
 
 _LOOKS = 4
 """Steps in which what is left over is looked at, and copied; after these it is looked at where their number is a power of two."""

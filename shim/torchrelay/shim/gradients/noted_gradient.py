@@ -8,7 +8,7 @@ import weakref
 import torch
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.adapters.dtensor import is_spread, local
+from torchrelay.shim.adapters.tensors.dtensor import is_spread, local
 from torchrelay.shim.gradients.gradient_record import GradientForm, form_of
 from torchrelay.shim.tensors import tensor_bytes
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of

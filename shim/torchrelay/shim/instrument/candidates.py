@@ -42,8 +42,24 @@ def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
             to_visit.extend(ast.iter_child_nodes(node))
 
 
-def is_generator(function: FunctionNode) -> bool:
-    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in own_nodes(function))
+def yields(part: ast.AST) -> bool:
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in own_nodes(part))
+
+
+def may_hold_training(function: FunctionNode) -> bool:
+    """Whether loops in its body are rewritten. Most generators make data; one whose name or calls look like it may train."""
+    if isinstance(function, ast.AsyncFunctionDef):
+        return False
+    return (
+        not yields(function) or _trains(function, _TRAINING_NAME) or any(map(_hands_on_training, own_nodes(function)))
+    )
+
+
+def _hands_on_training(node: ast.AST) -> bool:
+    """Whether it is like `yield from self.train_epoch()`."""
+    if not (isinstance(node, ast.YieldFrom) and isinstance(node.value, ast.Call)):
+        return False
+    return _TRAINING_NAME.search(_last_name(node.value.func)) is not None
 
 
 def _last_name(node: ast.expr) -> str:

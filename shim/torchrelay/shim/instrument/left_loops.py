@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
-from torchrelay.protocol.positions import RankPhase
+from torchrelay.protocol.words.positions import RankPhase
 
 if TYPE_CHECKING:
     from torchrelay.shim.instrument.loop_tracker import Activation
@@ -45,7 +45,10 @@ class LeftLoops:
     def ended(self, activation: Activation) -> None:
         """The loop's iterator was let go. Whoever replaces this rank should it be lost now must not come in there."""
         commit = self._engine.commit
-        if commit is None or activation is not commit.activation or not self._is_at_head(commit):
+        if commit is None or activation is not commit.activation:
+            return
+        self._engine.updates.writes.look_no_more()
+        if not self._is_at_head(commit):
             return
         # What the script has forked shares the journal's memory, and has a copy of the iterator to let go.
         if self._engine.on_training_thread() and os.getpid() == self._process:
@@ -65,6 +68,7 @@ class LeftLoops:
         engine, commit = self._engine, self._engine.commit
         assert commit is not None
         engine.again.leave()
+        engine.updates.writes.drop()
         self._withdraw(commit)
         self.place = commit.place
         engine.commit = replace(commit, boundary=commit.boundary - 1)

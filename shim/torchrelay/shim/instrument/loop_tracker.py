@@ -15,7 +15,7 @@ import torch.utils.data
 from torchrelay.shim.capture import rng
 from torchrelay.shim.script.hidden_frames import hide_all, hide_this_frame
 from torchrelay.shim.script.rewind import Rewind
-from torchrelay.shim.script.sites import PACKAGES, SITES, Site
+from torchrelay.shim.script.sites import PACKAGES, SITES, Site, may_train
 
 _MOST_ENTRIES = 64
 """So often a loop of an installed package is looked at, if it never was around an optimizer step."""
@@ -90,6 +90,7 @@ class Listener(Protocol):
     def may_be_of_garbage(self) -> bool: ...
     def before_draw(self, iterator: Any) -> Any: ...
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any: ...
+    def trained_in_draw(self) -> None: ...
 
 
 class Loop:
@@ -147,6 +148,10 @@ class LoopTracker:
         """Several optimizer steps were seen in one iteration: the training loop may be a deeper one."""
         self.drawing: Activation | None = None
         """Whose iterator is asked for its next item."""
+        self.asking: FrameType | None = None
+        """Who has called `next`, as long as that takes."""
+        self._steps = 0
+        """How many optimizer steps were asked about."""
         self.is_over: Callable[[Any], bool] = lambda _: False
         """Whether a loader's iterator has yielded all it had."""
         self._entries: dict[str, int] = {}
@@ -239,7 +244,9 @@ class LoopTracker:
     def rewound(self, site: str) -> bool:
         """In the except clause of a loop: whether the exception was ours, and the loop goes on."""
         error = sys.exc_info()[1]
-        if error is None or self.listener is None or threading.get_ident() != self._main:
+        if error is None or isinstance(error, GeneratorExit):  # a generator that is closed has to end
+            return False
+        if self.listener is None or threading.get_ident() != self._main:
             return False
         frame = sys._getframe(1)
         try:
@@ -278,7 +285,14 @@ class LoopTracker:
             except BaseException as error:
                 hide_this_frame(error)
                 raise
-        return self.listener.drawn(iterator, default)
+        asking, self.asking, steps = self.asking, sys._getframe(1), self._steps
+        try:
+            item = self.listener.drawn(iterator, default)
+        finally:
+            self.asking = asking
+        if self._steps != steps:
+            self.listener.trained_in_draw()
+        return item
 
     def loader_created(self, iterator: Any) -> None:
         """An iterator that is made or begins again while a loop's iterable is evaluated belongs to that loop, and so does one
@@ -295,7 +309,7 @@ class LoopTracker:
             activation.computes = True
 
     def _draws_data(self, frame: FrameType | None) -> bool:
-        """Whether `frame` is called by a data loader, a generator that is asked for its next item, or what a loop draws from.
+        """Whether `frame` is called by a data loader, a generator that makes data, or what a loop draws from.
 
         Nobody can be taken into the middle of these: their loops never train.
         """
@@ -304,7 +318,7 @@ class LoopTracker:
         known = self.stack[-1].frame if self.stack else None
         while frame is not None and frame is not known:
             code = frame.f_code
-            if code.co_flags & inspect.CO_GENERATOR or code.co_filename.startswith(_DATA):
+            if code.co_filename.startswith(_DATA) or (code.co_flags & inspect.CO_GENERATOR and not may_train(code)):
                 return True
             frame = frame.f_back
         return False
@@ -314,6 +328,7 @@ class LoopTracker:
 
         All, where no gradients were seen.
         """
+        self._steps += 1
         alive = self.running(frame)
         count = sum(activation.computes for activation in alive)
         around = alive[:count] if count else alive
@@ -322,6 +337,19 @@ class LoopTracker:
                 self._around_steps.add(activation.site)
                 self._in_packages.pop(activation.site, None)
         return around
+
+    def is_in_draw(self, frame: FrameType | None, innermost: Activation | None) -> bool:
+        """Whether `frame` makes an item that is drawn in the loop `innermost`, or outside of it: by its `for`, or by `next`."""
+        if self.drawing is not None or self.asking is None:
+            return self.drawing is not None
+        end = innermost.frame if innermost is not None else None
+        while frame is not None:
+            if frame is self.asking:
+                return True
+            if frame is end:
+                return False
+            frame = frame.f_back
+        return False
 
     def inside_boundary(self) -> bool:
         return any(a.site in self.boundary_sites for a in self.stack)

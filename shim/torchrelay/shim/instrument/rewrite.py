@@ -27,12 +27,13 @@ from typing import TypeVar
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.instrument.candidates import (
     binds_name,
-    is_generator,
     is_left_alone,
     is_module_class,
     is_replayable_next,
     looks_like_training,
+    may_hold_training,
     may_step,
+    yields,
 )
 from torchrelay.shim.script.sites import Site
 
@@ -62,6 +63,7 @@ class _Scope:
     """Whether loops directly in this scope are rewritten."""
     module_class: bool = False
     parent: str | None = None
+    generator: bool = False
 
     def inner(self, name: str, *, loops: bool, module_class: bool = False, function: bool = False) -> _Scope:
         prefix = "" if self.qualname == "<module>" else f"{self.qualname}."
@@ -104,8 +106,8 @@ class _Rewriter:
             self._expressions(node.args, *node.decorator_list)
             if not is_left_alone(node, scope.module_class, self._package):
                 inner = scope.inner(node.name, loops=False, function=True)
-                loops = isinstance(node, ast.FunctionDef) and not is_generator(node)
-                node.body = self.block(node.body, replace(inner, loops=loops))
+                inner = replace(inner, loops=may_hold_training(node), generator=yields(node))
+                node.body = self.block(node.body, inner)
                 if inner.qualname.removesuffix(".<locals>") in self._generators:
                     node.decorator_list.append(_at(_hook("generator"), node))
             return [node]
@@ -113,7 +115,7 @@ class _Rewriter:
             inner = scope.inner(node.name, loops=False, module_class=is_module_class(node))
             node.body = self.block(node.body, inner)
             return [node]
-        if isinstance(node, (ast.For, ast.While)) and scope.loops and may_step(node):
+        if isinstance(node, (ast.For, ast.While)) and scope.loops and may_step(node) and not _is_left_by_yields(node):
             return self._loop(node, scope)
         self._children(node, scope)
         return [node]
@@ -154,6 +156,7 @@ class _Rewriter:
                 parent=scope.parent,
                 function=scope.qualname.removesuffix(".<locals>"),
                 trains=looks_like_training(node),
+                generator=scope.generator,
             )
         )
         self._children(node, replace(scope, parent=key))
@@ -171,6 +174,11 @@ class _Rewriter:
         tick = ast.Expr(_call("tick", key))
         node.body = [_at(ast.Try(body=[tick, *node.body], handlers=[handler], orelse=[], finalbody=[]), node.test)]
         return [_at(ast.Expr(_call("enter", key)), node.test), node]
+
+
+def _is_left_by_yields(loop: ast.For | ast.While) -> bool:
+    """What a `for` draws from stays on the stack of a generator that yields in it, and has to be the script's own there."""
+    return isinstance(loop, ast.For) and yields(loop)
 
 
 def _hook(name: str) -> ast.expr:

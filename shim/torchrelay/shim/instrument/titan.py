@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import frames
-from torchrelay.shim.capture.replay_point import ReplayPoint
+from torchrelay.shim.adapters.cpython import frames
+from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.script import sites
 
 _LOCALS = frozenset(

@@ -15,10 +15,10 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import dynamo
-from torchrelay.shim.capture.host_state import HostState
-from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.join.late_write_guard import SettlingWatch
-from torchrelay.shim.step.late_writes import REBOUND, UNKNOWN
+from torchrelay.shim.step.updates.late_writes import REBOUND, UNKNOWN
 from torchrelay.shim.tensors import digest
 from torchrelay.shim.tensors.tensor_versions import version_of
 

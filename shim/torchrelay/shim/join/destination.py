@@ -11,17 +11,18 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
-from torchrelay.shim.adapters import wrappers
-from torchrelay.shim.adapters.dtensor import local
-from torchrelay.shim.adapters.parameter_gradients import gradients_of, put_gradient
-from torchrelay.shim.capture import device, optimizer_order
-from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.adapters.parallel import wrappers
+from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of, put_gradient
+from torchrelay.shim.capture.models import device, optimizer_order
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.comm.collective_records import RESULT
 from torchrelay.shim.gradients.gradient_record import GradientRecord, put, zeros
 from torchrelay.shim.saves import save_records
 
 if TYPE_CHECKING:
     from torchrelay.shim.transfer import Arrived, TensorInfo, TransferStats
+    from torchrelay.shim.transfer.pace import Moved
 
 _CONNECTIONS = 4
 _DEADLINE_S = 300.0
@@ -54,8 +55,8 @@ class Destination:
         self.results: dict[str, torch.Tensor] = {}
         """Of collectives that the donor has finished since the gate, where they were too large for a record."""
 
-    def receive(self, plan: Plan, generation: int, protection: str) -> TransferStats:
-        """`protection`: of what comes from another machine.
+    def receive(self, plan: Plan, generation: int, protection: str, moved: Moved) -> TransferStats:
+        """`protection`: of what comes from another machine. `moved`: told now and then how far it is.
 
         Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError.
         """
@@ -69,7 +70,7 @@ class Destination:
         if plan.directory:
             from torchrelay.shim.replicas import tensor_files
 
-            return tensor_files.load(Path(plan.directory), self.place)
+            return tensor_files.load(Path(plan.directory), self.place, moved)
         return transfer.receive(
             plan.donor_host,
             plan.donor_port,
@@ -81,6 +82,7 @@ class Destination:
             connections=_CONNECTIONS,
             deadline_s=_DEADLINE_S,
             protection=protection,
+            moved=moved,
         )
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -105,6 +107,11 @@ class Destination:
     def make_gradients(self, record: GradientRecord) -> None:
         """As there were at a boundary, without their content: for a step that is gone through without peers."""
         put(record._replace(kept=(), shed=(*record.kept, *record.shed)), self._parameters(), {}, own=False)
+
+    def make_optimizer_state(self) -> None:
+        """What an optimizer needs beside its numbers, without its content: for such a step, too."""
+        for _, optimizer in self._state.optimizers:
+            optimizer_order.make_missing(optimizer)
 
     def put_gradients(self, record: GradientRecord) -> set[str]:
         """Where the donor stands, behind an update. `record`: of the boundary before.

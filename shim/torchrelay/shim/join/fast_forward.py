@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torchrelay.protocol.errors import MovedOnError, StateMismatchError
-from torchrelay.shim.adapters import process_group
+from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture import rng
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.instrument.loop_tracker import Activation
@@ -262,6 +262,9 @@ class WayIn:
 
     def before_draw(self, iterator: Any) -> Any:
         return None
+
+    def trained_in_draw(self) -> None:
+        pass
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
         return next(iterator, *default)

@@ -17,6 +17,7 @@ from torchrelay.protocol.errors import (
 )
 from torchrelay.protocol.messages import (
     Assign,
+    BytesDone,
     Commit,
     Interrupt,
     OrderFailed,
@@ -30,12 +31,13 @@ from torchrelay.protocol.messages import (
     Transferred,
     Verified,
 )
-from torchrelay.protocol.order_words import JOIN
-from torchrelay.protocol.positions import JoinerAction
-from torchrelay.shim.adapters import ddp, ddp_layouts, dynamo, fsdp2
+from torchrelay.protocol.words.order_words import JOIN
+from torchrelay.protocol.words.positions import JoinerAction
+from torchrelay.shim.adapters import dynamo
+from torchrelay.shim.adapters.parallel import ddp, ddp_layouts, fsdp2
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.encode import decode
-from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.records.encode import decode
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.comm import collective_records, pipelining
 from torchrelay.shim.gradients.gradient_record import GradientRecord
 from torchrelay.shim.instrument.left_loops import HeadsToPass
@@ -75,7 +77,7 @@ class Joiner:
         """Nodes of the journal that are not carried."""
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
-        self._lender = Lender(engine.link, engine.comms.address, engine.protection)
+        self._lender = Lender(engine.link, engine.comms.address, engine.protection, engine.log)
         self.tail: Tail | None = None
         self._heads = HeadsToPass()
         self._is_receiving = False
@@ -117,7 +119,9 @@ class Joiner:
             engine.records.answers = None
         else:
             assert self._gate is not None
-            self._new_destination(activation.frame).make_gradients(self._gradients())
+            destination = self._new_destination(activation.frame)
+            destination.make_gradients(self._gradients())
+            destination.make_optimizer_state()
             engine.records.answers = list(self._gate.collectives)
             engine.shadow = self
         rng.restore(journal.rng)
@@ -173,9 +177,12 @@ class Joiner:
         assert self._plan is not None
         self._inject("transfer")
         self._is_receiving = True
-        report = destination.receive(self._plan, self.generation, self._engine.protection).report(self.generation)
+        stats = destination.receive(self._plan, self.generation, self._engine.protection, self._moved)
         self._is_receiving = False
-        return report
+        return stats.report(self.generation)
+
+    def _moved(self, done_bytes: int, total_bytes: int) -> None:
+        self._send(BytesDone(self.generation, done_bytes, total_bytes))
 
     def _gradients(self) -> GradientRecord:
         """Those of the lost rank at the boundary that its journal is of."""
@@ -360,7 +367,7 @@ class Joiner:
         state = self._engine.writer.walk(script_frames(innermost))
         if self.tail.check(state) or self._destination.has_before:
             again = self._destination.again(state if self._plan.donor_collectives < 0 else None)
-            again.receive(self._plan, self.generation, self._engine.protection)
+            again.receive(self._plan, self.generation, self._engine.protection, self._moved)
             if self._destination.has_before:
                 self._destination = again
         record = self._gradients()

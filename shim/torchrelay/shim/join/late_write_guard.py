@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.dtensor import local
-from torchrelay.shim.adapters.storages import unseen
+from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.adapters.tensors.storages import unseen
 from torchrelay.shim.tensors.taint import ABOUT_FORM, Watch, tensors_of
 from torchrelay.shim.tensors.tensor_versions import version_of
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.cycles import CyclePlace
+from torchrelay.shim.adapters.cpython.cycles import CyclePlace
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.encode import EncodedNode, decode, tree_of
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.generators import fill_where_alike, generators_to_begin
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.loader_order import LOADER_OF
-from torchrelay.shim.capture.module_state import put_tree
-from torchrelay.shim.capture.rebuild import StateRebuild
-from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
+from torchrelay.shim.capture.models.module_state import put_tree
+from torchrelay.shim.capture.records.encode import EncodedNode, decode, tree_of
+from torchrelay.shim.capture.records.rebuild import StateRebuild
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.data import lead_iterators
 from torchrelay.shim.journal import last_draw, payload
 from torchrelay.shim.journal.writer import script_frames
@@ -121,6 +121,7 @@ def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *,
         loops = [activation.iterator for activation in engine.tracker.stack]
         rebuild = StateRebuild(script_frames(innermost), engine.writer.modules.namespaces(), engine.saves.future, loops)
         rebuild.resolve(nodes)
+        engine.trees.rebound |= rebuild.rebound
         wanting = generators_to_begin(rebuild, nodes) if whole else iter(())
         generator = next((g for g in wanting if not any(g is known for known in begun)), None)
         if generator is None:

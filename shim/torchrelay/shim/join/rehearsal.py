@@ -22,8 +22,8 @@ from torchrelay.protocol.names import (
     REHEARSAL_SAME,
 )
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.compare import Difference
-from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.records.compare import Difference
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.join.fast_forward import Goal, WayIn
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.join.restore_at_boundary import arrive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchrelay.shim.adapters import process_group
+from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.backends import registry
 from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.join.fast_forward import Goal
@@ -20,10 +20,10 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     Raises StateMismatchError.
     """
     journal = goal.journal
-    process_group.be_member_of(journal.groups, registry.alone)
+    process_group.be_member_of(journal.groups, registry.unconnected)
     left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
     engine.draws.expected.clear()
-    engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
+    engine.tracker.boundary_sites, engine.training.around = set(journal.training), set(journal.around)
     engine.saves.carry(journal.saves)
     engine.updates.early.turns = dict(journal.turns)
     engine.updates.whole.communicating |= {*journal.communicating}

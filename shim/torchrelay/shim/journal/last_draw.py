@@ -14,18 +14,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrelay.shim.adapters import plain_iterators
-from torchrelay.shim.capture import after_draw, rng, small
-from torchrelay.shim.capture import generator_position as stands
-from torchrelay.shim.capture.alike import alike
-from torchrelay.shim.capture.edges import flat, same_items, same_mapping
-from torchrelay.shim.capture.encode import Encoder, pickled
-from torchrelay.shim.capture.host_state import HostState, StateNode
-from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
-from torchrelay.shim.capture.loader_order import LoaderIter
-from torchrelay.shim.capture.parts import attributes
-from torchrelay.shim.capture.random_below import GENERATORS
-from torchrelay.shim.capture.shared import copy_of_places
+from torchrelay.shim.adapters.cpython import plain_iterators
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration import generator_position as stands
+from torchrelay.shim.capture.iteration.loader_order import LoaderIter
+from torchrelay.shim.capture.records import after_draw
+from torchrelay.shim.capture.records.encode import Encoder, pickled
+from torchrelay.shim.capture.state.edges import flat, same_items, same_mapping
+from torchrelay.shim.capture.state.host_state import HostState, StateNode
+from torchrelay.shim.capture.state.parts import attributes
+from torchrelay.shim.capture.state.random_below import GENERATORS
+from torchrelay.shim.capture.state.shared import copy_of_places
+from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.journal.payload import LoaderRecord
 
 MOST_ITEMS = 1000

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torchrelay.protocol import collective_logs
 from torchrelay.protocol.errors import JournalError
-from torchrelay.shim.capture.encode import nodes_in, pickled
+from torchrelay.protocol.journals import collective_logs
+from torchrelay.shim.capture.records.encode import nodes_in, pickled
 from torchrelay.shim.capture.rng import RngState
 
 Plain = tuple[Any, ...]
@@ -24,7 +24,7 @@ Plain = tuple[Any, ...]
 class EpochBegin(NamedTuple):
     """Where the epoch of a loader that keeps its workers began, if that was not with the workers themselves.
 
-    `now`, `order`: as in LoaderRecord; `workers`: how each of them was, as `adapters.kept_workers` writes it.
+    `now`, `order`: as in LoaderRecord; `workers`: how each of them was, as `capture.iteration.kept_workers` writes it.
     """
 
     now: RngState

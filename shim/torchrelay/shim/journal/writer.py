@@ -9,17 +9,19 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.shim.adapters import process_group
-from torchrelay.shim.capture import generator_position as stands
-from torchrelay.shim.capture import rng, small
-from torchrelay.shim.capture.change_detection import WalkAnew
-from torchrelay.shim.capture.encode import begin_set_up, encode, encode_whole, in_blocks, pickled
-from torchrelay.shim.capture.host_state import HostState
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.loader_order import LoaderIter
-from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.capture.rewalk import Rewalk
-from torchrelay.shim.capture.walk import Walk
+from torchrelay.shim.adapters.process_groups import process_group
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration import generator_position as stands
+from torchrelay.shim.capture.iteration.loader_order import LoaderIter
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.records.encode import begin_set_up, encode, encode_whole, in_blocks, pickled
+from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values.base_types import file_of
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.walks.rewalk import Rewalk
+from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.instrument.loop_tracker import Activation, plain_range
 from torchrelay.shim.journal import last_draw, payload
 from torchrelay.shim.script import sites
@@ -56,9 +58,7 @@ class ScriptModules:
             self._seen = len(sys.modules)
             modules, files = list(sys.modules.items()), sites.INSTRUMENTED_FILES - sites.PACKAGES
             self._found = {
-                name: vars(module)
-                for name, module in modules
-                if getattr(module, "__file__", None) in files and name != "__mp_main__"
+                name: vars(module) for name, module in modules if file_of(module) in files and name != "__mp_main__"
             }
         return self._found
 
@@ -172,7 +172,7 @@ class Writer:
             loaders,
             self.no_way_in,
             tuple(sorted(self._engine.tracker.boundary_sites)),
-            tuple(sorted(self._engine.chain)),
+            tuple(sorted(self._engine.training.around)),
             dict(self._engine.updates.early.turns),
             tuple(sorted(self._engine.updates.whole.communicating)),
             self._engine.saves.journal(),

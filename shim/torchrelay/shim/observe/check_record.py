@@ -87,7 +87,7 @@ class CheckProgress:
             self._note(SEEN_EVALUATION, f"{count} batches", sys._getframe(1))
 
     def _note(self, kind: str, text: str, frame: FrameType) -> None:
-        place = call_site(frame, os.path.dirname(str(sys.modules["torch"].__file__)))
+        place = call_site(frame)
         if (kind, *place) not in self._told:
             self._told.add((kind, *place))
             record = {"kind": kind, "text": text, "file": place.file, "line": place.line}

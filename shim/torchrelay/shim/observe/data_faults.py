@@ -54,7 +54,7 @@ class DataFaults:
 
     def _trains(self, loop: Activation) -> bool:
         """As far as it is known after the first step."""
-        return loop.site in self._engine.tracker.boundary_sites or loop in self._engine.step_stack[-1:]
+        return loop.site in self._engine.tracker.boundary_sites or loop in self._engine.training.step_stack[-1:]
 
     def _strike(self) -> None:
         """After a step, what is drawn is the next one's."""

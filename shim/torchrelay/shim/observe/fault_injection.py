@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from torchrelay.protocol.faults import NODE, PARTITION, Fault
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
-from torchrelay.shim.adapters import process_group, tcp
+from torchrelay.protocol.options.faults import NODE, PARTITION, Fault
+from torchrelay.shim.adapters.process_groups import process_group, tcp
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.script.guard import INJECTED
 

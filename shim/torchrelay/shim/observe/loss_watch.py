@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.messages import NumberAlarm, NumbersDecided
-from torchrelay.protocol.numbers import ALERT, GRAD_NORM, LOSS, NumberWatch, Usual
-from torchrelay.shim.adapters.dtensor import local
-from torchrelay.shim.adapters.parameter_gradients import gradients_of
+from torchrelay.protocol.options.numbers import ALERT, GRAD_NORM, LOSS, NumberWatch, Usual
+from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot

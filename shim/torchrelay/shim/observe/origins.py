@@ -8,13 +8,17 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
-from torchrelay.shim.capture.host_state import HostState, Inside
-from torchrelay.shim.capture.kinds import Kind
+import torch
+
+from torchrelay.shim.capture.state.host_state import HostState, Inside
+from torchrelay.shim.capture.values.base_types import file_of
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.script.sites import INSTRUMENTED_FILES, PACKAGES
 
 
@@ -24,16 +28,17 @@ class SourcePlace(NamedTuple):
 
 
 NOWHERE = SourcePlace("", 0)
+_TORCH = os.path.dirname(torch.__file__)
 
 
-def call_site(frame: FrameType | None, torch_folder: str) -> SourcePlace:
+def call_site(frame: FrameType | None) -> SourcePlace:
     """The script's own line that a call came from, or the first one outside of torch."""
     first = NOWHERE
     while frame is not None:
         file = frame.f_code.co_filename
         if file in INSTRUMENTED_FILES and file not in PACKAGES:
             return SourcePlace(file, frame.f_lineno)
-        if first is NOWHERE and not file.startswith(torch_folder) and "torchrelay" not in file:
+        if first is NOWHERE and not file.startswith(_TORCH) and "torchrelay" not in file:
             first = SourcePlace(file, frame.f_lineno)
         frame = frame.f_back
     return first
@@ -57,12 +62,12 @@ def _binding(kind: Kind, obj: Any, key: Any, name: str) -> SourcePlace | None:
     if kind is Kind.FRAME:
         return _last(obj.f_code.co_filename, name, obj.f_code.co_firstlineno)
     if kind is Kind.GLOBALS:
-        file = obj.get("__file__") or getattr(sys.modules.get(str(key)), "__file__", None)
+        file = obj.get("__file__") or file_of(sys.modules.get(str(key)))
         return _last(file, name, 0) if file else None
     if kind is Kind.FUNCTION:
         return of_function(obj)
     module = sys.modules.get((obj if kind is Kind.CLASS else type(obj)).__module__)
-    file = getattr(module, "__file__", None)
+    file = file_of(module)
     return _last(file, f".{name}", 0) if file in INSTRUMENTED_FILES else None
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchrelay.protocol.cost_limit import WINDOW_STEPS
 from torchrelay.protocol.messages import Gap, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
-from torchrelay.shim.adapters import comm_hooks, ddp, wrappers
-from torchrelay.shim.capture import device, kept_workers
+from torchrelay.protocol.options.cost_limit import WINDOW_STEPS
+from torchrelay.shim.adapters.parallel import comm_hooks, ddp, wrappers
+from torchrelay.shim.capture.iteration import kept_workers
+from torchrelay.shim.capture.models import device, module_parts
+from torchrelay.shim.capture.records import encode
 from torchrelay.shim.journal import writer
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
+from torchrelay.shim.observe.unseen_changes import UnseenChanges
 from torchrelay.shim.script import sites
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ _BESIDE = (
 )
 _MOST_NAMED = 20
 """Of what is taken for data."""
-_TORCH = os.path.dirname(torch.__file__)
 
 
 class Reporter:
@@ -44,6 +45,7 @@ class Reporter:
         self._large_result: Gap | None = None
         self._replaced: Gap | None = None
         self._wrapped_at: dict[int, SourcePlace] = {}
+        self._unseen = UnseenChanges()
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
         self._behind: Gap | None = None
@@ -56,11 +58,14 @@ class Reporter:
         """Reports where something has changed that decides whether a rank can be replaced. Costs a comparison."""
         self._astray = None
         unknown = commit.state.unknown
+        if unknown:
+            self._unseen.look(commit.state, commit.boundary)
         settled = bool(self._engine.tracker.boundary_sites)
         keeper = self._engine.keeper
         key = (
             self._engine.writer.no_way_in,
             len(unknown),
+            len(self._unseen.found),
             settled,
             commit.activation.site,
             self._beside,
@@ -142,7 +147,7 @@ class Reporter:
     def step_behind_loop(self, frame: FrameType) -> None:
         """An optimizer step that belongs to a loop that is over: what is left of an accumulation."""
         if self._behind is None:
-            file, line = call_site(frame, _TORCH)
+            file, line = call_site(frame)
             text = (
                 f"the optimizer step at {file}:{line}, behind the loop that its gradients were computed in: a rank that is lost "
                 "between that loop's end and this step is not replaced"
@@ -170,7 +175,7 @@ class Reporter:
                 "an optimizer, not torch's LBFGS, that calls its closure several times in a step: a rank that is lost after the "
                 "first call and before the step is over is not replaced"
             )
-            self._evaluations = Gap("closure", PART_OF_STEP, text, *call_site(frame, _TORCH))
+            self._evaluations = Gap("closure", PART_OF_STEP, text, *call_site(frame))
 
     def step_in_set_up(self, frame: FrameType) -> None:
         """Before any loop was seen. Loading a checkpoint steps once or twice; who steps again trains there."""
@@ -182,14 +187,14 @@ class Reporter:
         """An optimizer is stepped in no loop that is seen, such as one of a framework."""
         if self._said is not None:
             return
-        file, line = call_site(frame, _TORCH)
+        file, line = call_site(frame)
         self._said = (file, line)
         why = f"the optimizer step at {file}:{line} is in no loop of the script's own files: no rank can be replaced"
         gap = Gap("no-loop", BARS, why, file, line)
         self._engine.link.send(Report(file, line, 0, 0, 0, (why,), (), (gap,)))
 
     def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel, frame: FrameType) -> None:
-        self._wrapped_at[id(wrapped)] = call_site(frame, _TORCH)
+        self._wrapped_at[id(wrapped)] = call_site(frame)
 
     # The report.
 
@@ -331,10 +336,13 @@ class Reporter:
         state, found = commit.state, []
         for root, tree in self._engine.trees.changed.items():
             number = state.index.get(root)
-            if number is not None and state.nodes[number].obj is tree.root:
+            if number is None or state.nodes[number].obj is not tree.root:
+                continue
+            made = module_parts.made_by_training(encode.Encoder(state), tree, number)
+            if made:
                 node = state.nodes[number]
-                name = state.path(number)
-                text = f"{name}: training has put other modules into it than set-up had: no rank can be replaced"
+                name = f"{state.path(number)}.{made[0]}"
+                text = f"{name}: training has put a module there that stands nowhere else: no rank can be replaced"
                 found.append(Gap("modules", BARS, text, *where_made(state, node.parent, node.key)))
         return found
 
@@ -355,8 +363,10 @@ class Reporter:
         for name in dict.fromkeys(commit.state.unknown):
             if name not in iterators:
                 kind = "array" if "(an array " in name else "object"
-                text = f"{name}: its state cannot be captured"
-                found.append(Gap(kind, LEFT, text, *self._place(commit, name)))
+                changes = self._unseen.found.get(name)
+                why = f", and {changes}: no rank can be replaced" if changes else ""
+                text = f"{name}: its state cannot be captured{why}"
+                found.append(Gap(kind, BARS if changes else LEFT, text, *self._place(commit, name)))
         return found
 
     def _kept_workers(self, commit: BoundarySnapshot) -> list[Gap]:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.messages import Explain, Explained
-from torchrelay.shim.adapters.frames import is_module_frame, read_locals
+from torchrelay.shim.adapters.cpython.frames import is_module_frame, read_locals
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.comm.communicators import Communicators
 from torchrelay.shim.script.hidden_frames import is_ours

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from torchrelay.protocol.messages import Held
-from torchrelay.protocol.positions import RankPhase
+from torchrelay.protocol.words.positions import RankPhase
 
 if TYPE_CHECKING:
     from torchrelay.shim.observe.check_record import CheckProgress

@@ -6,9 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
-from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.messages import Disabled
-from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.comm.communicators import is_communication_failure
 from torchrelay.shim.gradients.kept_gradients import Gradients
 from torchrelay.shim.script.guard import reason_of
@@ -60,6 +59,6 @@ class Unprotected:
         self.reason = reason_of(error)
         # Telling must not end what it speaks of: the script may have closed the stream, or put an object of its own in its place.
         with contextlib.suppress(Exception):
-            say(f"this rank is no longer protected: {self.reason}")
+            engine.log.say(f"this rank is no longer protected: {self.reason}")
         with contextlib.suppress(Exception):
             engine.link.send(Disabled(self.reason))

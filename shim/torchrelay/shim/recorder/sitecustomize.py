@@ -31,7 +31,11 @@ def let_recorder_in(folder: str, settings: str) -> None:
         spec.loader.exec_module(recorder)
         recorder.start(settings, folder)
     except Exception as e:  # noqa: BLE001 - the script must run, whatever is wrong with us
-        sys.stderr.write(f"torchrelay drill: this process is not recorded: {type(e).__name__}: {e}\n")
+        text = f"torchrelay drill: this process is not recorded: {type(e).__name__}: {e}\n"
+        try:  # noqa: SIM105 - what is imported here is there before the script imports anything
+            os.write(2, text.encode(errors="backslashreplace"))
+        except OSError:
+            pass  # nobody is there to read it
 
 
 _folder = leave_path()

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from torchrelay.protocol.errors import CheckpointError, DeviceLostError, TorchrelayError, UnsupportedError
-from torchrelay.protocol.faults import SAVE
-from torchrelay.protocol.log_lines import say
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import (
     Abandon,
+    BytesDone,
     CheckpointSaved,
     Commit,
     FilesKept,
@@ -33,10 +32,11 @@ from torchrelay.protocol.messages import (
     Standing,
     Verified,
 )
-from torchrelay.protocol.positions import StandingPosition, SurvivorAction
-from torchrelay.shim.adapters import fsdp2, wrappers
-from torchrelay.shim.adapters.dtensor import local
-from torchrelay.shim.capture import device
+from torchrelay.protocol.options.faults import SAVE
+from torchrelay.protocol.words.positions import StandingPosition, SurvivorAction
+from torchrelay.shim.adapters.parallel import fsdp2, wrappers
+from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.capture.models import device
 from torchrelay.shim.comm import collective_records, pipelining
 from torchrelay.shim.journal import payload
 from torchrelay.shim.replicas import kept_files
@@ -185,7 +185,7 @@ class GenerationSwitch:
             elif isinstance(order, KeepFile):
                 self._keep(order)
         except DeviceLostError as error:
-            say(f"this rank cannot go on, and has to be replaced: {error}")
+            self._engine.log.say(f"this rank cannot go on, and has to be replaced: {error}")
             os.kill(os.getpid(), signal.SIGABRT)
         except (RuntimeError, OSError, TorchrelayError) as error:
             if self._recovery.is_of_the_past(self.generation, error):
@@ -216,7 +216,7 @@ class GenerationSwitch:
             token=order.token,
             peer_host=order.peer_host,
             deadline_s=SERVE_S,
-            log=say,
+            log=self._engine.log.say,
             protection=self._engine.protection,
             identity=self._link.identity,
         )
@@ -267,6 +267,7 @@ class GenerationSwitch:
                 Path(order.directory),
                 self._tensors_at(commit, order.target),
                 lambda: self._inject(SAVE),
+                lambda done, total: self._link.send(BytesDone(order.generation, done, total)),
             )
             if order.save_tensors
             else 0

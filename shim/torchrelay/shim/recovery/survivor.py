@@ -21,7 +21,7 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     TakeCopy,
 )
-from torchrelay.protocol.positions import RankPhase, StandingPosition
+from torchrelay.protocol.words.positions import RankPhase, StandingPosition
 from torchrelay.shim.comm.communicators import is_communication_failure, serve_store
 from torchrelay.shim.recovery.generation_switch import GenerationSwitch, NextMove, Superseded
 from torchrelay.shim.script.rewind import Rewind

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrelay.protocol.errors import CheckpointError
-from torchrelay.protocol.log_lines import say
+from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.machine.private import make_private, names_to_disk
 from torchrelay.protocol.messages import AsideSet, ClearCheckpoints, SetAside
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
@@ -51,7 +51,7 @@ def set_aside(paths: Sequence[str]) -> str:
     return "; ".join(failed)
 
 
-def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink) -> None:
+def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink, log: LogLines) -> None:
     """Removes beside training; but where nothing may be left, here: what comes next, such as the end, waits for it."""
     if isinstance(order, SetAside):
         link.send(AsideSet(set_aside(order.paths)))
@@ -59,7 +59,7 @@ def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink) -> None:
 
     def work() -> None:
         if failed := clear(Path(order.folder), order.job, order.keep):
-            say(f"just-in-time checkpoints could not be removed: {failed}")
+            log.say(f"just-in-time checkpoints could not be removed: {failed}")
 
     if order.keep:
         threading.Thread(target=work, name="torchrelay-clear", daemon=True).start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchrelay.protocol.errors import JournalError, TorchrelayError
-from torchrelay.protocol.log_lines import say
+from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import OrderFailed, Serve, Serving
 from torchrelay.shim.agent_link.link import AgentLink
@@ -22,8 +22,9 @@ DEADLINE_S = 300.0
 class Lender:
     """`address`: under which peers reach this process."""
 
-    def __init__(self, link: AgentLink, address: str, protection: str) -> None:
+    def __init__(self, link: AgentLink, address: str, protection: str, log: LogLines) -> None:
         self._link, self._address, self._protection = link, address, protection
+        self._log = log
         self._donors: list[Donor] = []
 
     def serve(self, order: Serve) -> None:
@@ -47,7 +48,7 @@ class Lender:
             token=order.token,
             peer_host=order.peer_host,
             deadline_s=DEADLINE_S,
-            log=say,
+            log=self._log.say,
             protection=self._protection,
             identity=self._link.identity,
         )

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from torchrelay.protocol.errors import JournalError, TorchrelayError
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED, SLOTS, KeptParts, Slots, own_folder, write_parts
 from torchrelay.protocol.messages import KeepCopies, TakeCopy
-from torchrelay.protocol.positions import StandingPosition
+from torchrelay.protocol.words.positions import StandingPosition
 from torchrelay.shim.replicas.kept_tensors import KeptTensors
 from torchrelay.shim.replicas.peer_exchange import Giver, Taker
 
@@ -62,7 +62,7 @@ class PeerCheckpoints:
         self._on = True
         """As long as nobody knows whether other ranks hold the same, copies are made."""
         self._is_told, self._is_small = not self._as_needed, False
-        self._giver = Giver(engine.link, engine.comms.address, engine.protection)
+        self._giver = Giver(engine.link, engine.comms.address, engine.protection, engine.log)
         self._taker = Taker(engine.link, folder, engine.protection)
         self._slots = Slots(own_folder(folder, engine.rank))
         self._tensors: dict[Path, KeptTensors] = {}

@@ -13,7 +13,7 @@ import torch
 
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.journals.kept import KeptParts, Slots, buddy_folder, write_parts
-from torchrelay.protocol.log_lines import say
+from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import CopyReady, CopyTaken, TakeCopy
 from torchrelay.shim.agent_link.link import AgentLink
@@ -33,8 +33,9 @@ class Giver:
     """Opens a channel for one copy at a time. Whoever gives waits for the buddy, which may be the one that is lost: so
     nothing is given from the moment on at which a migration begins. Thread safe."""
 
-    def __init__(self, link: AgentLink, address: str, protection: str) -> None:
+    def __init__(self, link: AgentLink, address: str, protection: str, log: LogLines) -> None:
         self._link, self._address, self._protection = link, address, protection
+        self._log = log
         self._lock = threading.Lock()
         self._donor: Donor | None = None
         self._paused: float | None = None
@@ -56,7 +57,7 @@ class Giver:
             token=token,
             peer_host=host,
             deadline_s=DEADLINE_S,
-            log=say,
+            log=self._log.say,
             protection=self._protection,
             identity=self._link.identity,
         )

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from torchrelay.protocol.messages import ReplicaCheck
-from torchrelay.shim.adapters.dtensor import replica_ranks
-from torchrelay.shim.adapters.process_group import group_ranks
-from torchrelay.shim.capture import device
-from torchrelay.shim.capture.host_state import HostState
-from torchrelay.shim.capture.modules import TreeContent
+from torchrelay.shim.adapters.process_groups.process_group import group_ranks
+from torchrelay.shim.adapters.tensors.dtensor import replica_ranks
+from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.models.modules import TreeContent
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.tensors import digest
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from torchrelay.protocol.errors import CheckpointError, FrameError
 from torchrelay.protocol.machine.private import make_private, names_to_disk
 from torchrelay.shim.transfer import layout
 from torchrelay.shim.transfer.lanes import Lanes, Write
+from torchrelay.shim.transfer.pace import ByteCount, Moved, nobody
 from torchrelay.shim.transfer.receiver import Place, TransferStats
 from torchrelay.shim.transfer.sink import Sink
 from torchrelay.shim.transfer.source import TensorSource
@@ -39,19 +40,24 @@ def _data_path(directory: Path, number: int) -> Path:
     return directory / f"tensors-{number:05d}.bin"
 
 
-def save(directory: Path, tensors: Mapping[str, torch.Tensor], midway: Callable[[], None] = lambda: None) -> int:
+def save(
+    directory: Path,
+    tensors: Mapping[str, torch.Tensor],
+    midway: Callable[[], None] = lambda: None,
+    moved: Moved = nobody,
+) -> int:
     """Writes `tensors` below `directory`, durably, and returns their size in bytes.
 
     `midway` is called when their bytes are written, and no file has its name yet. They must not change meanwhile. What was
-    there before is replaced; only this user can read what is written. Raises CheckpointError when the folder cannot be
-    written, UnsupportedError for tensors without plain bytes.
+    there before is replaced; only this user can read what is written. `moved`: told now and then how far it is. Raises
+    CheckpointError when the folder cannot be written, UnsupportedError for tensors without plain bytes.
     """
     source = TensorSource(tensors)
     partial: list[Path] = []
     try:
         make_private(directory)
         (directory / LIST_NAME).unlink(missing_ok=True)
-        chunks = _write_data(directory, source, partial)
+        chunks = _write_data(directory, source, partial, moved)
         midway()
         body = json.dumps(
             {
@@ -78,9 +84,10 @@ def save(directory: Path, tensors: Mapping[str, torch.Tensor], midway: Callable[
     return sum(info.size_bytes for info in source.infos)
 
 
-def _write_data(directory: Path, source: TensorSource, partial: list[Path]) -> list[tuple[int, int, str]]:
+def _write_data(directory: Path, source: TensorSource, partial: list[Path], moved: Moved) -> list[tuple[int, int, str]]:
     """Of each chunk its file, its offset there and its check."""
     lanes = Lanes()
+    pace = ByteCount(moved, sum(chunk.size for chunk in source.chunks))
     chunks: list[tuple[int, int, str]] = []
     index = 0
     while index < len(source.chunks):
@@ -94,6 +101,7 @@ def _write_data(directory: Path, source: TensorSource, partial: list[Path]) -> l
                 check = source.write_chunk(index, lanes, _writer(file.fileno()))
                 chunks.append((number, offset, check.hex()))
                 offset += source.chunks[index].size
+                pace.add(source.chunks[index].size)
                 index += 1
             _to_disk(file)
     return chunks
@@ -116,11 +124,11 @@ def _to_disk(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def load(directory: Path, place: Place) -> TransferStats:
+def load(directory: Path, place: Place, moved: Moved = nobody) -> TransferStats:
     """Fills the tensors that `place` names for those in `directory`, in place, and checks their digests.
 
     Raises CheckpointError where a file is missing, truncated or damaged, StateMismatchError where a destination does
-    not fit. Destinations are undefined after an error.
+    not fit. Destinations are undefined after an error. `moved`: told now and then how far it is.
     """
     started = time.monotonic()
     content = _read_list(directory)
@@ -134,12 +142,13 @@ def load(directory: Path, place: Place) -> TransferStats:
     if len(chunks) != len(sink.chunks):
         raise CheckpointError(f"{directory / LIST_NAME} lists {len(chunks)} chunks of {len(sink.chunks)}")
     with contextlib.closing(_Reader(directory)) as reader:
-        lanes = Lanes()
+        lanes, pace = Lanes(), ByteCount(moved, sum(chunk.size for chunk in sink.chunks))
         for index, (number, offset, check) in enumerate(chunks):
             reader.seek(number, offset)
             if sink.read_chunk(index, lanes, reader.fill) != check:
                 raise CheckpointError(f"{_data_path(directory, number)} is damaged at byte {offset} or after")
             sink.accept(index)
+            pace.add(sink.chunks[index].size)
     for path, digest in sink.rows.digests().items():
         if digests.get(path) != digest:
             raise CheckpointError(f"{directory}: the content of {path} is not what was saved")

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import JournalError, StateMismatchError, UnsupportedError
-from torchrelay.shim.adapters.dtensor import around, is_spread, local, mesh_of, spread_of
-from torchrelay.shim.capture import small
-from torchrelay.shim.capture.host_state import LargeTensor
+from torchrelay.shim.adapters.tensors.dtensor import around, is_spread, local, mesh_of, spread_of
+from torchrelay.shim.capture.state.host_state import LargeTensor
+from torchrelay.shim.capture.values import small
 from torchrelay.shim.script.save_future import SaveId
 from torchrelay.shim.tensors import digest
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.errors import JournalError, StateMismatchError, UnsupportedError
-from torchrelay.shim.adapters import async_checkpoint, process_group
+from torchrelay.shim.adapters.checkpoints import async_checkpoint
+from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.saves import save_records
 from torchrelay.shim.script.guard import MeantForUs
 from torchrelay.shim.script.save_future import SaveFuture, SaveId

@@ -11,6 +11,7 @@ class Site:
     """`line` to `end_line` is the whole statement, with its `else`; `body_start` the first line of its body.
 
     `parent` is the key of the nearest rewritten loop around it in the same function. `trains`: it looks like a training loop.
+    `generator`: its function is one.
     """
 
     key: str
@@ -22,6 +23,7 @@ class Site:
     parent: str | None
     function: str
     trains: bool = False
+    generator: bool = False
 
 
 SITES: dict[str, Site] = {}
@@ -32,6 +34,9 @@ PACKAGES: set[str] = set()
 LEFT_ALONE: dict[str, str] = {}
 """Files that could not be rewritten, with the reason: for the protection report."""
 
+_generators: set[tuple[str, str]] = set()
+"""Generators with loops that were rewritten: file and name."""
+
 _modules: list[tuple[CodeType, CodeType]] = []
 _plain: dict[CodeType, CodeType] = {}
 
@@ -40,7 +45,13 @@ def register(file: str, sites: tuple[Site, ...], code: CodeType, plain: CodeType
     """Makes one instrumented file known. `plain` is the code of the same module as Python compiles it."""
     SITES.update((site.key, site) for site in sites)
     INSTRUMENTED_FILES.add(file)
+    _generators.update((file, site.function.rpartition(".")[2]) for site in sites if site.generator)
     _modules.append((code, plain))
+
+
+def may_train(code: CodeType) -> bool:
+    """Whether the code of a generator has loops that were rewritten."""
+    return (code.co_filename, code.co_name) in _generators
 
 
 def plain_code(code: CodeType) -> CodeType | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from torchrelay.shim.adapters.diverted import Diversions
+from torchrelay.shim.adapters.cpython.diverted import Diversions
 from torchrelay.shim.set_up.outside import Outside, asking, key_of, whose
 
 Call = Callable[..., Any]

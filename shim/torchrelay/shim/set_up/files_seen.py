@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchrelay.shim.adapters.diverted import Diversions
+from torchrelay.shim.adapters.cpython.diverted import Diversions
 
 _MAX_BYTES = 2 << 20
 """Of paths and names."""
@@ -311,7 +311,7 @@ def by_script(frame: Any) -> bool:
 _DIVERTED_IN = (
     "torchrelay.shim.set_up.files_seen",
     "torchrelay.shim.set_up.scratch_files",
-    "torchrelay.shim.adapters.diverted",
+    "torchrelay.shim.adapters.cpython.diverted",
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.adapters.diverted import Diversions
+from torchrelay.shim.adapters.cpython.diverted import Diversions
 from torchrelay.shim.set_up import clock, entropy, stores
 from torchrelay.shim.set_up.files_seen import FilesSeen, SeenRecorder
 from torchrelay.shim.set_up.outside import Recorded, Replayed

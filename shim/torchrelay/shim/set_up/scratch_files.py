@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import IO, Any
 
 from torchrelay.protocol.machine.scratch import scratch_prefix, temporary_folder
-from torchrelay.shim.adapters.diverted import Diversions
+from torchrelay.shim.adapters.cpython.diverted import Diversions
 from torchrelay.shim.script.hidden_frames import hide_this_frame
 from torchrelay.shim.set_up.files_seen import Busy, FilesSeen, by_script, canonical, folders_changed, is_path, not_found
 from torchrelay.shim.set_up.files_view import FilesView

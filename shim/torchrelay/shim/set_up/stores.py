@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from torchrelay.protocol.machine.owned_folder import owned_folder
-from torchrelay.shim.adapters.diverted import Diversions
+from torchrelay.shim.adapters.cpython.diverted import Diversions
 from torchrelay.shim.set_up.outside import Outside, Replayed, asking, key_of
 
 ASKED = (
@@ -54,7 +54,7 @@ def _asked(outside: Outside, name: str, original: Any) -> Any:
 
 
 def _own_server(original: Any) -> Any:
-    from torchrelay.shim.adapters import agent_store  # not before the script has imported torch
+    from torchrelay.shim.adapters.process_groups import agent_store  # not before the script has imported torch
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         if asking(sys._getframe(1)) is None:

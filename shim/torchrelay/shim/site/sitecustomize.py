@@ -37,6 +37,14 @@ OURS = (
 )
 
 
+def say(text: str) -> None:
+    """Without Python's buffer: a pipe that nobody reads any more would end the script with what is left in it."""
+    try:  # noqa: SIM105 - what is imported here is there before the script imports anything
+        os.write(2, f"{text}\n".encode(errors="backslashreplace"))
+    except OSError:
+        pass  # nobody is there to read it
+
+
 def let_torchrelay_in(environ: Mapping[str, str], whole: Mapping[str, str]) -> None:
     try:
         from importlib.machinery import ModuleSpec
@@ -55,10 +63,9 @@ def let_torchrelay_in(environ: Mapping[str, str], whole: Mapping[str, str]) -> N
         reason = " ".join(str(e).split())
         if environ.get("TORCHRELAY_SPARE") == "1" and environ.get("TORCHRELAY_ASK") == "1":
             # A copy of a worker's pod: its script would train as a rank that lives elsewhere.
-            sys.stderr.write(f"torchrelay: this spare is of no use: {type(e).__name__}: {reason}\n")
-            sys.stderr.flush()
+            say(f"torchrelay: this spare is of no use: {type(e).__name__}: {reason}")
             os._exit(69)  # EX_UNAVAILABLE
-        sys.stderr.write(f"torchrelay: not protecting this process: {type(e).__name__}: {reason}\n")
+        say(f"torchrelay: not protecting this process: {type(e).__name__}: {reason}")
 
 
 def take_environment() -> dict[str, str]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.compare import Comparison, Difference, differences
-from torchrelay.shim.capture.encode import decode, encode_whole
-from torchrelay.shim.capture.host_state import HostState, path_of
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.capture.small import TensorValue, take
-from torchrelay.shim.capture.walk import Walk
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.records.compare import Comparison, Difference, differences
+from torchrelay.shim.capture.records.encode import decode, encode_whole
+from torchrelay.shim.capture.state.host_state import HostState, path_of
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.small import TensorValue, take
+from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.journal.payload import BoundaryJournal
 from torchrelay.shim.journal.writer import note_loops, script_frames
 from torchrelay.shim.observe.origins import where_made

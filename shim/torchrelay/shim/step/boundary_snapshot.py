@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchrelay.shim.adapters.process_group import GroupNames
+from torchrelay.shim.adapters.process_groups.process_group import GroupNames
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.data.replayed_item import Drawn
 from torchrelay.shim.instrument.loop_tracker import Activation
 

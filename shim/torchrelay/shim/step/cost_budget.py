@@ -6,10 +6,10 @@ import statistics
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
-from torchrelay.protocol.cost_limit import LEAST_STEPS, MOST_LOST_S, MOST_S, MOST_SHARE_PERCENT, WINDOW_STEPS
+from torchrelay.protocol.options.cost_limit import LEAST_STEPS, MOST_LOST_S, MOST_S, MOST_SHARE_PERCENT, WINDOW_STEPS
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.host_state import HostState
+    from torchrelay.shim.capture.state.host_state import HostState
 
 
 class Budget:

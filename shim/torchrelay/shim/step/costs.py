@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
+
+import torch
 
 
 class Costs:
@@ -33,3 +36,24 @@ class Costs:
         barrier_s = self.barrier_s if math.isfinite(self.barrier_s) else 0.0
         self.__init__()  # type: ignore[misc]  # as it was made
         return head_s, gate_s, barrier_s
+
+
+class OwnWork:
+    """Times what the shim does on the training thread, from its creation on.
+
+    What capture reads of a device is there only when the device has done what was queued before. That wait is none of our cost:
+    the device works meanwhile. But CUDA waits with the processor busy, so it would be counted as work.
+    """
+
+    def __init__(self) -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.current_stream().synchronize()
+        self.started_s, self._started_cpu_s = time.perf_counter(), time.thread_time()
+
+    def took_s(self) -> float:
+        """Return seconds of wall time."""
+        return time.perf_counter() - self.started_s
+
+    def took_cpu_s(self) -> float:
+        """Return seconds of processor time of this thread."""
+        return time.thread_time() - self._started_cpu_s

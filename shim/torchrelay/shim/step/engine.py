@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import torch
 
-from torchrelay.protocol.positions import PHASES, RankPhase, StandingPosition
+from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
-from torchrelay.shim.adapters import ddp_layouts, process_group
+from torchrelay.protocol.words.positions import PHASES, RankPhase, StandingPosition
+from torchrelay.shim.adapters.parallel import ddp_layouts
+from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.agent_link.link import AgentLink
-from torchrelay.shim.capture import rng, undo
-from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.comm.collective_records import CollectiveRecords, lasts
 from torchrelay.shim.comm.communicators import Communicators
 from torchrelay.shim.comm.finished import FinishedCollective
@@ -40,23 +41,20 @@ from torchrelay.shim.replicas import replica_checks
 from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
 from torchrelay.shim.saves.async_saves import AsyncSaves
 from torchrelay.shim.script.guard import Guard, caller
-from torchrelay.shim.script.sites import PACKAGES, SITES
 from torchrelay.shim.set_up.recording import SetUp
-from torchrelay.shim.step import boundary_proof
 from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
 from torchrelay.shim.step.cost_budget import Budget
-from torchrelay.shim.step.costs import Costs
+from torchrelay.shim.step.costs import Costs, OwnWork
+from torchrelay.shim.step.going_back import GoingBack
 from torchrelay.shim.step.interruptions import Interruptions
-from torchrelay.shim.step.late_forwards import LateForwards
-from torchrelay.shim.step.optimizer_updates import Updates
 from torchrelay.shim.step.repeated_step import DoneAgain
 from torchrelay.shim.step.replaced_tensors import ReplacedTensors
 from torchrelay.shim.step.step_state import StepPosition, StepState
+from torchrelay.shim.step.training_loop import LoopHead, TrainingLoop
+from torchrelay.shim.step.updates.late_forwards import LateForwards
+from torchrelay.shim.step.updates.optimizer_updates import Updates
 from torchrelay.shim.tensors.taint import Watch
 
-_MOST_STAND_INS = 2
-_MOST_IN_A_STEP = 16
-"""So many updates of one iteration can be one step. What they write is copied before."""
 _STANDS_AT = {
     StepPosition.SET_UP: StandingPosition.SET_UP,
     StepPosition.BODY: StandingPosition.BODY,
@@ -71,12 +69,19 @@ class Engine:
     """Listener of the loops, of the collectives and of the optimizer; the one owner of what a rank knows of itself."""
 
     def __init__(
-        self, rank: int, world_size: int, address: str, link: AgentLink, journal: CopiedJournal, tracker: LoopTracker
+        self,
+        rank: int,
+        world_size: int,
+        address: str,
+        link: AgentLink,
+        journal: CopiedJournal,
+        tracker: LoopTracker,
+        log: LogLines,
     ) -> None:
         self.rank, self.world_size = rank, world_size
         self.protection = INTEGRITY
         """Of tensors that go to another machine, as in `transfer_protection`."""
-        self.link, self.journal, self.tracker = link, journal, tracker
+        self.link, self.journal, self.tracker, self.log = link, journal, tracker, log
         self.guard = Guard(self._self)
         tracker.takes = self.guard.takes
         self.trees = ModuleTrees()
@@ -84,7 +89,7 @@ class Engine:
         self.draws.is_state = self.is_state
         self._draw = self.guard.entry(next, self.draws.next)
         self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
-        self.comms: Communicators = Communicators(rank, world_size, address)
+        self.comms: Communicators = Communicators(rank, world_size, address, log)
         self.confirm = self.comms.synchronize
         self.new_groups: NewGroups | None = None
         self.communications: dict[str, Callable[..., Any]] = {}
@@ -105,12 +110,8 @@ class Engine:
         self.way_in: Any = None
         """A joiner's, as long as it is on its way to the loop that it enters."""
         self.phases, self.updates = Phases(), Updates(self)
-        self.step_stack: list[Activation] = []
-        self.chain: set[str] = set()
-        """Sites of the loops around and of those that train."""
-        self._looked_at: set[str] = set()
+        self.training = TrainingLoop(tracker, self.step, self.updates.early)
         self.gradients = Gradients()
-        self._stood_in: dict[str, int] = {}
         self.first_step_due = False
         self._not_captured: Exception | None = None
         """What went wrong at the latest loop's head, as long as no optimizer step was seen."""
@@ -129,11 +130,12 @@ class Engine:
         self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
         self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
         self.may_be_of_garbage = self.interruptions.may_be_of_garbage
+        self.go_back = GoingBack(self).to
         self.unprotected = Unprotected(self)
         self.fails_closed, self.give_up = self.unprotected.fails_closed, self.unprotected.give_up
         self.left, self.again = LeftLoops(self), DoneAgain()
         self.ended = self.left.ended
-        self.summed_up = self.again.summed_up
+        self.summed_up, self.trained_in_draw = self.updates.summed_up, self.updates.trained_in_draw
         self.saves = AsyncSaves(self)
         self.beside, self.dispatched = Beside(self).call, self.saves.dispatched
 
@@ -263,59 +265,15 @@ class Engine:
     def _reach(self, activation: Activation, depth: int) -> bool:
         """Takes a boundary, if this is one, or the state at an outer loop's head. Returns whether it was a boundary."""
         self.left.found()
-        tracker = self.tracker
         if activation.heads == 1:
             activation.first_mark = len(self.records.log)
-        self.phases.head(activation, tracker.stack)
-        if self.step.stepped and activation.heads > 1 and tracker.boundary_sites != {activation.site}:
-            self._refine(activation, depth)
-        known = bool(tracker.boundary_sites)
-        if activation.site in tracker.boundary_sites:
-            if self.step.stepped or self.commit is None or self._begins_anew(activation):
-                return self.take_boundary(activation, self.step.gates_passed)
-        elif not known and activation.heads == 1 and not self.step.stepped and self._stands_in(activation, depth):
-            return self.take_boundary(activation, self.step.gates_passed)
-        elif activation.site in self.chain:
+        self.phases.head(activation, self.tracker.stack)
+        head = self.training.at_head(activation, depth, self.commit)
+        if head is LoopHead.AROUND:
             self.records.cut(activation.first_mark)
+        if head.is_written:
             activation.head = self.writer.head(activation)
-        elif known and self._may_train(activation):
-            self._looked_at.add(activation.site)
-            activation.head = self.writer.head(activation)  # the training loop may be one inside of it
-            return self.take_boundary(activation, self.step.gates_passed)
-        elif activation.heads == 1 and not (known and activation.site in self._looked_at):
-            if not self._is_worth_a_look(activation):
-                return False
-            self._looked_at.add(activation.site)
-            activation.head = self.writer.head(activation)  # it may turn out to be around a training loop
-        return False
-
-    def _stands_in(self, activation: Activation, depth: int) -> bool:
-        """Whether this is the outermost loop that may train."""
-        return depth == 0 and self._is_worth_a_look(activation)
-
-    def _is_worth_a_look(self, activation: Activation) -> bool:
-        """A few times, before a step was seen: each look is a walk. Always if the user's own code there seems to train."""
-        site = SITES[activation.site]
-        if site.trains and site.file not in PACKAGES:
-            return True
-        self._stood_in[activation.site] = self._stood_in.get(activation.site, 0) + 1
-        return self._stood_in[activation.site] <= _MOST_STAND_INS
-
-    def _begins_anew(self, activation: Activation) -> bool:
-        """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.
-
-        Gradients that were computed there would be lost by going back to here.
-        """
-        assert self.commit is not None
-        return (
-            activation.heads == 1 and self.commit.activation not in self.tracker.stack and not self.step.gradients_open
-        )
-
-    def _may_train(self, activation: Activation) -> bool:
-        """Whether a further training loop seems to begin, or one around it: it stands in until a step is seen, and once only."""
-        if self.commit is None or activation.site in self._looked_at or not SITES[activation.site].trains:
-            return False
-        return self._begins_anew(activation)
+        return head.is_boundary and self.take_boundary(activation, self.step.gates_passed)
 
     def protects_this_step(self) -> bool:
         """Whether there is a gate in front of the step that begins: none before there was a boundary."""
@@ -352,28 +310,6 @@ class Engine:
             self.recovery.stand(StandingPosition.HEAD, None)
             self.gradients.begin_again(self.commit.state, self.commit.boundary)
 
-    def _refine(self, activation: Activation, depth: int) -> None:
-        """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
-        if activation not in self.step_stack:
-            return
-        if activation.site in self.chain:
-            if self.step.astray and activation.steps <= _MOST_IN_A_STEP and self.step_stack[-1] is activation:
-                self._take_together(activation)
-            return
-        around_step = [a.site for a in self.step_stack]
-        known = self.tracker.boundary_sites.intersection(around_step)
-        if all(around_step.index(site) < depth for site in known):
-            self.tracker.boundary_sites -= known
-            self.tracker.boundary_sites.add(activation.site)
-            self.chain |= {a.site for a in self.tracker.stack[: depth + 1]}
-
-    def _take_together(self, activation: Activation) -> None:
-        """A few steps in a loop of their own, and one more behind it: an iteration of the loop around both is one step."""
-        assert self.commit is not None
-        self.tracker.boundary_sites.discard(self.commit.activation.site)
-        self.tracker.boundary_sites.add(activation.site)
-        self.updates.early.turns[activation.site] = (activation.steps - 1, activation.steps - 1)
-
     def take_boundary(self, activation: Activation, number: int) -> bool:
         """The head of the training loop: remembers everything that the iteration can change, and writes it down.
 
@@ -386,9 +322,9 @@ class Engine:
                 if self.shadow.passes_over(place):
                     return False
                 self.shadow.at_next_head(activation)
-        started_s, started_cpu_s = time.perf_counter(), time.thread_time()
+        own = OwnWork()
         if self.tracker.boundary_sites:  # before, it is a loop of set-up that may turn out to train
-            self.budget.head(started_s)
+            self.budget.head(own.started_s)
         if self.unprotected.costs_too_much():
             self._start_step()
             return False
@@ -422,8 +358,8 @@ class Engine:
         if number > 0 and self.set_up is not None:
             self.set_up.end()
         self.phase(RankPhase.BODY)
-        self.costs.head(time.perf_counter() - started_s)
-        self.budget.spent(time.thread_time() - started_cpu_s)
+        self.costs.head(own.took_s())
+        self.budget.spent(own.took_cpu_s())
         if self.faults is not None and self.shadow is None and not self.wrapped:
             self.faults.strike_in_forward(state.roots)
         self.updates.writes.at_boundary(self.commit.state)
@@ -433,43 +369,6 @@ class Engine:
         self.reporter.at_boundary(self.commit)
         self._not_captured = None
         return True
-
-    def go_back(self, commit: BoundarySnapshot) -> None:
-        """To the head of the training loop, and from there through the rest of the migration. Raises where that is no way on."""
-        failure: Exception | None = None
-        try:
-            self._put_back(commit)
-        except Exception as error:  # noqa: BLE001 - whatever it is, this rank is not at its boundary, and must not say so
-            failure = error
-        self.recovery.gone_back(failure)
-        self.gradients.begin_again(commit.state, commit.boundary)
-        self.budget.interrupted()
-        self.again.begin(commit.state)
-        self.again.ignore(self.updates.writes.tensors())
-        self.phase(RankPhase.BODY)
-
-    def _put_back(self, commit: BoundarySnapshot) -> None:
-        process_group.forget_later(commit.groups)
-        commit.item.put_back(self.is_state)
-        self.again.leave()
-        self.updates.take_back_early(commit.boundary)
-        undo.undo(commit.state)
-        self.gradients.put_back()
-        rng.restore(commit.rng)
-        self.draws.rewind()
-        activation = commit.activation
-        activation.item, activation.heads = commit.item.again(self.is_state), commit.heads
-        activation.replay = True
-        activation.inner.clear()  # a loop that is entered again is entered for the first time, as in a process that joins
-        del self.tracker.stack[self.tracker.stack.index(activation) + 1 :]
-        self.records.cut(self.records.body_mark)
-        self.updates.begin_iteration()
-        self.step.went_back()
-        if self.numbers is not None:
-            self.numbers.begin_step()
-        self.recovery.rewinding = None
-        torch.clear_autocast_cache()
-        boundary_proof.check_gone_back(self, commit)
 
     def inject(self, phase: str, step: int | None = None) -> None:
         """`step`: the one that the phase belongs to, if it is not the one that is being done."""
@@ -482,7 +381,7 @@ class Engine:
         is_past = step.is_past_gate
         after = step.position is StepPosition.AFTER
         if after and self.on_training_thread() and self._has_left(sys._getframe(1)):
-            is_past = step.behind or (step.astray and self.step_stack[-1] in self.tracker.stack)
+            is_past = step.behind or (step.astray and self.training.step_stack[-1] in self.tracker.stack)
         return step.gates_passed if is_past else step.gates_passed + 1
 
     # Helpers.

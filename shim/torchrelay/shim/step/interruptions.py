@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.protocol.positions import StandingPosition
+from torchrelay.protocol.words.positions import StandingPosition
 from torchrelay.shim.comm.communicators import is_communication_failure
 from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.script.rewind import Rewind

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from torchrelay.shim.adapters.dtensor import local
-from torchrelay.shim.capture import device
-from torchrelay.shim.capture.device import BEFORE
+from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.models.device import BEFORE
 from torchrelay.shim.tensors.tensor_bytes import size_bytes
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from torchrelay.shim.adapters.dtensor import local
+from torchrelay.shim.adapters.tensors.dtensor import local
 
 
 class MemoryRanges:

@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.storages import StorageNotes, unseen
+from torchrelay.shim.adapters.tensors.storages import StorageNotes, unseen
 from torchrelay.shim.tensors.memory_ranges import MemoryRanges
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.adapters import dtensor
+from torchrelay.shim.adapters.tensors import dtensor
 
 WORD_BYTES = 8
 

@@ -72,8 +72,8 @@ class DeviceLane:
 
     def send(self, data: torch.Tensor, rows: torch.Tensor, write: Write) -> None:
         parts = data.unsafe_split(STAGING_BYTES)
-        sums = torch.empty_like(rows, device=self._device)
         with self._on_stream():
+            sums = self._new_sums(rows)
             self._fetch(parts[0], 0)
             for index, part in enumerate(parts):
                 turn = index % 2
@@ -86,13 +86,18 @@ class DeviceLane:
                 write(self._views[turn][: part.numel()])
             rows.copy_(sums)
 
+    def _new_sums(self, rows: torch.Tensor) -> torch.Tensor:
+        """Made on the lane's stream: memory of another stream may still be written there, if only by torch's own filling of new
+        memory (`torch.use_deterministic_algorithms`)."""
+        return torch.empty_like(rows, device=self._device)
+
     def _fetch(self, part: torch.Tensor, turn: int) -> None:
         self._buffers[turn][: part.numel()].copy_(part, non_blocking=True)
         self._events[turn].record(self._stream)
 
     def receive(self, data: torch.Tensor, rows: torch.Tensor, fill: Fill) -> None:
-        sums = torch.empty_like(rows, device=self._device)
         with self._on_stream():
+            sums = self._new_sums(rows)
             for index, part in enumerate(data.unsafe_split(STAGING_BYTES)):
                 turn = index % 2
                 # An event that was never recorded counts as passed.

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -22,6 +22,7 @@ from torchrelay.shim.transfer.channel import Channel, connect
 from torchrelay.shim.transfer.handshake import introduce
 from torchrelay.shim.transfer.lanes import Lanes
 from torchrelay.shim.transfer.layout import TensorInfo
+from torchrelay.shim.transfer.pace import EVERY_S, Moved, nobody
 from torchrelay.shim.transfer.rows import CHECK_BYTES, SEAL_BYTES, Rows
 from torchrelay.shim.transfer.sink import Sink
 
@@ -159,13 +160,15 @@ def receive(
     deadline_s: float,
     arrived: Arrived | None = None,
     protection: str = INTEGRITY,
+    moved: Moved = nobody,
 ) -> TransferStats:
     """Fills the tensors that `place` names for the donor's, in place, and returns when all are checked.
 
     `place` gets the manifest and returns a destination of the same dtype and shape for every path. `more`: other donors of
     the same tensors, from which is taken at the same time, and which stand in where one dies. Whatever came from whom, all
     together is compared with what one of them holds; if it differs, everything comes from the first. `arrived`: of an earlier
-    attempt that broke off; kept up to date. `protection`: of what comes from another machine.
+    attempt that broke off; kept up to date. `protection`: of what comes from another machine. `moved`: told now and then how far
+    it is.
     Raises RefusedError (no donor knows us), ChannelClosedError (all died, or `deadline_s` passed), StateMismatchError (a
     destination does not fit, or content arrived damaged twice), FrameError (no donor speaks there). Destinations are
     undefined after an error.
@@ -175,16 +178,18 @@ def receive(
     donors = _Donors([(host, port), *more], generation, token, started + deadline_s, protection)
     with _no_collection():
         try:
-            return _receive(donors, place, connections, arrived, started)
+            return _receive(donors, place, connections, arrived, started, moved)
         except StateMismatchError as error:
             if not more and not arrived.carried_over:
                 raise
             arrived.sink = None
             alone = replace(donors, addresses=donors.addresses[:1])
-            return replace(_receive(alone, place, connections, arrived, started), differed=str(error))
+            return replace(_receive(alone, place, connections, arrived, started, moved), differed=str(error))
 
 
-def _receive(donors: _Donors, place: Place, connections: int, arrived: Arrived, started: float) -> TransferStats:
+def _receive(
+    donors: _Donors, place: Place, connections: int, arrived: Arrived, started: float, moved: Moved
+) -> TransferStats:
     donors, first = _first_to_answer(donors)
     channels = [first]
     try:
@@ -194,7 +199,15 @@ def _receive(donors: _Donors, place: Place, connections: int, arrived: Arrived, 
         sink = arrived.take_up(infos, place(infos))
         work = _Work([n for n in range(len(sink.chunks)) if n not in sink.accepted], donors.deadline)
         wanted = max(1, min(max(connections, len(donors.addresses)), len(sink.chunks)))
-        alive = _pull_all(sink, work, channels, wanted, lambda n: _further(donors, n, manifest))
+        chunks_bytes = sum(chunk.size for chunk in sink.chunks)
+        alive = _pull_all(
+            sink,
+            work,
+            channels,
+            wanted,
+            lambda n: _further(donors, n, manifest),
+            lambda: moved(sink.accepted_bytes, chunks_bytes),
+        )
         _compare(sink, alive)
     finally:
         for channel in channels:
@@ -245,9 +258,17 @@ def _no_collection() -> Iterator[None]:
 
 
 def _pull_all(
-    sink: Sink, work: _Work, channels: list[Channel], wanted: int, open_channel: Callable[[int], tuple[int, Channel]]
+    sink: Sink,
+    work: _Work,
+    channels: list[Channel],
+    wanted: int,
+    open_channel: Callable[[int], tuple[int, Channel]],
+    every_moment: Callable[[], None],
 ) -> list[Channel]:
-    """Gets every chunk. Returns the channels that still work, the first donor's first; `channels` gets all that were opened."""
+    """Gets every chunk. Returns the channels that still work, the first donor's first; `channels` gets all that were opened.
+
+    `every_moment` is called each EVERY_S, by the thread that waits for the others.
+    """
     alive: list[tuple[int, int, Channel]] = []
     lost: list[ChannelClosedError | RefusedError | FrameError] = []
 
@@ -266,6 +287,8 @@ def _pull_all(
         running = [pool.submit(run, number) for number in range(wanted)]
         try:
             for one in running:
+                while wait((one,), EVERY_S).not_done:
+                    every_moment()
                 one.result()
         finally:
             if work.left:

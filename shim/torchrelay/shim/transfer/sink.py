@@ -59,6 +59,8 @@ class Sink:
         self._tensors = _fitting(infos, destinations)
         self.rows = Rows(self.infos)
         self.accepted: set[int] = set()
+        self.accepted_bytes = 0
+        """Of these; read by who wants to know how far it is."""
         self._staged: dict[int, torch.Tensor] = {}
         self._spans_left = Counter(span.tensor for chunk in self.chunks for span in chunk.spans)
         self._lock = threading.Lock()
@@ -104,6 +106,7 @@ class Sink:
         """The chunk is right. A tensor whose memory is not in order is set when its last part is."""
         with self._lock:
             self.accepted.add(index)
+            self.accepted_bytes += self.chunks[index].size
         for span in self.chunks[index].spans:
             with self._lock:
                 self._spans_left[span.tensor] -= 1

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.pod_node_world import LAUNCH, TOKEN, WITHIN_S, WORKER, Shim, World
 
+from torchrelay.agent.connections.shim_server import ShimEvents
 from torchrelay.agent.pod.disk import Disk
 from torchrelay.agent.pod.shims import PodShims
-from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.journals.journal_copy import JournalCopy

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.pod_node_world import World
 
-from torchrelay.agent import shim_server
+from torchrelay.agent.connections import shim_server
+from torchrelay.agent.connections.shim_server import ShimEvents
 from torchrelay.agent.pod.shims import PodShims, shim_token
-from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import UserError
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.cli import working_folder
 from torchrelay.cli.drill import practice, promise
 from torchrelay.cli.drill.options import GivenDrill, check
 from torchrelay.cli.drill.practice import DrillTarget, StruckCell, choose
@@ -17,10 +16,11 @@ from torchrelay.cli.drill.records import Line, Record, RunComparison
 from torchrelay.cli.drill.result import Drill, as_json
 from torchrelay.cli.drill.runs import DrillRun, Reference
 from torchrelay.cli.drill.undisturbed import Undisturbed
+from torchrelay.cli.folders import working_folder
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.struck_runs.cells import Cell, all_cells
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import INJECT_PHASES
+from torchrelay.protocol.options.faults import INJECT_PHASES
 
 TARGET = DrillTarget("train.py", 2, 40, phases=(*INJECT_PHASES, "first", "head"))
 CELL = Cell("train.py", "backward", "kill", 1, 5)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from torchrelay.cli.display.summary import RunSummary
 from torchrelay.cli.drill import promise
 from torchrelay.cli.drill.promise import outcome
 from torchrelay.cli.struck_runs import classify
 from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.struck_runs.classify import CellVerdict, Ran
-from torchrelay.cli.summary import RunSummary
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import Coverage, RankGap
 

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 from support import told_runs
 
-from torchrelay.cli.folder import Process
-from torchrelay.cli.follow import json_line
-from torchrelay.cli.history import kept_run, store
+from torchrelay.cli.controller_client.follow import json_line
+from torchrelay.cli.folders import history as store
+from torchrelay.cli.folders import kept_run
+from torchrelay.cli.folders.folder import Process
+from torchrelay.cli.folders.history import choose_kept, events_file, history_folder, kept_runs, prune
+from torchrelay.cli.folders.kept_run import RunHead, RunWriter
 from torchrelay.cli.history.cost import Assumed
 from torchrelay.cli.history.explain import explain
-from torchrelay.cli.history.kept_run import RunHead, RunWriter
 from torchrelay.cli.history.listing import KILLED, RUNNING, history
 from torchrelay.cli.history.report import ReportForm, report
-from torchrelay.cli.history.store import choose_kept, events_file, history_folder, kept_runs, prune
 from torchrelay.protocol import events
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.messages import JobEvent
@@ -122,14 +123,15 @@ def test_history_says_how_each_run_went(folder: Path, capsys: pytest.CaptureFixt
         [start, progress(T + 20.0, 0), progress(T + 100.0, 160), finished(T + 100.0)],
         head("a0", 1_700_000_000.0),
     )
-    write(folder, [start, finished(T + 9.0, 137, "rank 1 was killed")], head("b1", 1_700_000_001.0))
+    asked = events.to_job_event(events.JobFinished(143, "stopped by SIGTERM", "alice"), T + 9.0)
+    write(folder, [start, asked], head("b1", 1_700_000_001.0))
     write(folder, [start, progress(T + 7.0, 3)], head("c2", 1_700_000_002.0))
     write(folder, [start], head("d3", 1_700_000_003.0, Process.find(os.getpid())))
     assert asyncio.run(history(20, as_json=True)) == 0
     runs = {run["run_id"]: run for run in json.loads(capsys.readouterr().out)["runs"]}
     assert list(runs) == ["d3", "c2", "b1", "a0"]
     assert (runs["a0"]["goodput"], runs["a0"]["steps"], runs["a0"]["end"]) == (0.8, 160, "done")
-    assert runs["b1"]["end"] == "exit code 137: rank 1 was killed"
+    assert runs["b1"]["end"] == "exit code 143: stopped by SIGTERM (asked for by alice)"
     assert (runs["c2"]["end"], runs["c2"]["lasted_s"], runs["d3"]["end"]) == (KILLED, 7.0, RUNNING)
     assert asyncio.run(history(2, as_json=False)) == 0
     assert "and 2 older ones: --count 4" in capsys.readouterr().out

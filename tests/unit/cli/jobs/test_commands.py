@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import pwd
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 from jsonschema import ValidationError, validate
 from support.repository_script import script
 
-from torchrelay.cli import folder
-from torchrelay.cli.control import Control
+from torchrelay.cli.controller_client.control import Control, local_user
+from torchrelay.cli.folders import folder
 from torchrelay.cli.jobs import spares
+from torchrelay.cli.jobs.checkpoint import checkpoint
 from torchrelay.cli.jobs.drain import drain
 from torchrelay.cli.jobs.events import show_events
 from torchrelay.cli.jobs.migrate import migrate
@@ -35,9 +37,9 @@ from torchrelay.protocol.messages import (
     SpareStatus,
 )
 from torchrelay.protocol.names import EXIT_USAGE
-from torchrelay.protocol.phases import DOWNTIME_ROWS
 from torchrelay.protocol.security.tls import Credentials, make_server
 from torchrelay.protocol.transport import convert
+from torchrelay.protocol.words.phases import DOWNTIME_ROWS
 
 SCHEMAS = script("generate_schemas").schemas()
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -71,6 +73,7 @@ STATUS_AS_JSON = {
     "spares": {"wanted": 0, "ready": 1, "making": 0, "reason": "", "processes": []},
     "migrations_done": 0,
     "last_migration": "",
+    "moving": None,
     "ranks": [
         {"rank": 0, "worker": "n0.w0", "node": "n0", "pid": 17, "boundary": 3, "phase": "body", "state": "running"}
     ],
@@ -88,6 +91,7 @@ class FakeController(relay_pb2_grpc.RelayServicer):
     def __init__(self, outcome: str = "committed", accepted: bool = True, moved: int = 0) -> None:
         self.outcome, self.accepted, self.moved = outcome, accepted, moved
         self.stopped: list[int] = []
+        self.asked_by: list[str] = []
 
     async def Status(self, request: Any, context: Any) -> Any:
         return convert.to_proto(STATUS)
@@ -100,13 +104,14 @@ class FakeController(relay_pb2_grpc.RelayServicer):
 
     async def Stop(self, request: Any, context: Any) -> Any:
         self.stopped.append(request.signal)
+        self.asked_by.append(request.by)
         return convert.to_proto(Empty())
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         told: list[events.Occurrence] = [
             events.MigrationStarted("m1", "planned", 0, "fan", 1),
-            events.PhaseChanged("m1", "preparing", 0.0),
-            events.PhaseChanged("m1", "quiescing", 1.25),
+            events.PhaseChanged("m1", "prepare", 0.0),
+            events.PhaseChanged("m1", "quiesce", 1.25),
             events.MigrationFinished(
                 migration="m1",
                 kind="planned",
@@ -116,7 +121,7 @@ class FakeController(relay_pb2_grpc.RelayServicer):
                 ranks=(self.moved,),
                 spares=("n0.s0",),
                 steps_redone=0,
-                downtime_s=dict.fromkeys(DOWNTIME_ROWS, 0.1),
+                downtime_s=dict.fromkeys(DOWNTIME_ROWS, 0.1) | {"checkpoint": 0.0},
                 beside_s=1.25,
                 transferred_bytes=1,
                 generation=1,
@@ -241,7 +246,7 @@ def test_status_as_json_has_every_field(state: Path, capsys: pytest.CaptureFixtu
     [
         (FakeController(), 0, "torchrelay: rank 0 moved to n0.s0: no step redone, 0.80 s of downtime"),
         (FakeController(outcome="abandoned"), 1, "the migration was given up: the joiner died"),
-        (FakeController(accepted=False), 2, "torchrelay: refused: rank 0: fan"),
+        (FakeController(accepted=False), 2, "torchrelay: rank 0 does not move: rank 0: fan"),
         (FakeController(moved=2), 1, "rank 0 did not move: another one was lost meanwhile"),
         (EndingController(), 1, "the job ended before the migration did"),
         (LeavingController(), 1, "no answer: the job is over, or has lost its controller"),
@@ -267,7 +272,8 @@ def test_migrate_without_waiting_ends_once_it_is_accepted(state: Path, capsys: p
 @pytest.mark.parametrize(("subject", "code"), [("GPU-1", 0), ("GPU-2", EXIT_USAGE)])
 def test_clear_says_what_came_of_it(subject: str, code: int, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert with_controller(FakeController(), state, lambda _: clear(subject, "was reset", None)) == code
-    assert capsys.readouterr().err == f"torchrelay: {subject}: was reset\n"
+    hint = "torchrelay: hint: torchrelay quarantine list --run ab\n" if code else ""
+    assert capsys.readouterr().err == f"torchrelay: {subject}: was reset\n{hint}"
 
 
 def test_quarantine_lists_what_is_in_it_and_takes_more(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,7 +283,8 @@ def test_quarantine_lists_what_is_in_it_and_takes_more(state: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out) == {"quarantine": ["n1: x"]}
     assert with_controller(DrainedController(), state, lambda _: add("n1", "fan", None)) == 0
     assert with_controller(DrainedController(known=False), state, lambda _: add("n9", "fan", None)) == EXIT_USAGE
-    assert capsys.readouterr().err == "torchrelay: n1: fan\ntorchrelay: n9: fan\n"
+    hint = "torchrelay: hint: torchrelay status --run ab\n"
+    assert capsys.readouterr().err == f"torchrelay: n1: fan\ntorchrelay: n9: fan\n{hint}"
 
 
 @pytest.mark.parametrize(
@@ -285,7 +292,7 @@ def test_quarantine_lists_what_is_in_it_and_takes_more(state: Path, capsys: pyte
     [
         (DrainedController(), "n1", 0, "n1 is free: nothing of job ab needs it any more"),
         (DrainedController(), "n2", 0, "n2 is free: no rank runs there (ranks run on n0, n1)"),
-        (DrainedController(known=False), "n1", EXIT_USAGE, "refused: n1: switch"),
+        (DrainedController(known=False), "n1", EXIT_USAGE, "n1 is not drained: n1: switch"),
         (
             DrainedController(stays="none is left", until_over=False),
             "n1",
@@ -301,7 +308,7 @@ def test_drain_says_when_the_node_is_free(
     told = capsys.readouterr().err
     assert said in told
     if code == 1:
-        assert "torchrelay quarantine clear n1 --run ab --reason WHY" in told
+        assert "torchrelay quarantine clear n1 --reason kept --run ab" in told
 
 
 def test_drain_does_not_wait_for_ranks_that_nothing_would_move(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -326,8 +333,8 @@ def test_events_are_told_in_words_and_as_json(state: Path, capsys: pytest.Captur
     ("controller", "code", "said"),
     [
         (SparingController(), 0, "spare n0.s1 on n0 is ready (1 of 1)"),
-        (SparingController(accepted=False), EXIT_USAGE, "refused: 1 on n0"),
-        (SparingController(why="no memory"), 1, "spare n0.s1 came to nothing: no memory"),
+        (SparingController(accepted=False), EXIT_USAGE, "no spare is added: 1 on n0"),
+        (SparingController(why="no memory"), 1, "spare n0.s1 is of no use: no memory"),
     ],
 )
 def test_spares_add_waits_until_they_are_ready(
@@ -361,10 +368,12 @@ def test_a_stop_carries_the_signal(state: Path) -> None:
     async def stop(port: int) -> int:
         async with Control("127.0.0.1", port, SECRET) as control:
             await control.stop(2)
+            await control.stop(2, of_own_command=True)
         return 0
 
     with_controller(controller, state, stop)
-    assert controller.stopped == [2]
+    assert controller.stopped == [2, 2]
+    assert controller.asked_by == [local_user(), ""]
 
 
 def test_another_jobs_secret_is_turned_away(state: Path) -> None:
@@ -387,3 +396,65 @@ def test_the_schemas_are_up_to_date_and_refuse_what_is_not_of_them() -> None:
             validate(wrong, SCHEMAS["status.schema.json"])
     with pytest.raises(ValidationError):
         validate({"time_s": 1.0, "name": "phase", "migration": "m1"}, SCHEMAS["events.schema.json"])
+
+
+class SavingController(FakeController):
+    """Saves a checkpoint, or not, as `outcome` says."""
+
+    async def Checkpoint(self, request: Any, context: Any) -> Any:
+        again = self.outcome == "again"
+        return convert.to_proto(MigrateReply(self.accepted, "m3" if self.accepted else "", request.reason, again))
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        told: list[events.Occurrence] = [events.MigrationStarted("m3", "save", -1, "why", 1)]
+        if self.outcome == "saved":
+            told.append(events.CheckpointSaved("/jit/ab-step7-asked", 7, "torchrelay run --resume /jit/ab-step7-asked"))
+        if self.outcome != "over":
+            stood = {"checkpoint": 0.5}
+            reason = "the checkpoint of step 7 is in /jit/ab-step7-asked" if self.outcome == "saved" else "no room"
+            told.append(
+                events.MigrationFinished("m3", "save", self.outcome, -1, "", (), (), 0, stood, 0.0, 0, 1, reason)
+            )
+        for number, event in enumerate(told):
+            yield convert.to_proto(events.to_job_event(event, float(number)))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "accepted", "code", "says"),
+    [
+        ("saved", True, 0, "hint: torchrelay run --resume /jit/ab-step7-asked"),
+        ("abandoned", True, 1, "no checkpoint was saved: no room; the job goes on as it was"),
+        ("over", True, 1, "the job ended before the checkpoint was saved"),
+        ("refused", False, EXIT_USAGE, "hint: torchrelay status --run ab"),
+        ("again", False, EXIT_USAGE, "hint: torchrelay checkpoint ab"),
+    ],
+)
+def test_a_checkpoint_is_followed_to_its_end(
+    outcome: str, accepted: bool, code: int, says: str, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controller = SavingController(outcome, accepted)
+    assert with_controller(controller, state, lambda _: checkpoint("why", None, wait=True, as_json=True)) == code
+    out, err = capsys.readouterr()
+    assert says in err
+    told = json.loads(out)
+    validate(told, SCHEMAS["checkpoint.schema.json"])
+    assert (told["directory"], told["boundary"]) == (("/jit/ab-step7-asked", 7) if outcome == "saved" else ("", -1))
+
+
+def test_a_checkpoint_that_is_not_waited_for_is_told_as_accepted(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controller = SavingController("saved")
+    assert with_controller(controller, state, lambda _: checkpoint("why", None, wait=False, as_json=True)) == 0
+    assert json.loads(capsys.readouterr().out)["outcome"] == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("known", "sudo", "says"), [(True, "", "carol"), (True, "alice", "carol (sudo by alice)"), (False, "", "user 4711")]
+)
+def test_a_command_says_whose_it_is(known: bool, sudo: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = {4711: pwd.struct_passwd(("carol", "x", 4711, 4711, "", "/", "/bin/sh"))} if known else {}
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    monkeypatch.setattr(pwd, "getpwuid", users.__getitem__)
+    monkeypatch.setenv("SUDO_USER", sudo)
+    assert local_user() == says

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from torchrelay.cli.launch import of_found
+from torchrelay.cli.command_line.checked import check
+from torchrelay.cli.command_line.given import GivenOptions
 from torchrelay.cli.leading import find as finding
+from torchrelay.cli.leading.ask import LeadAnswers
 from torchrelay.cli.leading.find import Asked, FoundController, find
 from torchrelay.cli.machine import LocalMachine
-from torchrelay.cli.options import GivenOptions, check
+from torchrelay.cli.run.launch import of_found
 from torchrelay.protocol.errors import FatalError, UserError
 from torchrelay.protocol.messages import LeadReply, LeadRequest
 
@@ -21,6 +25,8 @@ BEFORE = LeadReply(4, "job-1", "n0", quorum=True, place="n1", begun=True)
 AFTER = LeadReply(
     7, "job-2", "n2", quorum=True, place="n1", restarts_done=2, scripts_begun=1, resume_dir="/jit/step-19"
 )
+STRANGER = LeadReply(0)
+"""In the place of a reply: who answers there does not know the secret."""
 ASKED = Asked(1, ("a:1", "b:1"), after=4, leads=False, again=True)
 
 
@@ -31,12 +37,13 @@ class Answers:
         self.rounds = list(rounds)
         self.asked: list[tuple[tuple[str, ...], LeadRequest]] = []
 
-    async def ask_all(
-        self, addresses: Sequence[str], request: LeadRequest, secret: bytes
-    ) -> list[tuple[str, LeadReply]]:
+    async def ask_all(self, addresses: Sequence[str], request: LeadRequest, secret: bytes) -> LeadAnswers:
         self.asked.append((tuple(addresses), request))
         now = self.rounds.pop(0) if len(self.rounds) > 1 else self.rounds[0]
-        return [(a, now[a]) for a in addresses if a in now]
+        there = [(a, now[a]) for a in addresses if a in now]
+        return LeadAnswers(
+            tuple((a, r) for a, r in there if r is not STRANGER), tuple(a for a, r in there if r is STRANGER)
+        )
 
 
 def found(
@@ -78,6 +85,46 @@ def test_a_machine_that_the_job_has_already_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(finding, "REFUSED_S", 0.0)
     with pytest.raises(UserError, match="machine 1 is there already; give each machine its own --node-rank"):
         found(monkeypatch, ASKED, {"a:1": LeadReply(7, "job-2", refused="machine 1 is there already")})
+
+
+def test_a_name_that_is_not_known_is_told_once_and_again_when_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    answers = Answers({}, {}, {}, {"a:1": AFTER})
+    unknown = [socket.gaierror(-2, "Name or service not known")] * 2
+
+    def look_up(*_: object, **__: object) -> list[object]:
+        if unknown:
+            raise unknown.pop()
+        return []
+
+    monkeypatch.setattr(finding, "ask_all", answers.ask_all)
+    monkeypatch.setattr(finding, "ASK_S", 0.0)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    asyncio.run(find(Asked(1, ("a:1",), after=0, leads=False, again=False), b"secret", said.append))
+    known = "waiting for the controller at a:1"
+    reason = "a is not known here (Name or service not known): check --master-addr, --controller and the network"
+    assert said == [f"{known}; {reason}", known]
+
+
+def test_a_program_with_another_secret_is_named_when_nobody_else_has_answered_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(finding, "STRANGER_S", 0.0)
+    first = Asked(1, ("a:1", "b:1"), after=0, leads=False, again=False)
+    with pytest.raises(UserError, match="at a:1 that does not know this job's secret: set the same TORCHRELAY_SECRET"):
+        found(monkeypatch, first, {"a:1": STRANGER})
+    where, _ = found(monkeypatch, first, {"a:1": STRANGER, "b:1": AFTER})
+    assert where == FoundController("b:1", AFTER)
+
+
+def test_a_job_with_another_secret_that_ends_in_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = iter(range(0, 1000, 8))
+    monkeypatch.setattr(finding, "time", SimpleNamespace(monotonic=lambda: float(next(now_s))))
+    first = Asked(1, ("a:1",), after=0, leads=False, again=False)
+    where, answers = found(
+        monkeypatch, first, *[{"a:1": STRANGER}, {}, {"a:1": STRANGER}, {"a:1": STRANGER}], {"a:1": AFTER}
+    )
+    assert (where, len(answers.asked)) == (FoundController("a:1", AFTER), 5)
 
 
 def test_its_processes_are_started_with_what_the_one_that_leads_says() -> None:

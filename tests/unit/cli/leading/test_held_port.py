@@ -12,9 +12,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from torchrelay.cli.command_line.checked import check
+from torchrelay.cli.command_line.given import GivenOptions
+from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.leading.held_port import HeldPort, check_given_port, hold, hold_or_another, holder
 from torchrelay.cli.machine import LocalMachine
-from torchrelay.cli.options import GivenOptions, RunOptions, check
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.security.tls import Credentials, make_server
 

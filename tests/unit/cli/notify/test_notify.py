@@ -12,10 +12,10 @@ import httpx2
 import pytest
 from support import told_runs
 
+from torchrelay.cli.display.summary import RunSummary, fold
 from torchrelay.cli.notify.notices import JobNotice, NoticeKind, ending, notice
 from torchrelay.cli.notify.target import BodyForm, NotifyTarget
 from torchrelay.cli.notify.webhook import NotifiedJob, NotifyWebhook, body
-from torchrelay.cli.summary import RunSummary, fold
 from torchrelay.protocol import events
 
 JOB = NotifiedJob("7e70abbe", "pretrain", "node7")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from torchrelay.cli import doctor
+from torchrelay.cli.command_line.given import GivenOptions
+from torchrelay.cli.commands import doctor
 from torchrelay.cli.machine import LocalMachine
-from torchrelay.cli.options import GivenOptions
 from torchrelay.cli.preflight.checks import CHECKS, Check, CheckResult, Group, Subject, before_a_run, look
 from torchrelay.cli.preflight.facts import (
     UNLIMITED,

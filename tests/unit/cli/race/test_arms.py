@@ -6,15 +6,15 @@ import pytest
 from torchrelay.cli.race import program
 from torchrelay.cli.race.arms import ARMS, Arm, ArmSetting, chosen
 
-TRACK = ArmSetting(program.demo(40), 2, 1, Path("/race"), "/peer/bin/python", 7, 4711)
+SETTING = ArmSetting(program.demo(40), 2, 1, Path("/race"), "/peer/bin/python", 7, 4711)
 
 
 def arm(name: str) -> Arm:
     return next(a for a in ARMS if a.name == name)
 
 
-def argv(name: str, track: ArmSetting = TRACK) -> tuple[str, ...]:
-    return arm(name).parts(track)[-1].argv
+def argv(name: str, setting: ArmSetting = SETTING) -> tuple[str, ...]:
+    return arm(name).parts(setting)[-1].argv
 
 
 @pytest.mark.parametrize("name", ["baseline", "torchrelay"])
@@ -23,7 +23,7 @@ def test_the_demo_s_script_is_started_as_it_is(name: str) -> None:
 
     assert any(word.endswith("/train_gpt.py") for word in words)
     assert f"--checkpoint-every={program.NEVER}" in words
-    assert TRACK.program.lines_changed(arm(name).kind) == 0
+    assert SETTING.program.lines_changed(arm(name).kind) == 0
 
 
 @pytest.mark.parametrize("name", [a.name for a in ARMS])
@@ -43,7 +43,7 @@ def test_arms_with_checkpoints_save_as_often_as_they_are_told(name: str) -> None
 
 
 def test_torchft_has_a_lighthouse_and_a_group_for_each_rank() -> None:
-    parts = arm("torchft").parts(replace(TRACK, ranks=3))
+    parts = arm("torchft").parts(replace(SETTING, ranks=3))
 
     assert [p.name for p in parts] == ["lighthouse", "group-0", "group-1", "group-2"]
     assert parts[0].argv[0] == "/peer/bin/torchft_lighthouse"
@@ -54,12 +54,12 @@ def test_torchft_has_a_lighthouse_and_a_group_for_each_rank() -> None:
 def test_where_the_steps_of_a_rank_are_written_depends_on_who_starts_it() -> None:
     recorded = Path("/race/recorded")
 
-    assert arm("torchrelay").logs(TRACK) == [recorded / "rank-0.jsonl", recorded / "rank-1.jsonl"]
-    assert arm("torchft").logs(TRACK) == [recorded / "0" / "rank-0.jsonl", recorded / "1" / "rank-0.jsonl"]
+    assert arm("torchrelay").logs(SETTING) == [recorded / "rank-0.jsonl", recorded / "rank-1.jsonl"]
+    assert arm("torchft").logs(SETTING) == [recorded / "0" / "rank-0.jsonl", recorded / "1" / "rank-0.jsonl"]
 
 
 def test_only_torchrelay_has_processes_that_stand_by() -> None:
-    assert {a.name: a.spares(TRACK) for a in ARMS if a.spares(TRACK)} == {"torchrelay": 1}
+    assert {a.name: a.spares(SETTING) for a in ARMS if a.spares(SETTING)} == {"torchrelay": 1}
 
 
 def test_the_baseline_is_always_there_and_never_struck() -> None:

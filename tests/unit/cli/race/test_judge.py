@@ -15,23 +15,23 @@ def heat(*ends: str, ended: str = "") -> Heat:
     return Heat(9.0, ended, logs, [Struck(fault, 2.0, 103.5)], [])
 
 
-def track(folder: Path) -> ArmSetting:
+def setting(folder: Path) -> ArmSetting:
     return ArmSetting(program.demo(20), 2, 1, folder, "python", 5, 1)
 
 
 def test_a_run_is_equal_only_if_every_rank_has_the_baseline_s_weights(tmp_path: Path) -> None:
-    assert judge("relay", 1, heat("a", "a"), track(tmp_path), ["a", "a"]).is_bitwise is True
-    assert judge("relay", 1, heat("a", "b"), track(tmp_path), ["a", "a"]).is_bitwise is False
-    assert judge("relay", 1, heat("a", ""), track(tmp_path), ["a", "a"]).is_bitwise is False
+    assert judge("relay", 1, heat("a", "a"), setting(tmp_path), ["a", "a"]).is_bitwise is True
+    assert judge("relay", 1, heat("a", "b"), setting(tmp_path), ["a", "a"]).is_bitwise is False
+    assert judge("relay", 1, heat("a", ""), setting(tmp_path), ["a", "a"]).is_bitwise is False
 
 
 def test_nothing_is_said_of_the_weights_of_a_run_that_did_not_end(tmp_path: Path) -> None:
-    assert judge("relay", 1, heat("a", "a", ended="exit code 1"), track(tmp_path), ["a", "a"]).is_bitwise is None
-    assert judge("baseline", 1, heat("a", "a"), track(tmp_path), []).is_bitwise is None
+    assert judge("relay", 1, heat("a", "a", ended="exit code 1"), setting(tmp_path), ["a", "a"]).is_bitwise is None
+    assert judge("baseline", 1, heat("a", "a"), setting(tmp_path), []).is_bitwise is None
 
 
 def test_faults_are_told_in_seconds_since_the_first_step(tmp_path: Path) -> None:
-    assert judge("relay", 1, heat("a", "a"), track(tmp_path), []).struck == (("kill of rank 1", 2.0, 2.5),)
+    assert judge("relay", 1, heat("a", "a"), setting(tmp_path), []).struck == (("kill of rank 1", 2.0, 2.5),)
 
 
 def test_phases_are_those_of_committed_migrations_together(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_phases_are_those_of_committed_migrations_together(tmp_path: Path) -> No
     ]
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
 
-    phases_s = judge("relay", 1, heat("a", "a"), track(tmp_path), []).phases_s
+    phases_s = judge("relay", 1, heat("a", "a"), setting(tmp_path), []).phases_s
 
     assert {name: round(s, 6) for name, s in phases_s.items()} == {"fence": 0.3, "transfer": 0.75}
 
@@ -52,4 +52,4 @@ def test_the_final_loss_is_that_of_the_last_step_not_of_the_last_line(tmp_path: 
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "loss.csv").write_text("step,loss,mean_loss\n9,1.0,1.5\n10,1.0,1.25\n8,1.0,7.0\n")
 
-    assert judge("relay", 1, heat("a", "a"), track(tmp_path), []).loss == "1.25"
+    assert judge("relay", 1, heat("a", "a"), setting(tmp_path), []).loss == "1.25"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from torchrelay.cli.bench import bench
+from torchrelay.cli.commands.bench import bench
 from torchrelay.cli.spare_plan.command import SparePlanOptions, best, compare
 from torchrelay.cli.spare_plan.trace import ClusterSite
 from torchrelay.cli.spare_plan.ways import Way, WayCosts

@@ -7,7 +7,7 @@ import pytest
 from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.cli.struck_runs.cells import PHASES, REFILL_APART_STEPS, RUNGS, all_cells, ranks_of, spread
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import parse_fault
+from torchrelay.protocol.options.faults import parse_fault
 
 ONE = CorpusEntry("one", "loops", "one.py", 18, ranks=3, epoch_step=7, phases=PHASES)
 TWO = CorpusEntry("two", "loops", "two.py", 15, phases=PHASES)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from torchrelay.cli.display.summary import MigrationSummary, RestartSummary, RunSummary
 from torchrelay.cli.struck_runs.classify import (
     FALLBACK,
     IDENTICAL,
@@ -15,9 +16,8 @@ from torchrelay.cli.struck_runs.classify import (
     Ran,
     classify,
 )
-from torchrelay.cli.summary import MigrationSummary, RestartSummary, RunSummary
 from torchrelay.protocol import events
-from torchrelay.protocol.level import Level
+from torchrelay.protocol.words.level import Level
 
 FAULT = "kill:rank=1,step=5,phase=backward"
 MOVED = MigrationSummary("m1", "unplanned", (1,), outcome="committed", steps_redone=1)
@@ -155,9 +155,9 @@ def test_a_survivor_that_aborts_is_lost() -> None:
 
 
 def test_no_end_in_time_is_lost_and_says_where_it_stood() -> None:
-    stuck = replace(MOVED, outcome="under way", phase="rebuilding")
+    stuck = replace(MOVED, outcome="under way", phase="rebuild")
     verdict = classify(ended(None, stuck))
-    assert (verdict.outcome, verdict.reason) == (LOST, "no end within its time; a migration stood in rebuilding")
+    assert (verdict.outcome, verdict.reason) == (LOST, "no end within its time; a migration stood in rebuild")
 
 
 def test_no_end_in_time_before_the_fault_is_lost() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.cli.follow import json_line
+from torchrelay.cli.controller_client.follow import json_line
 from torchrelay.cli.struck_runs.event_file import EventFile
 from torchrelay.cli.struck_runs.hold import HoldFile, HoldForSpare
 from torchrelay.protocol import events
@@ -43,16 +43,16 @@ def test_training_waits_from_the_fault_until_it_is_to_stop(job: Job) -> None:
     assert not job.waits
     job.says(FIRED)
     assert job.waits
-    job.says(events.PhaseChanged("m1", "preparing", 0.1))
+    job.says(events.PhaseChanged("m1", "prepare", 0.1))
     assert job.waits
-    job.says(events.PhaseChanged("m1", "quiescing", 0.1))
+    job.says(events.PhaseChanged("m1", "quiesce", 0.1))
     assert not job.waits
 
 
 def test_steps_take_long_from_the_start_until_the_migration_is_over(job: Job) -> None:
     assert slow_of(job).exists()
     job.says(FIRED)
-    job.says(events.PhaseChanged("m1", "quiescing", 0.1))
+    job.says(events.PhaseChanged("m1", "quiesce", 0.1))
     assert slow_of(job).exists()
     job.says(events.MigrationFinished("m1", "planned", "committed", 0, "", (0,), (), 0, {}, 0.0, 0, 1, ""))
     assert not slow_of(job).exists()

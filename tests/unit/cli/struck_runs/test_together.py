@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from torchrelay.cli.display.summary import MigrationSummary, RunSummary
 from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.cli.struck_runs.cells import PHASES, RUNGS, Cell, all_cells
 from torchrelay.cli.struck_runs.classify import IDENTICAL, Ran
 from torchrelay.cli.struck_runs.together import APART_STEPS, in_runs, speaks_for_each, stopped_at
-from torchrelay.cli.summary import MigrationSummary, RunSummary
 
 ONE = CorpusEntry("one", "loops", "one.py", 18, ranks=3, epoch_step=7, phases=PHASES, places=("saving",))
 TWO = CorpusEntry("two", "loops", "two.py", 15, phases=PHASES)

@@ -7,7 +7,7 @@ from support.fake_job import FakeJob
 
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.numbers import ALERT, RETRY, STOP
+from torchrelay.protocol.options.numbers import ALERT, RETRY, STOP
 
 
 @pytest.fixture

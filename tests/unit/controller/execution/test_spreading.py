@@ -10,7 +10,7 @@ import pytest
 from support.fake_job import FakeJob
 
 from torchrelay.controller.config import Policy
-from torchrelay.controller.decide.spread import MOST_IN_VAIN
+from torchrelay.controller.decide.replacement.spread import MOST_IN_VAIN
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 

@@ -214,6 +214,19 @@ def test_a_machine_that_has_to_be_restarted_loses_the_rank_of_the_device_and_the
     assert job.core.status(job.now_s).quarantine[0].startswith("n1: ")
 
 
+def test_a_node_that_may_not_be_barred_loses_the_rank_of_the_device_alone_and_it_is_said_why(tmp_path: Path) -> None:
+    job = two_nodes(tmp_path)
+    job.core.health.why_not_quarantined = lambda node: f"{node} would be one too many"
+    job.give(HealthSignals((HealthSignal(k.RECOVERY_ACTION, "GPU-n1-0", code=2),)), "n1")
+    for _ in range(6):
+        found = moved(job)
+    assert found == [("unplanned", 2)]
+    assert job.core.status(job.now_s).quarantine == ()
+    (verdict,) = job.told(HealthVerdict)
+    assert verdict.quarantine == k.NOBODY
+    assert "n1 is not put into quarantine: n1 would be one too many" in verdict.reason
+
+
 def test_nothing_is_done_that_would_leave_no_rank_to_go_on_from(tmp_path: Path) -> None:
     job = job_with(tmp_path)
     see(job, k.SXID, "0000:c2:00", code=20034, detail="Fatal, Link 30")

@@ -10,7 +10,7 @@ from support import kube_schema
 from support.fake_kube import FakeApi
 
 from torchrelay.controller.kube.address import Address, slice_of
-from torchrelay.controller.kube.api import ENDPOINT_SLICES, ENDPOINT_SLICES_BETA
+from torchrelay.controller.kube.client.api import ENDPOINT_SLICES, ENDPOINT_SLICES_BETA
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.kube import kube_names as kube
 

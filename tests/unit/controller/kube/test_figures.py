@@ -13,8 +13,8 @@ from support.kube_world import KEY, World, in_world
 from support.ports import free_port
 
 from torchrelay.controller.kube.__main__ import _metrics
-from torchrelay.controller.kube.api import NODES, PODS, Api, Refused
-from torchrelay.controller.kube.api_calls import ApiCalls
+from torchrelay.controller.kube.client.api import NODES, PODS, Api, Refused
+from torchrelay.controller.kube.client.api_calls import ApiCalls
 from torchrelay.controller.kube.figures import ClusterFigures
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol import events as e

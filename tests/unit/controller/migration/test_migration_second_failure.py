@@ -9,7 +9,7 @@ from support.migration_world import World, begin
 
 from torchrelay.controller.migration import events as m
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.phases import Phase
+from torchrelay.protocol.words.phases import Phase
 
 FE, PR, QU, TR = Phase.FENCING, Phase.PREPARING, Phase.QUIESCING, Phase.TRANSFERRING
 RE, VE, CO, CH = Phase.REBUILDING, Phase.VERIFYING, Phase.COMMITTED, Phase.CHECKPOINTING

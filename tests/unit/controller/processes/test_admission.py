@@ -9,7 +9,7 @@ import pytest
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
-from torchrelay.controller.decide.silence import fenced_after_s
+from torchrelay.controller.decide.detection.silence import fenced_after_s
 from torchrelay.controller.processes.admission import MISSING_S
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.names import NO_RANK

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.fake_job import FakeJob
 
-from torchrelay.controller.decide.respawn import HOUR_S
+from torchrelay.controller.decide.replacement.respawn import HOUR_S
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 

@@ -77,7 +77,7 @@ def test_a_step_that_is_worn_out_is_not_saved_again(tmp_path: Path) -> None:
 
 
 def test_a_spare_that_is_to_come_is_waited_for_and_not_for_ever(tmp_path: Path) -> None:
-    from torchrelay.protocol.phases import Deadlines
+    from torchrelay.protocol.words.phases import Deadlines
 
     job = FakeJob(tmp_path, 2, 0, nnodes=2, config=IN_PODS | {"deadlines": Deadlines(spare_s=5.0)})
     job.core.job.spares_wanted = 1

@@ -7,7 +7,14 @@ from typing import Any
 
 from support.fake_job import FakeJob
 
-from torchrelay.controller.decide.refill import IDLE_S, MOST_UNUSED, PING_EVERY_S, SILENT_FOR_GOOD_S, STOPPED_S, WARM_S
+from torchrelay.controller.decide.replacement.refill import (
+    IDLE_S,
+    MOST_UNUSED,
+    PING_EVERY_S,
+    SILENT_FOR_GOOD_S,
+    STOPPED_S,
+    WARM_S,
+)
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.names import NO_RANK
@@ -201,7 +208,7 @@ def test_fifty_losses_in_a_row_find_a_spare_each(tmp_path: Path) -> None:
 
 
 def more(job: FakeJob, count: int, node: str = "") -> msg.AddSparesReply:
-    reply = job.core.add_spares(msg.AddSparesRequest(count, node), job.now_s)
+    reply = job.core.add_spares(msg.AddSparesRequest(count, node, "alice"), job.now_s)
     job.tick(1.0)
     job.settle()
     return reply
@@ -211,6 +218,7 @@ def test_more_spares_are_made_when_somebody_asks_and_kept_from_then_on(tmp_path:
     job = made(tmp_path)
     reply = more(job, 2)
     assert (reply.accepted, reply.wanted) == (True, 3)
+    assert job.told(events.SparesAsked) == [events.SparesAsked(2, "", 3, "alice")]
     assert asked(job) == [("n0", ""), ("n0", "")]
     status = job.core.status(job.now_s)
     assert [(s.worker, s.state) for s in status.spares] == [(f"n0.s{i}", "ready") for i in range(3)]

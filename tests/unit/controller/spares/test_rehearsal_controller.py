@@ -7,7 +7,7 @@ from typing import Any
 
 from support.fake_job import FakeJob
 
-from torchrelay.controller.decide.rehearse import BETWEEN_S, FIRST_AFTER_S, OPEN_AFTER_S
+from torchrelay.controller.decide.replacement.rehearse import BETWEEN_S, FIRST_AFTER_S, OPEN_AFTER_S
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 
@@ -144,14 +144,14 @@ def test_a_check_rehearses_two_ranks_in_one_process_before_it_ends(tmp_path: Pat
     assert outcomes(job) == [(0, "same", "n0.t0"), (1, "same", "n0.t0")]
     assert asked(job) == ["n0.w0"]
     assert job.stop is not None
-    assert job.told(events.CoverageKnown)[-1].coverage["rehearsed"][1] == "rehearsed at step 5: rank 1 of 3, bitwise"
+    assert job.told(events.CoverageKnown)[-1].report["rehearsed"][1] == "rehearsed at step 5: rank 1 of 3, bitwise"
 
 
 def test_a_check_ends_with_the_reason_where_nothing_can_be_rehearsed(tmp_path: Path) -> None:
     job = held(tmp_path, no_memory="no memory")
     job.settle()
     assert job.stop is not None
-    assert job.told(events.CoverageKnown)[-1].coverage["rehearsed"] == ["not rehearsed: rank 1: no memory"]
+    assert job.told(events.CoverageKnown)[-1].report["rehearsed"] == ["not rehearsed: rank 1: no memory"]
 
 
 def test_a_check_rehearses_ranks_whose_script_has_ended_as_long_as_they_wait(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from torchrelay.protocol.errors import JournalError
 from torchrelay.protocol.journals import journal
 from torchrelay.protocol.journals.journal import JournalWriter, ProgressReader, ProgressRecord, read_journal
-from torchrelay.protocol.positions import PHASES, RankPhase
+from torchrelay.protocol.words.positions import PHASES, RankPhase
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -68,6 +69,39 @@ def test_two_processes_with_the_same_secret_understand_each_other() -> None:
 
 def test_another_secret_is_refused() -> None:
     assert ask(Credentials.from_secret(b"x" * 32, "stranger").channel) == "UNAVAILABLE"
+
+
+def _refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("there", "stranger"), [("another secret", True), ("no TLS", True), ("nobody", False)], ids=lambda v: str(v)
+)
+def test_a_program_that_does_not_know_the_secret_is_told_from_nobody(there: str, stranger: bool) -> None:
+    async def asking(target: str) -> grpc.aio.AioRpcError:
+        async with Credentials.from_secret(SECRET, "agent").channel(target) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await relay_pb2_grpc.RelayStub(channel).Status(relay_pb2.Empty(), timeout=20)
+            return caught.value
+
+    async def scenario() -> grpc.aio.AioRpcError:
+        if there == "another secret":
+            async with serving(Credentials.from_secret(b"x" * 32, "controller").server()) as target:
+                return await asking(target)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            target = f"127.0.0.1:{listener.getsockname()[1]}"
+            if there == "nobody":
+                listener.close()
+                return await asking(target)
+            server = await asyncio.start_server(_refuse, sock=listener)
+            async with server:
+                return await asking(target)
+
+    error = asyncio.run(scenario())
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert tls.is_of_a_stranger(error) == stranger
 
 
 def test_a_client_without_a_certificate_is_refused() -> None:

@@ -18,7 +18,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from torchrelay.shim.adapters import sockets
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
+from torchrelay.shim.adapters.process_groups import sockets
 from torchrelay.shim.backends import gloo_waits
 from torchrelay.shim.backends.forgotten_waits import LOOK_S, ForgottenWaits
 
@@ -79,7 +80,7 @@ def test_gloo_forgets_a_wait_and_the_watch_wakes_it(
     half_received: HalfReceived, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert _asleep_for_good(half_received.work), "gloo wakes it by itself: nothing of ours is needed any more"
-    waits = ForgottenWaits()
+    waits = ForgottenWaits(LogLines(LogPart.SHIM))
     waits.watch(1)
     with pytest.raises(RuntimeError, match="half done"):
         half_received.work.wait(timedelta(seconds=LONG_S))
@@ -88,7 +89,7 @@ def test_gloo_forgets_a_wait_and_the_watch_wakes_it(
 
 
 def test_a_watch_that_begins_when_communicators_are_new_already_wakes_nobody(half_received: HalfReceived) -> None:
-    waits = ForgottenWaits()
+    waits = ForgottenWaits(LogLines(LogPart.SHIM))
     waits.renewed(2)
     waits.watch(2)
     assert _asleep_for_good(half_received.work)
@@ -101,7 +102,7 @@ def test_a_watch_that_begins_when_communicators_are_new_already_wakes_nobody(hal
 def test_waits_that_nobody_waits_for_are_freed_before_the_communicators_are_built_anew(
     half_received: HalfReceived,
 ) -> None:
-    ForgottenWaits().free_all()
+    ForgottenWaits(LogLines(LogPart.SHIM)).free_all()
     assert half_received.work.is_completed()
     with pytest.raises(RuntimeError, match="half done"):
         half_received.work.wait()
@@ -116,7 +117,7 @@ def test_a_thread_that_sleeps_elsewhere_is_left_alone() -> None:
     asleep = gloo_waits.sleepers()
     assert thread.native_id in {sleeper.thread for sleeper in asleep}
     assert gloo_waits.GlooWaits().buffers(asleep) == set()
-    ForgottenWaits().free_all()
+    ForgottenWaits(LogLines(LogPart.SHIM)).free_all()
     assert thread.is_alive()
     never.set()
     thread.join()
@@ -155,10 +156,10 @@ def test_on_a_machine_where_it_was_not_seen_nobody_is_woken(
     half_received: HalfReceived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
-    waits = ForgottenWaits()
+    waits = ForgottenWaits(LogLines(LogPart.SHIM))
     waits.watch(1)
     waits.free_all()
     assert _asleep_for_good(half_received.work)
     monkeypatch.undo()
-    ForgottenWaits().free_all()
+    ForgottenWaits(LogLines(LogPart.SHIM)).free_all()
     assert half_received.work.is_completed()

@@ -44,7 +44,7 @@ def test_a_group_on_another_backend_is_refused_by_its_name(other: str, group: An
 def test_a_torch_without_nccl_says_so() -> None:
     with pytest.raises(UnsupportedError, match="lacks ProcessGroupNCCL"):
         registry.named("nccl")
-    assert registry.alone("nccl") is None
+    assert registry.unconnected("nccl", 0, 1) is None
 
 
 class Switches(Nccl):
@@ -92,3 +92,9 @@ def test_a_communicator_of_gloo_is_made_with_the_timeout_of_the_one_before(group
     like = group._get_backend(torch.device("cpu"))
     made = Gloo().new(dist.HashStore(), 0, 1, like)
     assert made.options._timeout == like.options._timeout
+
+
+def test_a_gloo_communicator_that_is_not_connected_says_of_itself_what_a_connected_one_does() -> None:
+    """From torch 2.14 on a group has its rank and its size from it: a new process would take itself for rank 0 of 1."""
+    communicator = registry.unconnected("gloo", 1, 3)
+    assert (communicator.name(), communicator.rank(), communicator.size()) == ("gloo", 1, 3)

@@ -9,6 +9,7 @@ import types
 
 import pytest
 
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.protocol.names import HASH_SEED
 from torchrelay.shim.adapters.elastic import ElasticHooks, _show_alive_once, with_node_rank
 from torchrelay.shim.bootstrap.launcher import children_environment, is_launcher
@@ -66,7 +67,7 @@ def test_a_number_of_the_pod_that_a_spare_does_not_have(given: list[str], fixed:
 
 
 def test_a_torch_of_another_kind_is_left_alone_and_told(capsys: pytest.CaptureFixture[str]) -> None:
-    hooks = ElasticHooks({}, "/nothing", spare=False)
+    hooks = ElasticHooks({}, "/nothing", spare=False, log=LogLines(LogPart.SHIM))
     for name, hook in hooks.imported.items():
         module = types.ModuleType(name)
         module.LocalElasticAgent = type("LocalElasticAgent", (), {})  # type: ignore[attr-defined]  # a module of the test's own
@@ -88,6 +89,6 @@ def test_what_is_killed_while_torch_looks_is_found_at_the_next_look() -> None:
 def test_a_spare_ends_where_it_could_not_be_kept_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
-    hooks = ElasticHooks({}, "/nothing", spare=True)
+    hooks = ElasticHooks({}, "/nothing", spare=True, log=LogLines(LogPart.SHIM))
     hooks.imported["torch.distributed.elastic.rendezvous.registry"](types.ModuleType("registry"))
     assert ended == [69]

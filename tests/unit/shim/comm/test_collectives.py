@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor  # before anything is replaced: it keeps the functions that it finds
 from support.failing_guard import FAILING
 from torch.distributed import distributed_c10d as c10d
 

@@ -13,6 +13,7 @@ import pytest
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.comm import communicators
 from torchrelay.shim.comm.communicators import Communicators, is_communication_failure, join_store, serve_store
@@ -32,7 +33,7 @@ def both(pool: ThreadPoolExecutor, ranks: list[Communicators], act: Callable[[Co
 
 @pytest.fixture
 def ranks(pool: ThreadPoolExecutor) -> list[Communicators]:
-    ranks = [Communicators(rank, 2, "127.0.0.1") for rank in range(2)]
+    ranks = [Communicators(rank, 2, "127.0.0.1", LogLines(LogPart.SHIM)) for rank in range(2)]
     store, port = serve_store()
     both(pool, ranks, lambda c: c.rebuild(1, "127.0.0.1", port, SECRET))
     ranks[0].now.stores.append(store)

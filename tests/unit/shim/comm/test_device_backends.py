@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from torchrelay.shim.adapters import sockets
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
+from torchrelay.shim.adapters.process_groups import sockets
 from torchrelay.shim.backends import registry
 from torchrelay.shim.backends.gloo import Gloo
 from torchrelay.shim.comm import communicators
@@ -26,7 +27,7 @@ class Recorded(Gloo):
     def __init__(self, story: list[str]) -> None:
         self.story = story
 
-    def free(self, communicators: Iterable[Any]) -> None:
+    def free(self, communicators: Iterable[Any], log: LogLines) -> None:
         self.story += ["free" for _ in communicators]
 
     def await_freed(self, deadline_s: float) -> None:
@@ -64,7 +65,7 @@ def comms(story: list[str]) -> Iterator[Communicators]:
     from torch.distributed import distributed_c10d as c10d
 
     c10d._world.pg_group_ranks[c10d._get_default_group()] = {0: 0, 1: 1}
-    made = Communicators(0, 1, "127.0.0.1")
+    made = Communicators(0, 1, "127.0.0.1", LogLines(LogPart.SHIM))
     made.connect_gate(dist.HashStore(), SECRET)
     yield made
     dist.destroy_process_group()
@@ -185,7 +186,7 @@ def test_a_rank_waits_on_its_device_if_its_library_says_so(comms: Communicators,
 def test_jobs_without_a_device_do_not_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        made = Communicators(0, 1, "127.0.0.1")
+        made = Communicators(0, 1, "127.0.0.1", LogLines(LogPart.SHIM))
         assert not made.have_device()
         assert not made.waits_on_device()
         assert made.notes() == ()

@@ -14,7 +14,7 @@ from torch.distributed import distributed_c10d as c10d
 from unit.shim.comm.test_collectives import FakeEngine, answer_like
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.adapters import process_group
+from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.comm import collectives, group_methods, point_to_point
 from torchrelay.shim.comm.collectives import Collectives
 from torchrelay.shim.comm.finished import FinishedCollective

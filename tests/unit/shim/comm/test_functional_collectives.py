@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from support.failing_guard import FAILING
 
-from torchrelay.shim.adapters import functional
+from torchrelay.shim.adapters.process_groups import functional
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.functional_collectives import FunctionalCollectives
 

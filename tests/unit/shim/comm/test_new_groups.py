@@ -7,7 +7,8 @@ import pytest
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import process_group
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
+from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.comm.collectives import DEFAULT_GROUP, CollectiveCall
 from torchrelay.shim.comm.communicators import Communicators
 from torchrelay.shim.comm.new_groups import NewGroups
@@ -39,7 +40,7 @@ class Played:
 
 @pytest.fixture
 def comms() -> Iterator[Communicators]:
-    found = Communicators(0, 1, "127.0.0.1")
+    found = Communicators(0, 1, "127.0.0.1", LogLines(LogPart.SHIM))
     found.now.stores.append(dist.HashStore())
     yield found
     if dist.is_initialized():

@@ -6,9 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from unit.shim.adapters.test_tcp import LONG_S, End, connect, reading, until
+from unit.shim.adapters.process_groups.test_tcp import LONG_S, End, connect, reading, until
 
-from torchrelay.shim.adapters import sockets, tcp
+from torchrelay.shim.adapters.process_groups import sockets, tcp
 from torchrelay.shim.comm import peer_links
 from torchrelay.shim.comm.gate import Gate
 from torchrelay.shim.comm.gate_links import Link

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.capture import small
+from torchrelay.shim.capture.values import small
 from torchrelay.shim.comm import pipelining
 
 MODULE = "torch.distributed.pipelining.schedules"

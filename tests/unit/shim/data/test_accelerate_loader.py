@@ -1,4 +1,4 @@
-"""On a loader of the same build as accelerate's 1.15.0; with accelerate itself: tests/faults/test_frameworks.py."""
+"""On a loader of the same build as accelerate's 1.15.0; with accelerate itself: tests/faults/frameworks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.failing_guard import FAILING
 from torch.utils.data import DataLoader
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.data import accelerate_loader, data_loader, lead_iterators
 from torchrelay.shim.data.iterator_replay import Draws
 

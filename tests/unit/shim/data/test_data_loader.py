@@ -19,7 +19,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from torchrelay.shim.capture import loader_order, rng
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration import loader_order
 from torchrelay.shim.data import data_loader, lead_iterators
 from torchrelay.shim.data.iterator_replay import Draws
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, TensorDataset
 
-from torchrelay.shim.capture.host_state import Deep
-from torchrelay.shim.capture.random_below import MOST_OBJECTS, follow, random_below
+from torchrelay.shim.capture.state.host_state import Deep
+from torchrelay.shim.capture.state.random_below import MOST_OBJECTS, follow, random_below
 from torchrelay.shim.data.data_state import MOST_ITEMS, DataState, SamplerState
 
 

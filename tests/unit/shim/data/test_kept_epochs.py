@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader
-from unit.shim.capture.test_kept_workers import Unknowable, draws, loader_of, values
+from unit.shim.capture.iteration.test_kept_workers import Unknowable, draws, loader_of, values
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.data.iterator_replay import Draws

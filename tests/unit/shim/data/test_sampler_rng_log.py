@@ -11,7 +11,8 @@ import torch
 from support.noisy_loader import Noisy, loader_of, values
 from torch.utils.data import DataLoader, Sampler
 
-from torchrelay.shim.capture import loader_order, rng
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration import loader_order
 from torchrelay.shim.data import lead_iterators, sampler_rng_log
 from torchrelay.shim.data.iterator_replay import Draws
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from torchrelay.shim.capture.loader_order import LoaderIter
+from torchrelay.shim.capture.iteration.loader_order import LoaderIter
 from torchrelay.shim.data import short_loaders
 from torchrelay.shim.observe.check_record import EPOCHS, STEPS_OF_THE_NEXT_EPOCH, CheckProgress
 

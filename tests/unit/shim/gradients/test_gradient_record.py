@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.parameter_gradients import gradients_of, put_gradient
+from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of, put_gradient
 from torchrelay.shim.gradients.gradient_record import GradientRecord, form_of, put, zeros
 from torchrelay.shim.tensors import digest
 

@@ -280,7 +280,7 @@ def test_a_gradient_that_an_update_uses_as_it_was_is_kept() -> None:
 
 
 def state_of(model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> Any:
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.walk import Walk
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.walks.walk import Walk
 
     return Walk(ModuleTrees()).run([], {"script": {"model": model, "optimizers": [*optimizers]}})

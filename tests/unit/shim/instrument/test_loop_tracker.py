@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import sys
+from textwrap import dedent
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.loop_script import LoopScript
@@ -182,6 +186,75 @@ def test_a_generator_between_loop_and_step_does_not_count(script: LoopScript) ->
     """)
     assert names["seen"] == [0, 10, 20]
     assert script.numbers_by_line() == {6: [0, 1, 2]}
+
+
+ENGINE = """
+    def epoch():
+        turn = 0
+        while turn < 3:
+            turn += 1
+            step()
+            if asked_to_stop:
+                yield turn
+    def engine():
+        number = 0
+        while number < 2:
+            number += 1
+            yield from epoch()
+        return "done"
+"""
+
+
+def test_a_generator_that_trains_in_one_draw_has_its_training_loop_inside_of_it(script: LoopScript) -> None:
+    names = script.run(f"asked_to_stop = False\n{dedent(ENGINE)}\nresult = next(engine(), 'done')")
+    assert names["result"] == "done"
+    assert script.numbers_by_line() == {12: [0], 5: [1, 2, 3, 4, 5]}
+
+
+@pytest.mark.parametrize(
+    ("around", "expected"),
+    [
+        ("next(engine(), None)", [False] * 6),
+        ("for turn in engine(): pass", [True] * 6),
+        ("running = engine()\nwhile True:\n    next(running)", [False, True, True] * 2),
+        ("for turn in range(2): work()", [False] * 2),
+        ("for turn in range(2): sum(work() for _ in range(2))", [False] * 4),
+    ],
+)
+def test_a_step_that_is_made_for_a_loop_that_draws_is_told_from_one_in_its_body(
+    script: LoopScript, around: str, expected: list[bool]
+) -> None:
+    found: list[bool] = []
+
+    def work() -> int:
+        frame = sys._getframe(1)
+        running = script.tracker.running(frame)
+        found.append(script.tracker.is_in_draw(frame, running[-1] if running else None))
+        return 1
+
+    source = f"asked_to_stop = {around != 'next(engine(), None)'}\n{dedent(ENGINE).replace('step()', 'work()')}\n"
+    with contextlib.suppress(StopIteration):
+        script.run(f"{source}{around}", work=work)
+    assert found == expected
+
+
+def test_a_generator_that_trains_and_yields_ends_protection_when_it_has_yielded(script: LoopScript) -> None:
+    source = f"asked_to_stop = True\n{dedent(ENGINE)}\nrunning = engine()\nstep()\nnext(running)\nafter_draw()\nrunning.close()"
+    seen: list[bool] = []
+    script.run(source, after_draw=lambda: seen.append(script.engine.capturing))
+    assert seen == [False]
+    assert "has yielded" in script.engine.unprotected.reason
+
+
+def test_a_generator_that_is_closed_ends_also_where_results_may_be_garbage(script: LoopScript) -> None:
+    def close(running: Any) -> None:
+        script.tracker.listener = SimpleNamespace(may_be_of_garbage=lambda: True, caught=lambda error, activation: True)  # type: ignore[assignment]  # what is asked of it here
+        running.close()
+
+    script.run(
+        f"asked_to_stop = True\n{dedent(ENGINE)}\nrunning = engine()\nstep()\nnext(running)\nclose(running)",
+        close=close,
+    )
 
 
 def test_recursion_has_an_activation_each(script: LoopScript) -> None:

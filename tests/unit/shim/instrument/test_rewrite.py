@@ -1,4 +1,4 @@
-"""What is rewritten, and what rewritten loops call. That nothing else changes is shown in test_transparency.py."""
+"""What is rewritten, and what rewritten loops call. That nothing else changes is shown in tests/integration/transparency."""
 
 from __future__ import annotations
 
@@ -212,6 +212,12 @@ def test_sites_know_their_place_and_the_loop_around_them() -> None:
         ("class A:\n    for x in f():\n        g()\n    def m(self):\n        for y in f(): g()", ["5 for A.m"]),
         ("def g():\n    for x in f():\n        yield x", []),
         ("def g():\n    for x in f():\n        k = lambda: (yield x)", ["2 for g"]),
+        ("def batches():\n    while f():\n        yield x", []),
+        ("def train():\n    while f():\n        yield x", ["2 while train"]),
+        ("def train():\n    for x in f():\n        yield x", []),
+        ("def train():\n    for x in f():\n        g()\n    yield x", ["2 for train"]),
+        ("def inside():\n    while f():\n        yield from self.train_epoch()", ["2 while inside"]),
+        ("def inside():\n    while f():\n        yield from loader", []),
         ("async def g():\n    for x in f(): h()\n    def i():\n        for x in f(): h()", ["4 for g.<locals>.i"]),
         ("async def g():\n    async for x in f(): h()", []),
         ("def forward(self, x):\n    for b in self.blocks: x = b(x)", []),

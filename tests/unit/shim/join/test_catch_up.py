@@ -11,9 +11,9 @@ import torch
 from support.host_state import take
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture import device
+from torchrelay.shim.capture.models import device
 from torchrelay.shim.join.catch_up import Tail
-from torchrelay.shim.step.late_writes import REBOUND, UNKNOWN
+from torchrelay.shim.step.updates.late_writes import REBOUND, UNKNOWN
 
 Names = dict[str, Any]
 AVERAGE, MEAN = "value.script.average", "value.script.mean"

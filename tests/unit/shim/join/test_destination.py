@@ -7,8 +7,8 @@ import torch
 from support.host_state import take
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture import device
-from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.transfer import TensorInfo
 

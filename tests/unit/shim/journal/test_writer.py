@@ -1,10 +1,13 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pytest
+
 from torchrelay.shim.journal.payload import SetUpJournal
-from torchrelay.shim.journal.writer import Writer
+from torchrelay.shim.journal.writer import ScriptModules, Writer
 
 
 def test_another_outermost_loop_begins_anew_and_so_does_the_same_one_a_second_time() -> None:
@@ -16,3 +19,14 @@ def test_another_outermost_loop_begins_anew_and_so_does_the_same_one_a_second_ti
     assert not writer.begins_anew()
     engine.tracker.stack = [SimpleNamespace(site="set-up", entry=2)]
     assert writer.begins_anew()
+
+
+def test_a_lazy_module_is_not_asked_for_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would import what it stands for, and fail where that is not installed."""
+
+    class Lazy(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise ImportError(name)
+
+    monkeypatch.setitem(sys.modules, "some_lazy_module", Lazy("some_lazy_module"))
+    assert "some_lazy_module" not in ScriptModules().namespaces()

@@ -10,7 +10,7 @@ from support.failing_guard import FAILING
 from support.loop_script import LoopScript
 from torch.utils.data import DataLoader, Dataset
 
-from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.options.faults import Fault
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.observe.data_faults import DataFaults
 from torchrelay.shim.observe.fault_injection import FaultInjector

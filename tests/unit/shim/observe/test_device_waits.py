@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from torchrelay.protocol.journals.journal import JournalWriter, ProgressReader
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.shim.comm.communicators import Communicators
 from torchrelay.shim.observe.device_waits import DeviceWaits
 
 
 class Device(Communicators):
     def __init__(self) -> None:
-        super().__init__(0, 2, "127.0.0.1")
+        super().__init__(0, 2, "127.0.0.1", LogLines(LogPart.SHIM))
         self.waits = True  # type: ignore[assignment]  # of a device, in place of those of gloo
 
     def waits_on_device(self) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from torchrelay.protocol.faults import DEVICE_KINDS, Fault
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
+from torchrelay.protocol.options.faults import DEVICE_KINDS, Fault
 from torchrelay.shim.observe import fault_injection
 from torchrelay.shim.observe.fault_injection import FaultInjector
 

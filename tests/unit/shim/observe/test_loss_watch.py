@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.messages import NumberAlarm, NumbersDecided
-from torchrelay.protocol.numbers import MINIMUM_STEPS, parse_watches
+from torchrelay.protocol.options.numbers import MINIMUM_STEPS, parse_watches
 from torchrelay.shim.observe.loss_watch import Numbers
 
 

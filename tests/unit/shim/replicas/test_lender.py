@@ -9,6 +9,7 @@ import torch
 
 from torchrelay.protocol.errors import RefusedError, TorchrelayError
 from torchrelay.protocol.journals.kept import open_slot
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.protocol.messages import OrderFailed, Serve, Serving
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.shim.replicas.kept_tensors import DATA_NAME, KeptTensors
@@ -35,7 +36,7 @@ def link() -> Link:
 
 @pytest.fixture
 def lender(link: Link) -> Iterator[Lender]:
-    lender = Lender(link, HERE, INTEGRITY)  # type: ignore[arg-type]  # a stand-in
+    lender = Lender(link, HERE, INTEGRITY, LogLines(LogPart.SHIM))  # type: ignore[arg-type]  # a stand-in
     yield lender
     lender.close()
 

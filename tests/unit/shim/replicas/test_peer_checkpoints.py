@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED, whole_copies
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.protocol.messages import Abandon, CopyReady, CopyTaken, Interrupt, KeepCopies, TakeCopy
-from torchrelay.protocol.positions import StandingPosition
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
+from torchrelay.protocol.words.positions import StandingPosition
 from torchrelay.shim.recovery.survivor import Recovery
 from torchrelay.shim.replicas.kept_tensors import KeptTensors, load
 from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
@@ -44,6 +45,7 @@ class Engine:
 
     def __init__(self, rank: int = 0) -> None:
         self.rank, self.link, self.shadow, self.protection = rank, Link(), None, INTEGRITY
+        self.log = LogLines(LogPart.SHIM)
         self.comms = SimpleNamespace(address="127.0.0.1", meet=self.meet)
         self.step = StepState()
         self.meetings: list[tuple[int, bool, bool]] = []

@@ -9,8 +9,8 @@ from support.host_state import take
 from support.loop_script import LoopScript
 
 from torchrelay.protocol.messages import ReplicaCheck
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.replicas import replica_checks
 
 

@@ -10,7 +10,7 @@ from torchrelay.protocol.errors import CheckpointError, StateMismatchError
 from torchrelay.shim.replicas import tensor_files
 from torchrelay.shim.replicas.tensor_files import LIST_NAME, load, save
 from torchrelay.shim.tensors.digest import digests
-from torchrelay.shim.transfer import layout
+from torchrelay.shim.transfer import layout, pace
 
 
 def some_tensors() -> dict[str, torch.Tensor]:
@@ -140,3 +140,20 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(CheckpointError, match="cannot be written"):
         save(tmp_path / "file" / "below", {"a": torch.rand(3)})
+
+
+def test_saving_and_loading_tell_how_far_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "EVERY_S", 0.0)
+    told: list[tuple[int, int]] = []
+
+    def moved(done_bytes: int, total_bytes: int) -> None:
+        told.append((done_bytes, total_bytes))
+
+    save(tmp_path, some_tensors(), moved=moved)
+    saving, told[:] = list(told), []
+    load(tmp_path, lambda infos: blank(some_tensors()), moved)
+    assert saving == told
+    done = [one for one, _ in told]
+    assert len(done) > 3
+    assert done == sorted(done)
+    assert {total for _, total in told} == {done[-1]}

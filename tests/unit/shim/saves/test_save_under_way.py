@@ -9,7 +9,7 @@ import torch
 from support.save_side import GROUP, PATIENCE_S, UNDER_WAY, Side, enter, joined
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.shim.adapters import process_group
+from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.comm.collectives import SAVE_RESULT
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.saves import async_saves

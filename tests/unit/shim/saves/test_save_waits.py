@@ -10,7 +10,7 @@ from support.host_state import journal
 from support.loop_script import LOST
 from support.save_side import GROUP, PATIENCE_S, THROUGH, Side, Step
 
-from torchrelay.shim.capture.encode import decode
+from torchrelay.shim.capture.records.encode import decode
 from torchrelay.shim.comm.collectives import SAVE_RESULT
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.script.save_future import SaveId

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from torchrelay.shim.adapters.diverted import Diversions
+from torchrelay.shim.adapters.cpython.diverted import Diversions
 from torchrelay.shim.set_up import files_seen
 from torchrelay.shim.set_up.files_seen import FilesSeen, SeenRecorder
 from torchrelay.shim.set_up.scratch_files import JoinerFiles

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.diverted import can_divert
+from torchrelay.shim.adapters.cpython.diverted import can_divert
 from torchrelay.shim.set_up import entropy, outside
 from torchrelay.shim.set_up.recording import SetUp
 

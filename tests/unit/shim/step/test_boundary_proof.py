@@ -10,10 +10,10 @@ import torch
 from support.loop_script import LoopScript
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture import undo
-from torchrelay.shim.capture.host_state import StateNode
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.modules import ModuleTree
+from torchrelay.shim.capture.models.modules import ModuleTree
+from torchrelay.shim.capture.records import undo
+from torchrelay.shim.capture.state.host_state import StateNode
+from torchrelay.shim.capture.values.kinds import Kind
 
 METERS = """
     class Meter:
@@ -99,6 +99,6 @@ def test_a_buffer_that_the_step_has_bound_anew_is_seen_where_nothing_binds_the_o
 
 
 def test_a_generator_that_goes_on_from_elsewhere_is_seen(script: LoopScript, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchrelay.shim.step.engine.rng.restore", lambda state: torch.rand(1))
+    monkeypatch.setattr("torchrelay.shim.step.going_back.rng.restore", lambda state: torch.rand(1))
     with pytest.raises(StateMismatchError, match="a random generator of the process"):
         run(script, METERS)

@@ -6,8 +6,8 @@ import pytest
 from support.host_state import take
 from support.loop_script import LoopScript
 
-from torchrelay.protocol.cost_limit import LEAST_STEPS, MOST_LOST_S, MOST_S, MOST_SHARE_PERCENT, WINDOW_STEPS
 from torchrelay.protocol.messages import Disabled
+from torchrelay.protocol.options.cost_limit import LEAST_STEPS, MOST_LOST_S, MOST_S, MOST_SHARE_PERCENT, WINDOW_STEPS
 from torchrelay.shim.step.cost_budget import Budget
 
 

@@ -8,8 +8,8 @@ import torch
 from support.host_state import take
 
 from torchrelay.shim.step import replaced_tensors
-from torchrelay.shim.step.late_writes import LateWrites
 from torchrelay.shim.step.replaced_tensors import ReplacedTensors
+from torchrelay.shim.step.updates.late_writes import LateWrites
 
 
 class Reporter:

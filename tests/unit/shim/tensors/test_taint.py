@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.storages import StorageNotes
+from torchrelay.shim.adapters.tensors.storages import StorageNotes
 from torchrelay.shim.tensors.memory_ranges import MemoryRanges
 from torchrelay.shim.tensors.taint import Watch
 

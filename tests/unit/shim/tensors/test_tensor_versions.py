@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from torchrelay.shim.capture import small
+from torchrelay.shim.capture.values import small
 from torchrelay.shim.data.replayed_item import Drawn
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of, writes_between
 

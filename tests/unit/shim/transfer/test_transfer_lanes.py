@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchrelay.shim.tensors.digest import new_rows, row_sums
 from torchrelay.shim.tensors.tensor_bytes import memory
@@ -34,6 +36,42 @@ class HostAsDevice(DeviceLane):
 
     def _on_stream(self) -> Any:
         return contextlib.nullcontext()
+
+
+class ShowsItsStream(HostAsDevice):
+    on_stream = False
+
+    @contextlib.contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        self.on_stream = True
+        try:
+            yield
+        finally:
+            self.on_stream = False
+
+
+class OperatorsOutside(TorchDispatchMode):
+    """Notes the operators that do more than look at memory in another way, where they are not on the lane's stream."""
+
+    def __init__(self, lane: ShowsItsStream) -> None:
+        super().__init__()
+        self._lane = lane
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self._lane.on_stream and not func.is_view and "split" not in func.__name__:
+            self.found.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("way", ["send", "receive"])
+def test_nothing_is_made_or_computed_on_another_stream(way: str) -> None:
+    """New memory is filled there, where algorithms have to be deterministic: it would overwrite what the lane has computed."""
+    lane = ShowsItsStream(torch.device("cpu"))
+    data, rows = torch.zeros(2 * STAGING_BYTES, dtype=torch.uint8), new_rows(2 * STAGING_BYTES)
+    with OperatorsOutside(lane) as operators:
+        getattr(lane, way)(data, rows, lambda view: None)
+    assert operators.found == []
 
 
 @pytest.mark.parametrize("size", [1, 8191, STAGING_BYTES, STAGING_BYTES + 1, 3 * STAGING_BYTES + 4097])

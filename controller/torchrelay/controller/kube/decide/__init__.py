@@ -1,0 +1,1 @@
+"""Decisions that only a cluster needs: pure functions, one policy a file."""

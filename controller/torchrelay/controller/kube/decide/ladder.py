@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchrelay.controller.decide.respawn import comes_again
+from torchrelay.controller.decide.replacement.respawn import comes_again
 from torchrelay.protocol.kube import kube_names as kube
 
 FAIL = "fail"

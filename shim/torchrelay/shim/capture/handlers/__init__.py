@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torchrelay.shim.capture.handler import Handler
 from torchrelay.shim.capture.handlers import (
     arrays,
     containers,
@@ -21,11 +20,12 @@ from torchrelay.shim.capture.handlers import (
     values,
     variables,
 )
-from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.handlers.handler import Handler
+from torchrelay.shim.capture.values.kinds import Kind
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.host_state import StateNode
-    from torchrelay.shim.capture.modules import ModuleTrees
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.state.host_state import StateNode
 
 _FAMILIES = (
     arrays,

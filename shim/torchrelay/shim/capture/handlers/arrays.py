@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture import small
-from torchrelay.shim.capture.aliases import Alias, as_tensor, is_by_value, memory_of
-from torchrelay.shim.capture.alike import alike
-from torchrelay.shim.capture.change_detection import WalkAnew
-from torchrelay.shim.capture.handler import Handler, of_same_class
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
+from torchrelay.shim.capture.models.aliases import Alias, as_tensor, is_by_value, memory_of
+from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode
-    from torchrelay.shim.capture.host_state import StateNode
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import StateRebuild
-    from torchrelay.shim.capture.walk import Walk
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.records.encode import EncodedNode
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+    from torchrelay.shim.capture.state.host_state import StateNode
+    from torchrelay.shim.capture.walks.walk import Walk
 
 
 def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

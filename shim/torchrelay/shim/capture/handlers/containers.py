@@ -7,8 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture import callables
-from torchrelay.shim.capture.base_types import (
+from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, of_same_class
+from torchrelay.shim.capture.state.edges import same_items, same_mapping
+from torchrelay.shim.capture.state.host_state import Inside, Nth, StateNode
+from torchrelay.shim.capture.state.keys import Key, is_value, write
+from torchrelay.shim.capture.values import by_value, callables
+from torchrelay.shim.capture.values.base_types import (
     deque_items,
     dict_items,
     get_item,
@@ -20,19 +24,15 @@ from torchrelay.shim.capture.base_types import (
     put_set_items,
     set_items,
 )
-from torchrelay.shim.capture.edges import same_items, same_mapping
-from torchrelay.shim.capture.handler import Handler, encode_mapping, of_same_class
-from torchrelay.shim.capture.host_state import Inside, Nth, StateNode
-from torchrelay.shim.capture.keys import Key, is_value, write
-from torchrelay.shim.capture.kinds import PLAIN, TUPLE, Kind
-from torchrelay.shim.capture.long_list import LONG, LongContent, decoded
-from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.capture.values.kinds import PLAIN, TUPLE, Kind
+from torchrelay.shim.capture.values.long_list import LONG, LongContent, decoded
+from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode, Encoder
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import StateRebuild
-    from torchrelay.shim.capture.walk import Walk
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+    from torchrelay.shim.capture.walks.walk import Walk
 
 _LOCAL_FACTORY = NotImplemented
 """Stands for the factory of a defaultdict that another process cannot find by name: one that set-up makes has its own."""
@@ -296,10 +296,8 @@ def _maxlen(obj: Any) -> Any:
 
 
 def _default_factory(obj: Any) -> Any:
-    from torchrelay.shim.capture.encode import is_importable
-
     factory = obj.default_factory if issubclass(type(obj), collections.defaultdict) else None
-    return factory if factory is None or is_importable(factory) else _LOCAL_FACTORY
+    return factory if factory is None or by_value.is_importable(factory) else _LOCAL_FACTORY
 
 
 HANDLERS = (

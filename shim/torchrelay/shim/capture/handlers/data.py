@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset
 
-from torchrelay.shim.capture.edges import same_mapping
-from torchrelay.shim.capture.handler import Handler, encode_mapping, made_for_one_use
+from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, made_for_one_use
 from torchrelay.shim.capture.handlers.objects import fill_attributes
-from torchrelay.shim.capture.host_state import Deep
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.loader_order import LOADER_OF
-from torchrelay.shim.capture.parts import (
+from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
+from torchrelay.shim.capture.state.edges import same_mapping
+from torchrelay.shim.capture.state.host_state import Deep
+from torchrelay.shim.capture.state.parts import (
     below_dataset,
     below_loader,
     dataset_parts,
@@ -20,15 +19,16 @@ from torchrelay.shim.capture.parts import (
     set_attributes,
     still_there,
 )
-from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode
-    from torchrelay.shim.capture.host_state import StateNode
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import StateRebuild
-    from torchrelay.shim.capture.replay_point import ReplayPoint
-    from torchrelay.shim.capture.walk import Walk
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.records.encode import EncodedNode
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+    from torchrelay.shim.capture.state.host_state import StateNode
+    from torchrelay.shim.capture.values.replay_point import ReplayPoint
+    from torchrelay.shim.capture.walks.walk import Walk
 
 
 def _capture_loader(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.shim.capture import callables
-from torchrelay.shim.capture.edges import NOTHING
-from torchrelay.shim.capture.handler import Handler, encode_mapping, of_same_class
 from torchrelay.shim.capture.handlers.containers import capture_inside
-from torchrelay.shim.capture.host_state import Fields, StateNode
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.parts import set_class_attributes
-from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, of_same_class
+from torchrelay.shim.capture.state.edges import NOTHING
+from torchrelay.shim.capture.state.host_state import Fields, StateNode
+from torchrelay.shim.capture.state.parts import set_class_attributes
+from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import StateRebuild
-    from torchrelay.shim.capture.walk import Walk
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.records.encode import EncodedNode
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+    from torchrelay.shim.capture.walks.walk import Walk
 
 _OF_FUNCTIONS = ("__defaults__", "__kwdefaults__")
 

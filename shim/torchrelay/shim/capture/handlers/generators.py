@@ -10,22 +10,22 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import cycles, generator_frames
-from torchrelay.shim.adapters import plain_iterators as plain
-from torchrelay.shim.capture import generator_position as stands
-from torchrelay.shim.capture.change_detection import WalkAnew
-from torchrelay.shim.capture.edges import not_plain
-from torchrelay.shim.capture.generator_position import CodeOrigin, GeneratorStand
-from torchrelay.shim.capture.handler import Handler
-from torchrelay.shim.capture.host_state import StateNode
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.adapters.cpython import cycles, generator_frames
+from torchrelay.shim.adapters.cpython import plain_iterators as plain
+from torchrelay.shim.capture.handlers.handler import Handler
+from torchrelay.shim.capture.iteration import generator_position as stands
+from torchrelay.shim.capture.iteration.generator_position import CodeOrigin, GeneratorStand
+from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.state.edges import not_plain
+from torchrelay.shim.capture.state.host_state import StateNode
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode, Encoder
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import StateRebuild
-    from torchrelay.shim.capture.walk import Walk
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+    from torchrelay.shim.capture.walks.walk import Walk
 
 
 def _capture_cycle(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
@@ -84,6 +84,8 @@ def _undo_generator(node: StateNode) -> None:
 
 def _encode_generator(encoder: Encoder, node: StateNode) -> Any:
     found: GeneratorStand = node.content
+    if found.runs:
+        return tuple(stands.origin(found)), None, None, None
     if found.stand is None:
         return None
     depth = len(found.stand.slots) - len(generator_frames.names(found.code))
@@ -100,7 +102,8 @@ def _fits(node: EncodedNode, there: Any) -> bool:
 
 
 def _make_generator(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    found = stands.code_of(CodeOrigin(*node.content[0])) if node.content is not None else None
+    runs = node.content is not None and node.content[1] is None
+    found = stands.code_of(CodeOrigin(*node.content[0])) if node.content is not None and not runs else None
     if found is None or stands.shares_variables(found.code, found.around):
         rebuild.lacks(node)
         return ABSENT
@@ -118,7 +121,11 @@ def _fill_generator(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
         return
     _, place, values, cells = node.content
     now = stands.standing(obj)
-    if now is None:
+    if place is None:
+        if now is None or not now.runs:
+            raise StateMismatchError(f"the generator {obj.__qualname__} does not run where it trains")
+        return
+    if now is None or now.runs:
         raise StateMismatchError(f"the generator {obj.__qualname__} runs where it should be entered")
     if now.stand is None:
         generator_frames.wake(obj, _anew(rebuild, node))
@@ -138,7 +145,7 @@ def fill_where_alike(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None
     What it draws from is left as it is. One that stands elsewhere is left alone: the comparison with the journal names it.
     """
     now = stands.standing(obj)
-    if node.content is None or now is None or now.stand is None:
+    if node.content is None or node.content[1] is None or now is None or now.stand is None:
         return
     depth = len(now.stand.slots) - len(generator_frames.names(now.code))
     if (now.stand.state, now.stand.at, depth) == node.content[1][:3]:
@@ -158,7 +165,9 @@ def generators_to_begin(rebuild: StateRebuild, nodes: list[EncodedNode]) -> Iter
         if node.kind is not Kind.GENERATOR or node.content is None or obj is ABSENT:
             continue
         now, (_, place, values, cells) = stands.standing(obj), node.content
-        if now is None or now.stand is None or not stands.has_not_begun(obj) or now.stand.at == place[1]:
+        if now is None or now.stand is None or place is None:
+            continue
+        if not stands.has_not_begun(obj) or now.stand.at == place[1]:
             continue
         own = {**now.values, **now.cells}
         known = {**rebuild.mapping(values, own), **rebuild.mapping(cells, own)}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.shim.adapters import process_group
-from torchrelay.shim.capture.handler import Handler, not_made
-from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.adapters.process_groups import process_group
+from torchrelay.shim.capture.handlers.handler import Handler, not_made
+from torchrelay.shim.capture.values.kinds import Kind
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode
-    from torchrelay.shim.capture.host_state import StateNode
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import StateRebuild
-    from torchrelay.shim.capture.walk import Walk
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.records.encode import EncodedNode
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+    from torchrelay.shim.capture.state.host_state import StateNode
+    from torchrelay.shim.capture.walks.walk import Walk
 
 
 def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchrelay.shim.adapters.list_pointers import pointers
-from torchrelay.shim.capture.change_detection import WalkAnew
-from torchrelay.shim.capture.handler import Handler, made_for_one_use, not_made
-from torchrelay.shim.capture.host_state import StateNode
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.module_state import make_module, put_bare, put_tree
-from torchrelay.shim.capture.modules import TreeContent
-from torchrelay.shim.capture.parts import ddp_flags
-from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
+from torchrelay.shim.capture.handlers.handler import Handler, made_for_one_use, not_made
+from torchrelay.shim.capture.models.module_state import make_module, put_bare, put_tree
+from torchrelay.shim.capture.models.modules import TreeContent
+from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.state.host_state import StateNode
+from torchrelay.shim.capture.state.parts import ddp_flags
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.tensors.tensor_versions import versions_of
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode, Encoder
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import StateRebuild
-    from torchrelay.shim.capture.walk import Walk
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+    from torchrelay.shim.capture.walks.walk import Walk
 
 
 def _capture(walk: Walk, kind: Kind, obj: torch.nn.Module, parent: int, key: Any) -> None:

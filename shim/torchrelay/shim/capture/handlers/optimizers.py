@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture import optimizer_order
-from torchrelay.shim.capture.base_types import dict_items, fields
-from torchrelay.shim.capture.bound_tensors import form_of
-from torchrelay.shim.capture.change_detection import WalkAnew
-from torchrelay.shim.capture.edges import not_plain, same_items, same_mapping
-from torchrelay.shim.capture.handler import Handler, attribute, encode_mapping, not_made
 from torchrelay.shim.capture.handlers.containers import dict_item, same_dict, undo_dict
+from torchrelay.shim.capture.handlers.handler import Handler, attribute, encode_mapping, not_made
 from torchrelay.shim.capture.handlers.objects import fill_attributes
-from torchrelay.shim.capture.host_state import StateNode
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.parts import Bindings, optimizer_attributes, optimizer_hooks, set_attributes
-from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.tags import FREE, TUPLE
+from torchrelay.shim.capture.models import optimizer_order
+from torchrelay.shim.capture.models.bound_tensors import form_of
+from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.state.edges import not_plain, same_items, same_mapping
+from torchrelay.shim.capture.state.host_state import StateNode
+from torchrelay.shim.capture.state.parts import Bindings, optimizer_attributes, optimizer_hooks, set_attributes
+from torchrelay.shim.capture.state.tags import FREE, TUPLE
+from torchrelay.shim.capture.values.base_types import dict_items, fields
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode, Encoder
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import StateRebuild
-    from torchrelay.shim.capture.walk import Walk
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+    from torchrelay.shim.capture.walks.walk import Walk
 
 
 def _capture(walk: Walk, kind: Kind, obj: torch.optim.Optimizer, parent: int, key: Any) -> None:
@@ -50,7 +50,7 @@ def _capture_values(walk: Walk, obj: torch.optim.Optimizer, number: int) -> None
         for name, value in values.items()
         if not isinstance(value, torch.Tensor)
     }
-    orders = ((place, optimizer_order.of(values)) for place, values in enumerate(states))
+    orders = ((place, optimizer_order.now(obj, place, values)) for place, values in enumerate(states))
     plain |= {(place, optimizer_order.NAME): order for place, order in orders if order}
     if plain:
         walk.push(walk.add(Kind.OPTIMIZER_STATE, obj.state, number, "state", plain), plain)

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.dtensor import around, local, spread_of
-from torchrelay.shim.adapters.tensor_classes import is_of_own_class, of_class
-from torchrelay.shim.capture import small
-from torchrelay.shim.capture.aliases import Alias
-from torchrelay.shim.capture.base_types import fields
-from torchrelay.shim.capture.change_detection import WalkAnew
-from torchrelay.shim.capture.handler import Handler, of_same_class
-from torchrelay.shim.capture.host_state import LargeTensor, StateNode
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
+from torchrelay.shim.adapters.tensors.tensor_classes import is_of_own_class, of_class
+from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
+from torchrelay.shim.capture.models.aliases import Alias
+from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.state.host_state import LargeTensor, StateNode
+from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values.base_types import fields
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode, Encoder
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import StateRebuild
-    from torchrelay.shim.capture.walk import Walk
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+    from torchrelay.shim.capture.walks.walk import Walk
 
 
 def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -> None:
@@ -120,6 +120,8 @@ def _fits(node: EncodedNode, there: Any) -> bool:
 
 
 def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
+    if isinstance(node.content, small.TensorValue | LargeTensor) and rebuild.shares_a_models_memory(obj):
+        obj.data = torch.empty_like(obj)  # the lost rank had bound another buffer since it kept this one
     if isinstance(node.content, small.TensorValue):
         small.put(node.content, obj)
     elif isinstance(node.content, Alias):

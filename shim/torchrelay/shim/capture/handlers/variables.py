@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.shim.adapters import frames
-from torchrelay.shim.capture.edges import not_plain, same_mapping
-from torchrelay.shim.capture.handler import Handler
+from torchrelay.shim.adapters.cpython import frames
 from torchrelay.shim.capture.handlers.containers import dict_item
-from torchrelay.shim.capture.host_state import StateNode
-from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.capture.handlers.handler import Handler
+from torchrelay.shim.capture.state.edges import not_plain, same_mapping
+from torchrelay.shim.capture.state.host_state import StateNode
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode, Encoder
-    from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import StateRebuild
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
 
 
 def _encode(encoder: Encoder, node: StateNode) -> Any:

@@ -1,0 +1,1 @@
+"""Devices as their drivers see them, and which worker uses which."""

@@ -1,0 +1,81 @@
+"""Which worker uses which device. Pure."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchrelay.agent.health.machine.kernel_log import normal_pci
+from torchrelay.protocol.names import WorkerId
+
+
+@dataclass(frozen=True)
+class Device:
+    """`device`: GPU UUID, or port; `pci`: its address, or for ports its folder in sysfs."""
+
+    device: str
+    pci: str
+    name: str = ""
+
+
+def visible(gpus: Sequence[Device], selection: str | None) -> list[Device]:
+    """In the order in which a process sees them. `selection`: CUDA_VISIBLE_DEVICES."""
+    if selection is None:
+        return list(gpus)
+    chosen = []
+    for part in filter(None, map(str.strip, selection.split(","))):
+        if part.isdigit():
+            found = gpus[int(part)] if int(part) < len(gpus) else None
+        else:
+            found = next((g for g in gpus if g.device.startswith(part)), None)
+        if found is None:
+            break  # as CUDA does: what follows an entry that is not there is not seen
+        chosen.append(found)
+    return chosen
+
+
+def gpus_of(workers: Sequence[WorkerId], gpus: Sequence[Device]) -> dict[WorkerId, Device]:
+    """One for each while there are enough: ranks by local rank, then spares. `workers` are in that order."""
+    return dict(zip(workers, gpus))
+
+
+def order_with(gpus: Sequence[Device], own: Device, local_rank: int) -> str:
+    """CUDA_VISIBLE_DEVICES with which a process that uses GPU number `local_rank` uses its own; empty if it does anyway."""
+    if own not in gpus or local_rank >= len(gpus) or gpus[local_rank] == own:
+        return ""
+    order = list(gpus)
+    at = order.index(own)
+    order[at], order[local_rank] = order[local_rank], order[at]
+    return ",".join(g.device for g in order)
+
+
+def nearest(gpu_folder: str, ports: Sequence[Device]) -> list[Device]:
+    """The ports that share the longest way through the PCI tree with the GPU; none if they share but the host bridge."""
+
+    def shared(port: Device) -> int:
+        return len(os.path.commonpath((gpu_folder, port.pci)).split("/")) if port.pci.startswith("/") else 0
+
+    best = max(map(shared, ports), default=0)
+    root = len(gpu_folder.split("/devices/")[0].split("/")) + 2
+    return [p for p in ports if shared(p) == best] if best > root else []
+
+
+def usage(
+    workers: Sequence[WorkerId],
+    gpus: Sequence[Device],
+    ports: Sequence[Device],
+    folders: Mapping[str, str],
+    for_all: Sequence[str],
+) -> dict[str, str]:
+    """Worker -> its devices, separated by blanks. `folders`: PCI address -> folder in sysfs; `for_all`: used by everybody."""
+    mine = gpus_of(workers, gpus)
+    told = {}
+    for worker in workers:
+        names = list(for_all)
+        if (gpu := mine.get(worker)) is not None:
+            names.append(gpu.device)
+            if folder := folders.get(normal_pci(gpu.pci)):
+                names += [p.device for p in nearest(folder, ports)]
+        told[str(worker)] = " ".join(names)
+    return told

@@ -1,0 +1,1 @@
+"""The training processes as the kernel sees them."""

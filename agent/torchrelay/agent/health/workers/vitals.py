@@ -1,0 +1,96 @@
+"""What the agent has seen of its workers over time, from their records and from the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torchrelay.agent.health.workers.process import process_activity
+from torchrelay.protocol.journals.journal import ProgressRecord
+from torchrelay.protocol.messages import WorkerProgress
+from torchrelay.protocol.names import WorkerId
+
+ASK_S = 1.0
+"""How often the kernel is asked about a worker that waits or is not in training: its state decides nothing then."""
+PROCESSOR_WINDOW_S = 1.0
+PROCESSOR_SHARE = 0.015
+"""Of one processor; 15 ms in a second, which is two ticks. Fewer are what a thread costs that polls for a dead peer."""
+
+_AT_WORK = ("R", "D")
+_OUTSIDE_TRAINING = ("set-up", "standing", "finished")
+_NOTHING_YET = ProgressRecord(0, -1, 0, "set-up", False, 0, 0.0)
+
+
+@dataclass
+class _Life:
+    """`processor_s` is the main thread's processor time at `since_s`; `asked_s`: when the kernel was asked last."""
+
+    record: ProgressRecord
+    moved_s: float
+    busy_s: float
+    state: str
+    asked_s: float
+    processor_s: float
+    since_s: float
+
+
+class Vitals:
+    """`activity_of(pid)`: state and processor seconds of a process. Times are of one monotonic clock."""
+
+    def __init__(self, activity_of: Callable[[int], tuple[str, float]] = process_activity) -> None:
+        self._activity_of = activity_of
+        self._lives: dict[WorkerId, _Life] = {}
+
+    def see(
+        self, worker: WorkerId, pid: int, record: ProgressRecord | None, now_s: float, ask_kernel: bool = False
+    ) -> WorkerProgress:
+        """One look at one worker. Whoever has moved is at work: then the kernel is not asked, unless `ask_kernel`."""
+        record = record or _NOTHING_YET
+        life = self._lives.get(worker)
+        if life is None:
+            state, processor_s = self._activity_of(pid)
+            life = self._lives[worker] = _Life(record, now_s, now_s, state, now_s, processor_s, now_s)
+        else:
+            moved = record != life.record
+            if moved:
+                life.record, life.moved_s, life.busy_s, life.state = record, now_s, now_s, "R"
+            if ask_kernel or (not moved and (_could_hang(record) or now_s - life.asked_s >= ASK_S)):
+                self._ask(life, pid, now_s)
+        return WorkerProgress(
+            worker,
+            record.boundary,
+            record.gates_passed,
+            record.phase,
+            _waits(record),
+            record.count,
+            life.state,
+            now_s - life.moved_s,
+            now_s - life.busy_s,
+            record.waited_s,
+        )
+
+    def forget(self, worker: WorkerId) -> None:
+        """It has ended."""
+        self._lives.pop(worker, None)
+
+    def _ask(self, life: _Life, pid: int, now_s: float) -> None:
+        life.state, processor_s = self._activity_of(pid)
+        life.asked_s = now_s
+        worked = False
+        if life.moved_s > life.since_s:
+            # What it did until it moved last says nothing about what it does since.
+            life.processor_s, life.since_s = processor_s, now_s
+        elif now_s - life.since_s >= PROCESSOR_WINDOW_S:
+            worked = processor_s - life.processor_s >= PROCESSOR_SHARE * (now_s - life.since_s)
+            life.processor_s, life.since_s = processor_s, now_s
+        if worked or life.state in _AT_WORK:
+            life.busy_s = now_s
+
+
+def _waits(record: ProgressRecord) -> bool:
+    """For other ranks: in a collective, or for its device, on which a collective does."""
+    return record.waiting or record.device_wait_s > 0.0
+
+
+def _could_hang(record: ProgressRecord) -> bool:
+    return not _waits(record) and record.phase not in _OUTSIDE_TRAINING

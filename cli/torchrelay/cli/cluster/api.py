@@ -1,0 +1,155 @@
+"""The resources of torchrelay in a cluster, as kubectl's own configuration leads to them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from torchrelay.protocol.errors import FatalError, UserError
+from torchrelay.protocol.kube.kube_names import GROUP, VERSION
+
+try:
+    import httpx2
+    from lightkube import AsyncClient, KubeConfig
+    from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
+    from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+    from lightkube.types import PatchType
+except ImportError as e:
+    raise UserError(
+        f"kubectl torchrelay needs {e.name}, which is not installed\nhint: pip install 'torchrelay[kubernetes]'"
+    ) from e
+
+Object = dict[str, Any]
+NOT_FOUND, FORBIDDEN = 404, 403
+GONE = 410
+"""A watch from a version that the API server does not remember."""
+
+
+@dataclass(frozen=True)
+class ResourceKind:
+    """`words`: what people call one; `plural`: as kubectl has it."""
+
+    words: str
+    plural: str
+    resource: Any
+
+
+JOBS = ResourceKind("job", "trainingjobs", create_namespaced_resource(GROUP, VERSION, "TrainingJob", "trainingjobs"))
+MIGRATIONS = ResourceKind(
+    "migration", "migrations", create_namespaced_resource(GROUP, VERSION, "Migration", "migrations")
+)
+POOLS = ResourceKind(
+    "pool of spares", "sparepools", create_namespaced_resource(GROUP, VERSION, "SparePool", "sparepools")
+)
+QUARANTINES = ResourceKind(
+    "quarantine", "quarantines", create_global_resource(GROUP, VERSION, "Quarantine", "quarantines")
+)
+
+
+class Cluster:
+    """`namespace`: empty for that of kubectl's context. `everywhere`: all namespaces, to look at.
+
+    Each call raises UserError where the API server says no, with what to do, and FatalError where it cannot be reached.
+    """
+
+    def __init__(self, namespace: str = "", context: str = "", everywhere: bool = False) -> None:
+        try:
+            config = KubeConfig.from_env().get(context or None)
+            if config is None:
+                raise UserError("no cluster is configured\nhint: kubectl config get-contexts")
+            self._client = AsyncClient(config, namespace=namespace or None, field_manager="torchrelay", trust_env=True)
+        except (ConfigError, LoadResourceError) as e:
+            raise UserError(f"no way to a cluster: {e}\nhint: kubectl config get-contexts") from e
+        self.namespace = self._client.namespace
+        self._everywhere = everywhere
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+    async def get(self, kind: ResourceKind, name: str) -> Object:
+        """Raises UserError if there is none."""
+        with self._errors("get", kind, name):
+            return dict(await self._client.get(kind.resource, name))
+
+    async def all(self, kind: ResourceKind) -> list[Object]:
+        return (await self._list(kind))[0]
+
+    async def states(self, kind: ResourceKind) -> AsyncGenerator[list[Object], None]:
+        """All objects: as they are now, and after each change."""
+        while True:
+            listed, version = await self._list(kind)
+            found = {_place(o): o for o in listed}
+            yield [*found.values()]
+            with self._errors("watch", kind):
+                try:
+                    async for what, changed in self._client.watch(
+                        kind.resource, resource_version=version, on_error=_raise, **self._where(kind)
+                    ):
+                        place = _place(changed)
+                        found.pop(place, None) if what == "DELETED" else found.update({place: dict(changed)})
+                        yield [*found.values()]
+                except ApiError as e:
+                    if e.status.code != GONE:
+                        raise
+                except httpx2.RemoteProtocolError:  # the API server ends a watch now and then
+                    pass
+
+    async def create(self, kind: ResourceKind, name: str, spec: Object) -> Object:
+        manifest = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind.resource.__name__, "spec": spec}
+        meta: Object = {"name": name}
+        if kind is not QUARANTINES:
+            meta["namespace"] = self.namespace
+        with self._errors("create", kind, name):
+            return dict(await self._client.create(kind.resource({**manifest, "metadata": meta})))
+
+    async def patch(self, kind: ResourceKind, name: str, patch: Object) -> Object:
+        with self._errors("patch", kind, name):
+            return dict(await self._client.patch(kind.resource, name, patch, patch_type=PatchType.MERGE))
+
+    async def delete(self, kind: ResourceKind, name: str) -> None:
+        with self._errors("delete", kind, name):
+            await self._client.delete(kind.resource, name)
+
+    async def _list(self, kind: ResourceKind) -> tuple[list[Object], str]:
+        with self._errors("list", kind):
+            listed = self._client.list(kind.resource, **self._where(kind))
+            return [dict(one) async for one in listed], str(listed.resourceVersion)
+
+    def _where(self, kind: ResourceKind) -> dict[str, Any]:
+        return {"namespace": "*"} if self._everywhere and kind is not QUARANTINES else {}
+
+    @contextlib.contextmanager
+    def _errors(self, verb: str, kind: ResourceKind, name: str = "") -> Iterator[None]:
+        where = "" if kind is QUARANTINES else f" in namespace {self.namespace}"
+        try:
+            yield
+        except ApiError as e:
+            if e.status.code == NOT_FOUND and name:
+                hint = f"kubectl get {kind.plural}.{GROUP}" + ("" if kind is QUARANTINES else f" -n {self.namespace}")
+                raise UserError(f"there is no {kind.words} {name}{where}\nhint: {hint}") from e
+            if e.status.code == NOT_FOUND:
+                raise UserError(
+                    f"this cluster knows no {kind.plural}.{GROUP}: torchrelay is not installed in it\n"
+                    f"hint: kubectl get crd {kind.plural}.{GROUP}"
+                ) from e
+            hint = f"\nhint: kubectl auth can-i {verb} {kind.plural}.{GROUP}" if e.status.code == FORBIDDEN else ""
+            raise UserError(f"the cluster refuses: {e.status.message or e}{hint}") from e
+        except (httpx2.HTTPError, OSError) as e:
+            raise FatalError(f"the API server cannot be reached: {e}\nhint: kubectl cluster-info") from e
+
+
+def _place(one: Object) -> tuple[str, str]:
+    """Two namespaces can have a job of the same name."""
+    return one["metadata"].get("namespace", ""), one["metadata"]["name"]
+
+
+def _raise(error: Exception, count: int) -> Any:
+    raise error

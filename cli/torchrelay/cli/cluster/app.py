@@ -1,0 +1,222 @@
+"""The commands of `kubectl torchrelay`. kubectl runs a program of the name kubectl-torchrelay that it finds on PATH."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchrelay.cli.app import inject
+from torchrelay.cli.command_line import arguments as a
+from torchrelay.protocol.errors import UserError
+
+if TYPE_CHECKING:
+    from torchrelay.cli.cluster.api import Cluster
+
+app = typer.Typer(
+    name="kubectl torchrelay",
+    help="Looks after training jobs in a cluster: the questions of `torchrelay`, asked of Kubernetes.",
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+Job = Annotated[str, typer.Argument(metavar="JOB", help="A TrainingJob, as `status` names it.")]
+AnyJob = Annotated[str | None, typer.Argument(metavar="JOB", help="A TrainingJob, as `status` names it. Default: all.")]
+Namespace = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAME", help="Default: that of kubectl's context.")
+]
+Context = Annotated[str, typer.Option("--context", metavar="NAME", help="Of the kubeconfig. Default: the current one.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the resource.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="End as soon as it is asked for.")]
+app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)(inject)
+
+
+def _ask(
+    ask: Callable[[Cluster], Awaitable[int]], namespace: str = "", context: str = "", everywhere: bool = False
+) -> int:
+    from torchrelay.cli.cluster.api import Cluster
+
+    async def asked() -> int:
+        async with Cluster(namespace, context, everywhere) as cluster:
+            return await ask(cluster)
+
+    return asyncio.run(asked())
+
+
+@app.command()
+def status(
+    job: AnyJob = None,
+    namespace: Namespace = "",
+    context: Context = "",
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")] = False,
+    as_json: a.AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again after each change.")] = False,
+) -> int:
+    """Show jobs: ranks, step, spares, and how far each is protected. Of one job, its ranks with their pods and nodes.
+
+    Example: kubectl torchrelay status llama -n training --watch
+    """
+    from torchrelay.cli.cluster import commands
+
+    return _ask(lambda c: commands.status(c, job, everywhere, as_json, watch), namespace, context, everywhere)
+
+
+@app.command()
+def migrate(
+    job: Job,
+    reason: Reason,
+    rank: Annotated[int | None, typer.Option("--rank", min=0, help="The rank that moves to a spare.")] = None,
+    pod: Annotated[str, typer.Option("--pod", help="All ranks of this pod move, one after the other.")] = "",
+    no_wait: NoWait = False,
+    namespace: Namespace = "",
+    context: Context = "",
+) -> int:
+    """Move a rank, or all ranks of a pod, to spares, without losing a step.
+
+    Exit code: 0 done, 1 given up (the job goes on as before), 2 refused.
+
+    Example: kubectl torchrelay migrate llama --rank 2 --reason "the fan is loud"
+    """
+    if (rank is None) == (not pod):
+        raise UserError(f"say who moves: --rank or --pod\nhint: kubectl torchrelay status {job}")
+    from torchrelay.cli.cluster import commands
+
+    spec: dict[str, object] = {"reason": reason, **({"pod": pod} if pod else {"rank": rank})}
+    return _ask(lambda c: commands.move(c, job, spec, wait=not no_wait), namespace, context)
+
+
+@app.command()
+def checkpoint(
+    job: Job,
+    reason: Reason = "kubectl torchrelay checkpoint",
+    no_wait: NoWait = False,
+    namespace: Namespace = "",
+    context: Context = "",
+) -> int:
+    """Save a checkpoint of a running job, at one of its next steps; the job goes on at once.
+
+    Exit code: 0 saved, 1 nothing was saved (the job goes on as before), 2 refused.
+
+    Example: kubectl torchrelay checkpoint llama --reason "before the maintenance"
+    """
+    from torchrelay.cli.cluster import commands
+
+    spec: dict[str, object] = {"reason": reason, "save": True}
+    return _ask(lambda c: commands.move(c, job, spec, wait=not no_wait), namespace, context)
+
+
+@app.command()
+def drain(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the cluster.")],
+    reason: Reason,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0.0, help="How long to wait. Default: no limit.")
+    ] = None,
+    context: Context = "",
+) -> int:
+    """Move all ranks of all jobs away from a node, without losing a step, and say when the node is free.
+
+    The node stays in quarantine: `kubectl torchrelay quarantine clear NODE` gives it back.
+
+    Exit code: 0 it is free, 1 ranks are still there.
+
+    Example: kubectl torchrelay drain gpu-17 --reason "new switch in rack 7"
+    """
+    from torchrelay.cli.cluster import commands
+
+    return _ask(lambda c: commands.drain(c, node, reason, timeout_s), context=context, everywhere=True)
+
+
+@app.command()
+def history(job: AnyJob = None, namespace: Namespace = "", context: Context = "", as_json: a.AsJson = False) -> int:
+    """List the migrations of a job, or of all: how each ended, what it cost, and who asked for it.
+
+    Example: kubectl torchrelay history llama
+    """
+    from torchrelay.cli.cluster import commands
+
+    return _ask(lambda c: commands.history(c, job, as_json), namespace, context)
+
+
+@app.command()
+def explain(
+    migration: Annotated[str, typer.Argument(metavar="MIGRATION", help="As `history` names it.")],
+    namespace: Namespace = "",
+    context: Context = "",
+    as_json: a.AsJson = False,
+) -> int:
+    """Tell the story of a migration: who asked, what was decided and why, its phases, and what it cost.
+
+    Example: kubectl torchrelay explain llama-3f9a1c
+    """
+    from torchrelay.cli.cluster import commands
+
+    return _ask(lambda c: commands.explain(c, migration, as_json), namespace, context)
+
+
+quarantine = typer.Typer(name="quarantine", help="List, add and clear what is given no rank.", no_args_is_help=True)
+app.add_typer(quarantine)
+
+
+@quarantine.command("list")
+def quarantine_list(context: Context = "", as_json: a.AsJson = False) -> int:
+    """Show which nodes and devices are in quarantine, and why."""
+    from torchrelay.cli.cluster import commands
+
+    return _ask(lambda c: commands.quarantine_list(c, as_json), context=context)
+
+
+@quarantine.command("add")
+def quarantine_add(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the cluster.")],
+    reason: Reason,
+    device: Annotated[str, typer.Option("--device", help="One device of it, as its driver names it.")] = "",
+    context: Context = "",
+) -> int:
+    """Give a node, or one device of it, no rank any more. Ranks that use it move to spares; `drain` waits for that."""
+    from torchrelay.cli.cluster import commands
+
+    return _ask(lambda c: commands.quarantine_add(c, node, device, reason), context=context)
+
+
+@quarantine.command("clear")
+def quarantine_clear(
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Node, device, or name, as `list` has it.")],
+    context: Context = "",
+) -> int:
+    """Take a node or a device out of quarantine."""
+    from torchrelay.cli.cluster import commands
+
+    return _ask(lambda c: commands.quarantine_clear(c, subject), context=context)
+
+
+spares = typer.Typer(name="spares", help="List the pools of spares, and make them larger.", no_args_is_help=True)
+app.add_typer(spares)
+
+
+@spares.command("list")
+def spares_list(job: AnyJob = None, namespace: Namespace = "", context: Context = "", as_json: a.AsJson = False) -> int:
+    """Show how many spares each job wants and has, and why there are not more."""
+    from torchrelay.cli.cluster import commands
+
+    return _ask(lambda c: commands.spares(c, job, as_json), namespace, context)
+
+
+@spares.command("add")
+def spares_add(
+    number: Annotated[int, typer.Argument(metavar="N", min=1, help="How many pods more.")],
+    job: Job,
+    namespace: Namespace = "",
+    context: Context = "",
+) -> int:
+    """Have more spares for a job from now on. Each is a pod that asks for as much as a worker.
+
+    Example: kubectl torchrelay spares add 1 llama
+    """
+    from torchrelay.cli.cluster import commands
+
+    return _ask(lambda c: commands.spares_add(c, number, job), namespace, context)

@@ -1,0 +1,210 @@
+"""What each command of `kubectl torchrelay` does: reads resources, or makes one and waits for what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from rich.console import Console, RenderableType
+
+from torchrelay.cli.cluster import view
+from torchrelay.cli.cluster.api import JOBS, MIGRATIONS, POOLS, QUARANTINES, Cluster, Object
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.render import count, listed
+from torchrelay.cli.display.teller import make_console
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import EXIT_USAGE
+from torchrelay.protocol.words.phases import ACHIEVED
+
+EXIT_NOT_DONE = 1
+REFUSED = "refused"
+PROGRAM = "kubectl torchrelay"
+
+
+async def status(cluster: Cluster, job: str | None, everywhere: bool, as_json: bool, watch: bool) -> int:
+    """Show all jobs, or all of one; with `watch` again after each change."""
+    if not watch:
+        shown = [await cluster.get(JOBS, job)] if job else await cluster.all(JOBS)
+        _show_jobs(make_console(sys.stdout), shown, job, everywhere, as_json)
+        return 0
+    async with aclosing(cluster.states(JOBS)) as states:
+        async for found in states:
+            shown = [one for one in found if job in (None, one["metadata"]["name"])]
+            if job is not None and not shown:
+                raise UserError(f"there is no job {job} in namespace {cluster.namespace}\nhint: {PROGRAM} status -A")
+            console = make_console(sys.stdout)
+            if console.is_terminal:
+                console.clear()
+            _show_jobs(console, shown, job, everywhere, as_json)
+    return 0
+
+
+def _show_jobs(console: Console, jobs: Sequence[Object], job: str | None, everywhere: bool, as_json: bool) -> None:
+    if not as_json and not jobs:
+        console.print("no job here is torchrelay's")
+        console.print(narrate.hint(f"{PROGRAM} status -A"))
+        return
+    _show(console, view.job_view(jobs[0]) if job else view.jobs_view(jobs, everywhere), list(jobs), as_json)
+
+
+def _show(console: Console, shown: RenderableType, facts: Sequence[Object], as_json: bool) -> None:
+    """Facts are the resources themselves, one a line."""
+    if not as_json:
+        console.print(shown)
+        return
+    for fact in facts:
+        print(json.dumps(fact), flush=True)
+
+
+async def history(cluster: Cluster, job: str | None, as_json: bool) -> int:
+    found = [m for m in await cluster.all(MIGRATIONS) if job in (None, m["spec"]["job"])]
+    if not found and not as_json:
+        make_console(sys.stdout).print("nothing was moved, and nothing was lost")
+        return 0
+    _show(make_console(sys.stdout), view.migrations_view(found), found, as_json)
+    return 0
+
+
+async def explain(cluster: Cluster, migration: str, as_json: bool) -> int:
+    found = await cluster.get(MIGRATIONS, migration)
+    _show(make_console(sys.stdout), view.migration_view(found), [found], as_json)
+    return 0
+
+
+async def move(cluster: Cluster, job: str, spec: Object, wait: bool) -> int:
+    """Make a Migration, wait for its end, and return 0 if it is done, 1 if not, 2 if it is refused. Raises UserError if there is no
+    such job."""
+    console = make_console(sys.stderr)
+    await cluster.get(JOBS, job)  # else it would wait for ever
+    name = f"{job[:40]}-{secrets.token_hex(3)}"
+    await cluster.create(MIGRATIONS, name, {"job": job, **spec})
+    console.print(narrate.line(f"migration {name} is asked for"))
+    if not wait:
+        console.print(narrate.hint(f"{PROGRAM} explain {name} -n {cluster.namespace}"))
+        return 0
+    return await _until_over(console, cluster, name)
+
+
+async def _until_over(console: Console, cluster: Cluster, name: str) -> int:
+    told = ""
+    async with aclosing(cluster.states(MIGRATIONS)) as states:
+        async for found in states:
+            own = next((one for one in found if one["metadata"]["name"] == name), None)
+            if own is None:
+                console.print(narrate.line(f"somebody has deleted migration {name}", "red"))
+                return EXIT_NOT_DONE
+            s = view.status_of(own)
+            outcome, reason = s.get("outcome", ""), s.get("reason", "")
+            if outcome:
+                style = "green" if outcome in ACHIEVED else "red"
+                console.print(narrate.line(f"{name}: {outcome}{f': {reason}' if reason else ''}", style))
+                console.print(narrate.hint(f"{PROGRAM} explain {name} -n {cluster.namespace}"))
+                return 0 if outcome in ACHIEVED else EXIT_USAGE if outcome == REFUSED else EXIT_NOT_DONE
+            now = s.get("phase") or (f"waits: {reason}" if reason else "")
+            if now and now != told:
+                told = now
+                console.print(narrate.line(f"  {now}", "dim"))
+    return EXIT_NOT_DONE
+
+
+async def drain(cluster: Cluster, node: str, reason: str, timeout_s: float | None) -> int:
+    """Put a node into quarantine, and wait until no rank of any job lives there: 0 it is free, 1 it is not."""
+    console = make_console(sys.stderr)
+    await _bar(cluster, node, "", reason)
+    try:
+        await asyncio.wait_for(_until_free(console, cluster, node), timeout_s)
+    except asyncio.TimeoutError:
+        left = view.ranks_on(await cluster.all(JOBS), node)
+        if left:
+            console.print(narrate.line(f"{node} is not free: {_ranks(left)} still there", "red"))
+            console.print(narrate.hint(f"{PROGRAM} status --all-namespaces"))
+            return EXIT_NOT_DONE
+    console.print(narrate.line(f"{node} is free: no rank needs it any more", "green"))
+    console.print(narrate.hint(f"{PROGRAM} quarantine clear {node}"))
+    return 0
+
+
+async def _until_free(console: Console, cluster: Cluster, node: str) -> None:
+    told: dict[str, list[int]] = {}
+    async with aclosing(cluster.states(JOBS)) as states:
+        async for found in states:
+            left = view.ranks_on(found, node)
+            if not left:
+                return
+            if left != told:
+                told = left
+                console.print(narrate.line(f"  {_ranks(left)} to move", "dim"))
+
+
+def _ranks(by_job: dict[str, list[int]]) -> str:
+    return "; ".join(f"{job}: {count(len(r), 'rank')} ({listed(r[:8])})" for job, r in sorted(by_job.items()))
+
+
+async def _bar(cluster: Cluster, node: str, device: str, reason: str) -> str:
+    """Return the name of the Quarantine that holds from now on."""
+    for q in await cluster.all(QUARANTINES):
+        if (q["spec"]["node"], q["spec"].get("device", "")) == (node, device):
+            return str(q["metadata"]["name"])
+    name = f"{node}-{secrets.token_hex(3)}" if device else node
+    await cluster.create(QUARANTINES, name, {"node": node, "reason": reason, **({"device": device} if device else {})})
+    return name
+
+
+async def quarantine_list(cluster: Cluster, as_json: bool) -> int:
+    found = await cluster.all(QUARANTINES)
+    if not found and not as_json:
+        make_console(sys.stdout).print("nothing is in quarantine")
+        return 0
+    _show(make_console(sys.stdout), view.quarantines_view(found), found, as_json)
+    return 0
+
+
+async def quarantine_add(cluster: Cluster, node: str, device: str, reason: str) -> int:
+    name = await _bar(cluster, node, device, reason)
+    what = f"{device} on {node}" if device else node
+    console = make_console(sys.stderr)
+    console.print(narrate.line(f"{what} is given no rank from now on; ranks there move to spares"))
+    console.print(narrate.hint(f"{PROGRAM} quarantine clear {name}"))
+    return 0
+
+
+async def quarantine_clear(cluster: Cluster, subject: str) -> int:
+    """`subject`: a node, a device, or the name of a Quarantine. Raises UserError if there is none of it."""
+    found = [
+        q
+        for q in await cluster.all(QUARANTINES)
+        if subject in (q["metadata"]["name"], q["spec"].get("device") or q["spec"]["node"])
+    ]
+    if not found:
+        raise UserError(f"{subject} is not in quarantine\nhint: {PROGRAM} quarantine list")
+    for q in found:
+        await cluster.delete(QUARANTINES, q["metadata"]["name"])
+    make_console(sys.stderr).print(narrate.line(f"{subject} may be used again", "green"))
+    return 0
+
+
+async def spares(cluster: Cluster, job: str | None, as_json: bool) -> int:
+    found = [p for p in await cluster.all(POOLS) if job in (None, p["spec"].get("job"), p["metadata"]["name"])]
+    if not found and not as_json:
+        make_console(sys.stdout).print("there is no pool of spares here")
+        return 0
+    _show(make_console(sys.stdout), view.pools_view(found), found, as_json)
+    return 0
+
+
+async def spares_add(cluster: Cluster, number: int, job: str) -> int:
+    """Raise the number of a job's pool. Raises UserError if there is no such job, or it has no pool."""
+    wanted = (await cluster.get(JOBS, job)).get("spec", {}).get("pool") or job
+    pool = await cluster.get(POOLS, wanted)
+    before = int(pool["spec"].get("spares", 0))
+    await cluster.patch(POOLS, wanted, {"spec": {"spares": before + number}})
+    console = make_console(sys.stderr)
+    console.print(
+        narrate.line(f"{count(number, 'pod')} more for spares: there are to be {before + number} from now on")
+    )
+    console.print(narrate.hint(f"{PROGRAM} spares list {job} -n {cluster.namespace}"))
+    return 0

@@ -1,0 +1,169 @@
+"""What `kubectl torchrelay` shows, made of a cluster's resources. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from torchrelay.cli.display import render
+from torchrelay.dashboard import words
+from torchrelay.protocol.kube.holders import unpack_holders
+from torchrelay.protocol.words.level import Level
+from torchrelay.protocol.words.phases import ACHIEVED
+
+Object = dict[str, Any]
+
+
+def status_of(found: Object) -> Object:
+    """Empty where nobody has written one yet."""
+    status: Object = found.get("status") or {}
+    return status
+
+
+def ranks_on(jobs: Iterable[Object], node: str) -> dict[str, list[int]]:
+    """By job, as NAMESPACE/NAME, the ranks that live on a node. Raises FrameError for a job of which that cannot be read."""
+    found: dict[str, list[int]] = {}
+    for job in jobs:
+        meta, status = job["metadata"], status_of(job)
+        if packed := status.get("holders"):  # of a large job `ranks` has some alone
+            ranks = [rank for rank, _, where in unpack_holders(packed) if where == node]
+        else:
+            ranks = [r["rank"] for r in status.get("ranks", ()) if r.get("node") == node]
+        if ranks and not status.get("finishedAt"):
+            found[f"{meta.get('namespace', '')}/{meta['name']}"] = sorted(ranks)
+    return found
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in names:
+        table.add_column(name, no_wrap=name not in ("why", "reason", "last migration"))
+    return table
+
+
+def _protection(status: Object) -> Text:
+    value = status.get("protection") or Level.PENDING.value
+    known = value in {level.value for level in Level}
+    return Text(value, style=render.LEVEL_STYLES[Level(value)] if known else "")
+
+
+def jobs_view(jobs: Sequence[Object], everywhere: bool) -> RenderableType:
+    """One line for each job."""
+    table = _table(
+        *(("namespace",) if everywhere else ()), "job", "phase", "ranks", "step", "spares", "protection", "why"
+    )
+    for job in jobs:
+        meta, status = job["metadata"], status_of(job)
+        where = (meta.get("namespace", ""),) if everywhere else ()
+        spares = f"{status.get('sparesWarm', 0)} of {status.get('spares', 0)} ready"
+        step = str(status.get("step", "-"))
+        table.add_row(
+            *where,
+            meta["name"],
+            status.get("phase", "-"),
+            str(status.get("worldSize", "-")),
+            step,
+            spares,
+            _protection(status),
+            Text(status.get("protectionReason", "")),
+        )
+    return table
+
+
+def job_view(job: Object) -> RenderableType:
+    """All that is known of one job."""
+    meta, status = job["metadata"], status_of(job)
+    head = Table.grid(padding=(0, 2))
+    head.add_row("job", Text.assemble((meta["name"], "bold"), f" in {meta.get('namespace', '')}"))
+    states = ", ".join(f"{number} {state}" for state, number in (status.get("rankStates") or {}).items() if number)
+    head.add_row("ranks", f"{status.get('worldSize', '-')}{f': {states}' if states else ''}")
+    head.add_row("step", str(status.get("step", "-")))
+    head.add_row("spares", f"{status.get('sparesWarm', 0)} of {status.get('spares', 0)} ready")
+    why = status.get("protectionReason", "")
+    head.add_row("protection", Text.assemble(_protection(status), f": {why}" if why else ""))
+    last = status.get("lastMigration", "")
+    head.add_row("migrations", Text(f"{status.get('migrations', 0)}{f'; last: {last}' if last else ''}"))
+    parts: list[RenderableType] = [head]
+    if ranks := status.get("ranks"):
+        table = _table("rank", "pod", "node", "state")
+        for r in ranks:
+            state = Text(r.get("state", "-"), style=render.STATE_STYLES.get(r.get("state", ""), "default"))
+            table.add_row(str(r["rank"]), r.get("pod", "-"), r.get("node", "-"), state)
+        parts += [Text(), table]
+    return Group(*parts)
+
+
+def migrations_view(migrations: Sequence[Object]) -> RenderableType:
+    """One line for each, the newest last, with who asked for it."""
+    table = _table("migration", "rank", "kind", "outcome", "downtime", "from", "to", "asked by", "reason")
+    for found in sorted(migrations, key=lambda m: str(status_of(m).get("startedAt", ""))):
+        s = status_of(found)
+        outcome = s.get("outcome", "")
+        shown = outcome or s.get("phase", "") or "waiting"
+        style = "green" if outcome in ACHIEVED else "red" if outcome else "yellow"
+        downtime = words.duration(float(s["downtimeSeconds"])) if "downtimeSeconds" in s else "-"
+        ranks = render.listed(s.get("ranks") or ([s["rank"]] if "rank" in s else ())) or "-"
+        why = s.get("reason") or found.get("spec", {}).get("reason", "")
+        row = (s.get("kind", "-"), Text(shown, style=style), downtime, s.get("fromPod", "-"), s.get("toPod", "-"))
+        table.add_row(found["metadata"]["name"], ranks, *row, s.get("requestedBy", ""), Text(why))
+    return table
+
+
+def migration_view(found: Object) -> RenderableType:
+    """The story of one migration, as its object has it."""
+    s, spec = status_of(found), found.get("spec", {})
+    rank = render.listed(s.get("ranks") or ([s["rank"]] if "rank" in s else ()))
+    head = Table.grid(padding=(0, 2))
+    facts = (
+        ("migration", found["metadata"]["name"]),
+        ("job", spec.get("job", "")),
+        ("ranks", rank),
+        ("kind", s.get("kind", "")),
+        ("outcome", s.get("outcome") or s.get("phase") or "waiting"),
+        ("asked by", s.get("requestedBy", "")),
+        ("asked for", spec.get("reason", "")),
+        ("from, to", " → ".join(filter(None, (s.get("fromPod", ""), s.get("toPod", ""))))),
+        ("why", s.get("reason", "")),
+        ("downtime", words.duration(float(s["downtimeSeconds"])) if "downtimeSeconds" in s else ""),
+        ("steps redone", str(s.get("stepsRedone", ""))),
+    )
+    for name, value in facts:
+        if value:
+            head.add_row(name, Text(value))
+    parts: list[RenderableType] = [head]
+    if s.get("phases"):
+        table = _table("phase", "began", "seconds")
+        for p in s["phases"]:
+            table.add_row(render.phase(p["phase"]), p["at"], f"{p['seconds']:.2f}" if "seconds" in p else "-")
+        parts += [Text(), table]
+    if s.get("rungs"):
+        parts += [Text(), *(Text(f"{r['rung']}: {r['outcome']}{_because(r)}") for r in s["rungs"])]
+    if s.get("decisions"):
+        parts += [Text(), Text("What was decided", style="bold"), *(Text(f"  {text}") for text in s["decisions"])]
+    return Group(*parts)
+
+
+def _because(rung: Object) -> str:
+    return f": {rung['reason']}" if rung.get("reason") else ""
+
+
+def quarantines_view(found: Sequence[Object]) -> RenderableType:
+    table = _table("name", "node", "device", "until", "reason")
+    for q in found:
+        spec = q["spec"]
+        reason = Text(spec.get("reason", ""))
+        table.add_row(q["metadata"]["name"], spec["node"], spec.get("device", ""), spec.get("until", ""), reason)
+    return table
+
+
+def pools_view(pools: Sequence[Object]) -> RenderableType:
+    table = _table("pool", "job", "wanted", "pods ready", "processes warm", "why")
+    for pool in pools:
+        spec, s = pool["spec"], status_of(pool)
+        numbers = (str(s.get("wanted", spec.get("spares", 0))), str(s.get("ready", 0)), str(s.get("warm", 0)))
+        table.add_row(pool["metadata"]["name"], spec.get("job", ""), *numbers, Text(s.get("trouble", "")))
+    return table

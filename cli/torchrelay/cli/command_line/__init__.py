@@ -1,0 +1,1 @@
+"""What the command line asks for: how options are declared, checked, and told to controller and agent."""

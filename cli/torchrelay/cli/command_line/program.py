@@ -1,0 +1,90 @@
+"""What this machine is told to run, as the other machines of a job have to be told, too."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from torchrelay.cli.command_line.options import RunOptions
+from torchrelay.protocol.options.faults import CONTROLLER, parse_fault
+
+MOST_SOURCES = 300
+"""A folder with more than that is no script's own: it is not looked through."""
+DEPTH = 4
+_DIGEST_BYTES = 8
+
+
+def script_path(options: RunOptions) -> str:
+    """Where Python finds it on this machine; a module by its name, which only the interpreter that runs it can find."""
+    return f"-m {options.script}" if options.given.module else os.path.abspath(options.script)
+
+
+def script_digest(options: RunOptions) -> str:
+    """Of the script's file; empty where it is none, or cannot be read."""
+    try:
+        return "" if options.given.module else hashlib.sha256(Path(options.script).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def sources(options: RunOptions) -> dict[str, str]:
+    """Python files in the folder that the script can import from -> digest. Empty if there are too many."""
+    folder = Path.cwd() if options.given.module else Path(options.script).absolute().parent
+    found: dict[str, str] = {}
+    for path in _python_files(folder, DEPTH):
+        if len(found) >= MOST_SOURCES:
+            return {}
+        try:
+            digest = hashlib.blake2b(path.read_bytes(), digest_size=_DIGEST_BYTES).hexdigest()
+        except OSError:
+            continue
+        found[str(path.relative_to(folder))] = digest
+    return found
+
+
+def own_command() -> list[str]:
+    """What a shell has to be told in front of `run`, for the same torchrelay as this one."""
+    return ["torchrelay"] if shutil.which("torchrelay") else [sys.executable, "-m", "torchrelay.cli"]
+
+
+def torch_version() -> str:
+    """Of the one that ranks import, without importing it; empty if there is none."""
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def python_version(options: RunOptions) -> str:
+    """Empty for a program that brings its own."""
+    return "" if options.given.no_python else platform.python_version()
+
+
+def faults_of_all(options: RunOptions) -> list[str]:
+    """Return what every machine has to be given: all faults but those that strike the controller, on its own machine.
+
+    Those that have struck are among them: the command of a machine that comes back after a restart does not know of them.
+    """
+    given = (parse_fault(text, options.world_size) for text in options.given.inject)
+    return sorted(str(fault) for fault in given if fault.kind != CONTROLLER)
+
+
+def _python_files(folder: Path, depth: int) -> Iterator[Path]:
+    """Without what is hidden, and without environments, whose packages have versions of their own."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules", "site-packages"):
+            continue
+        if entry.is_file() and entry.name.endswith(".py"):
+            yield Path(entry.path)
+        elif depth and entry.is_dir(follow_symlinks=False) and not os.path.exists(os.path.join(entry, "pyvenv.cfg")):
+            yield from _python_files(Path(entry.path), depth - 1)

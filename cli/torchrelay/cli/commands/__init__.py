@@ -1,0 +1,1 @@
+"""Commands of one file each; those that need more have a folder beside this one."""

@@ -1,0 +1,163 @@
+"""`torchrelay dashboard`: a page for this user's running jobs, or for the event file of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import stat
+import sys
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.folders import folder
+from torchrelay.cli.jobs.live_run import LOOK_AGAIN_S, follow_jobs
+from torchrelay.dashboard import words
+from torchrelay.dashboard.event_lines import EventLines
+from torchrelay.dashboard.hub import Answer, Hub
+from torchrelay.dashboard.record import RunRecord
+from torchrelay.dashboard.view import Seen
+from torchrelay.protocol.errors import UserError
+
+SILENT_S, SILENT_STEPS = 120.0, 10
+"""For so long, and for the time of so many steps, a run may say nothing."""
+SHORTEST_TOKEN = 16
+
+
+@dataclass(frozen=True)
+class DashboardOptions:
+    """`events`: the file of a run; without it the running jobs are shown, or the one of `run_id`."""
+
+    events: Path | None
+    run_id: str | None
+    host: str
+    port: int
+    allow_hosts: tuple[str, ...]
+    token_file: Path | None
+
+
+class FileRun:
+    """A run whose events are in a file, which may still grow. Nothing can be asked of it."""
+
+    def __init__(self, lines: EventLines) -> None:
+        self._lines = lines
+        self._problem = ""
+
+    def seen(self) -> Seen:
+        record = self._lines.record
+        problem = self._problem or silence(record, time.time())
+        return Seen(record, record.newest_s, str(self._lines.path), unreachable=problem)
+
+    async def follow(self) -> None:
+        """Until its last event."""
+        while True:
+            try:
+                more = self._lines.read_more()
+            except UserError as e:  # it was there when the dashboard began
+                self._problem = str(e)
+                return
+            await asyncio.sleep(0 if more else LOOK_AGAIN_S)
+
+    async def migrate(self, rank: int, reason: str) -> Answer:
+        return Answer(False, "this is the file of a run: nothing can be asked of it")
+
+    async def clear(self, subject: str, reason: str, check: bool) -> Answer:
+        return Answer(False, "this is the file of a run: nothing can be asked of it")
+
+
+def silence(record: RunRecord, now_s: float) -> str:
+    """Why a file is taken for one that does not grow any more, though its run has no end in it; empty if it may."""
+    usual_s = SILENT_STEPS / record.steps_per_s if record.steps_per_s > 0 else 0.0
+    quiet_s = now_s - record.newest_s
+    if record.ended is not None or quiet_s < max(SILENT_S, usual_s):
+        return ""
+    return f"the file ends before the run does, {words.duration(quiet_s)} ago: the run was killed, or writes elsewhere"
+
+
+async def dashboard(options: DashboardOptions) -> int:
+    """Serves until it is ended by a signal. Raises UserError."""
+    try:
+        from torchrelay.dashboard import guard, server
+    except ImportError as e:
+        raise UserError(
+            f"torchrelay dashboard needs what is not installed ({e}): pip install 'torchrelay[dashboard]'"
+        ) from e
+    token = read_token(options.token_file) if options.token_file is not None else ""
+    hub = Hub()
+    with _listen(options.host, options.port) as sock:
+        following = asyncio.ensure_future(_prepare(hub, options))
+        port = sock.getsockname()[1]
+        names = {*guard.LOOPBACK_NAMES, _in_url(options.host), *options.allow_hosts}
+        serving = server.make_server(server.make_app(hub, names, token))
+        _say(f"the dashboard is at http://{_in_url(options.host)}:{port}/ (Ctrl-C ends it)")
+        if options.token_file is not None:
+            _say(f"moves and clears can be asked for with the token in {options.token_file}")
+        if not _is_loopback(options.host):
+            _say(f"whoever reaches {options.host}:{port} can read it: it asks nobody who they are", "yellow")
+        page = asyncio.ensure_future(serving.serve([sock]))
+        try:
+            await asyncio.wait((following, page), return_when=asyncio.FIRST_COMPLETED)
+            if not page.done():
+                following.result()  # the run of a file is over, and the page stays
+            await page
+        finally:
+            following.cancel()
+            serving.should_exit = True
+            await asyncio.wait((following, page))
+    return 0
+
+
+def _prepare(hub: Hub, options: DashboardOptions) -> Coroutine[Any, Any, None]:
+    """What follows the runs. Raises UserError if there is no such run or file."""
+    if options.events is not None:
+        lines = EventLines(options.events)
+        while not lines.record.run_id and lines.read_more():
+            pass
+        run = FileRun(lines)
+        hub.put(lines.record.run_id or options.events.stem, run)
+        return run.follow()
+    state = folder.state_folder(os.environ)
+    if options.run_id is not None:
+        folder.choose_run(state, options.run_id)
+    return follow_jobs(hub.put, state, options.run_id)
+
+
+def read_token(path: Path) -> str:
+    """Of the file, which is made with a new token if it is not there. Raises UserError if others could read it."""
+    try:
+        if not path.exists():
+            folder.write_private(path, (secrets.token_urlsafe(32) + "\n").encode())
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise UserError(f"--token-file {path}: others can read or change it; `chmod 600 {path}`")
+        token = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as e:
+        raise UserError(f"--token-file {path}: {e}") from e
+    if len(token) < SHORTEST_TOKEN or not token.isascii():
+        raise UserError(f"--token-file {path}: a token has {SHORTEST_TOKEN} letters and digits at least")
+    return token
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=64)
+    except OSError as e:
+        raise UserError(f"--host {host} --port {port}: {e.strerror}; `--port 0` takes a free one") from e
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
+def _say(text: str, style: str = "") -> None:
+    make_console(sys.stderr).print(narrate.line(text, style))

@@ -1,0 +1,83 @@
+"""`torchrelay doctor`: makes all checks, and says what to do about what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from rich.text import Text
+
+from torchrelay.cli.command_line.given import GivenOptions
+from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.machine import LocalMachine
+from torchrelay.cli.preflight.checks import CHECKS, DOCS, CheckResult, look
+from torchrelay.cli.preflight.finding import FindingMark
+from torchrelay.cli.preflight.probe import Probe
+from torchrelay.cli.preflight.subject import subject_of
+
+EXIT_SOMETHING_IS_WRONG = 1
+_STYLES = {FindingMark.WELL: "green", FindingMark.WARNING: "yellow", FindingMark.BAD: "red"}
+_PLAIN = {FindingMark.WELL: "ok", FindingMark.WARNING: "!!", FindingMark.BAD: "X"}
+
+
+def doctor(given: GivenOptions, environ: Mapping[str, str]) -> int:
+    """Exit code of the command. `given`: of the run that it is about; its script may be empty."""
+    found = look(CHECKS, Probe(environ), subject_of(given, LocalMachine(), environ))
+    if given.json_summary:
+        print(json.dumps(as_json(found)))
+    else:
+        console = make_console(sys.stdout)
+        for line in lines(found, plain=not _can_write(sys.stdout, "".join(mark.sign for mark in FindingMark))):
+            console.print(line)
+    return EXIT_SOMETHING_IS_WRONG if any(f.finding.mark is FindingMark.BAD for f in found) else 0
+
+
+def lines(found: Sequence[CheckResult], plain: bool = False) -> list[Text]:
+    """Grouped, one line a finding, with what to do and where that is explained below those that are not well."""
+    told: list[Text] = []
+    for group, members in itertools.groupby(found, key=lambda f: f.check.group):
+        told += [Text(group.value, style="bold"), Text("-" * len(group.value))]
+        for each in members:
+            mark = each.finding.mark
+            told.append(Text.assemble((_PLAIN[mark] if plain else mark.sign, _STYLES[mark]), f" {each.finding.text}"))
+            if mark is not FindingMark.WELL:
+                told += [Text(f"    {text}") for text in (each.finding.remedy,) if text]
+                told.append(Text(f"    see {DOCS}#{each.check.anchor}", style="dim"))
+        told.append(Text())
+    worst = max((f.finding.mark for f in found), key=list(FindingMark).index, default=FindingMark.WELL)
+    told.append(Text(_CONCLUSIONS[worst], style=_STYLES[worst]))
+    return told
+
+
+_CONCLUSIONS = {
+    FindingMark.WELL: "all is well",
+    FindingMark.WARNING: "jobs run here; something that they may need later does not work",
+    FindingMark.BAD: "something is wrong: put it right before you start a job",
+}
+
+
+def as_json(found: Sequence[CheckResult]) -> dict[str, Any]:
+    """`worst`: the worst mark of all; `checks` in their order."""
+    checks = [
+        {
+            "check": f.check.name,
+            "group": f.check.group.value,
+            **dataclasses.asdict(f.finding),
+            "see": f"{DOCS}#{f.check.anchor}",
+        }
+        for f in found
+    ]
+    worst = max((f.finding.mark for f in found), key=list(FindingMark).index, default=FindingMark.WELL)
+    return {"worst": worst.value, "checks": checks}
+
+
+def _can_write(stream: TextIO, text: str) -> bool:
+    try:
+        text.encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""The objects that `--json` prints of a running job, with the words that events and metrics have for the same things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchrelay.cli.folders.folder import KnownRun
+from torchrelay.protocol.messages import Coverage, JobStatus, MigrationProgress, RankStatus, SpareStatus
+
+
+@dataclass(frozen=True)
+class SparesJson:
+    """`wanted`, `ready`, `making`, `reason` as in the event `spares`; `processes`: each spare."""
+
+    wanted: int
+    ready: int
+    making: int
+    reason: str
+    processes: tuple[SpareStatus, ...]
+
+
+@dataclass(frozen=True)
+class StatusJson:
+    """One job of `torchrelay status --json`. `report`: as in `torchrelay check --json`; None before it is known.
+
+    `steps`: that every rank has done. `started_s`: by the wall clock. `moving`: how far a migration is that moves tensors, or None.
+    """
+
+    run_id: str
+    name: str
+    folder: str
+    started_s: float
+    world_size: int
+    generation: int
+    steps: int
+    steps_per_s: float
+    protection: str
+    protection_reason: str
+    report: Coverage | None
+    spares: SparesJson
+    migrations_done: int
+    last_migration: str
+    moving: MigrationProgress | None
+    ranks: tuple[RankStatus, ...]
+    ranks_spread: int
+    spread_reason: str
+    quarantine: tuple[str, ...]
+    health: tuple[str, ...]
+    restarts: tuple[str, ...]
+
+
+def spares_of(status: JobStatus) -> SparesJson:
+    return SparesJson(
+        status.spares_wanted, status.spares_warm, status.spares_making, status.spares_reason, status.spares
+    )
+
+
+def status_of(status: JobStatus, run: KnownRun) -> StatusJson:
+    return StatusJson(
+        run_id=status.run_id,
+        name=run.name,
+        folder=run.working_folder,
+        started_s=run.started_s,
+        world_size=status.world_size,
+        generation=status.generation,
+        steps=max(min((r.boundary for r in status.ranks), default=0), 0),
+        steps_per_s=status.steps_per_s,
+        protection=status.protection,
+        protection_reason=status.protection_reason,
+        report=next(iter(status.coverage), None),
+        spares=spares_of(status),
+        migrations_done=status.migrations_done,
+        last_migration=status.last_migration,
+        moving=next(iter(status.moving), None),
+        ranks=status.ranks,
+        ranks_spread=status.ranks_spread,
+        spread_reason=status.spread_reason,
+        quarantine=status.quarantine,
+        health=status.health,
+        restarts=run.restarts,
+    )
+
+
+@dataclass(frozen=True)
+class CheckpointJson:
+    """`torchrelay checkpoint --json`. `outcome`: saved, abandoned, accepted (it is not waited for) or refused.
+
+    Where nothing was saved, `directory` is empty and `boundary` -1.
+    """
+
+    migration: str
+    outcome: str
+    reason: str
+    directory: str
+    boundary: int
+    resume_command: str
+    downtime_total_s: float

@@ -1,0 +1,51 @@
+"""How far something is for which a person waits: a bar with the time left on a terminal. Elsewhere lines say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from torchrelay.dashboard import words
+from torchrelay.protocol.events import MigrationProgressed
+
+
+@contextmanager
+def waiting(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield what is to be told how many of `total` are done. What is printed on `console` meanwhile comes above the bar."""
+    if not console.is_terminal:
+        yield lambda done: None
+        return
+    columns = (
+        TextColumn("torchrelay: {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
+def waiting_for_bytes(console: Console) -> Iterator[Callable[[MigrationProgressed | None], None]]:
+    """Yield what is to be told how far tensors are; None: there are none on their way, and no bar."""
+    if not console.is_terminal:
+        yield lambda moving: None
+        return
+    columns = (TextColumn("torchrelay: {task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", visible=False, text="")
+
+        def how_far(moving: MigrationProgressed | None) -> None:
+            if moving is None:
+                progress.update(task, visible=False)
+            else:
+                done, total, text = moving.done_bytes, moving.total_bytes, words.how_far(moving)
+                progress.update(task, description=moving.phase, completed=done, total=total, text=text, visible=True)
+
+        yield how_far

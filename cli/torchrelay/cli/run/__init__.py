@@ -1,0 +1,1 @@
+"""`torchrelay run`: starts controller and agents, follows the job, ends everything that it started."""

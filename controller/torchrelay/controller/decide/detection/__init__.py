@@ -1,0 +1,1 @@
+"""Is something wrong, and whose fault is it: exits, hangs, dead links, silent machines, suspect numbers."""

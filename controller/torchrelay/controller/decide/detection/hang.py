@@ -1,0 +1,184 @@
+"""Does the job stand still, and because of whom?
+
+Peers that wait prove nothing by themselves: a rank may evaluate or save for minutes. The culprit is who does not wait
+while others do, and shows no life: no step of its loop, no processor time; or whose code runs in circles; or who waits for
+something that only it could bring about. Where all wait, it is who is cut off from the others (links.py), or who waits at
+another place than they.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torchrelay.controller.config import Policy
+from torchrelay.controller.decide.detection.links import cut_off, have_been_probed
+from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
+from torchrelay.protocol.messages import LinkState
+from torchrelay.protocol.words.positions import NOT_TRAINING, RankPhase
+
+_CIRCLING = "circling"
+
+
+@dataclass(frozen=True)
+class Vital:
+    """What is known of one rank.
+
+    `silent_s`: since its progress last moved; `idle_s`: since it was last seen computing or at the disk; `news_age_s`:
+    since its agent last said anything of it; `stopped_s`: how long it has not been able to go on by itself (CANNOT_GO_ON).
+    `stack`, `motion`, `asleep`, `links`: as in messages.Explained, of this silence; empty, or None, as long as nobody has looked.
+    """
+
+    rank: int
+    boundary: int
+    gates_passed: int
+    phase: str
+    waiting: bool
+    process_state: str
+    silent_s: float
+    idle_s: float
+    news_age_s: float
+    stopped_s: float = 0.0
+    stack: tuple[str, ...] = ()
+    motion: str = ""
+    asleep: bool = False
+    count: int = 0
+    """How much it has done since its boundary."""
+    links: tuple[LinkState, ...] | None = ()
+
+
+@dataclass(frozen=True)
+class Culprit:
+    rank: int
+    silent_s: float
+    reason: str
+    evidence: str
+    stack: tuple[str, ...] = ()
+    cut_off: bool = False
+    """Whether it is the network that keeps it from the others."""
+
+
+def threshold_s(median_step_s: float, policy: Policy) -> float:
+    """After how much silence a rank may be to blame."""
+    return policy.hang_step_factor * median_step_s + policy.hang_extra_s
+
+
+def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) -> Culprit | None:
+    """The one rank to blame, or None as long as nobody must be."""
+    current = [v for v in vitals if v.news_age_s <= policy.stale_progress_s]
+    limit_s = threshold_s(median_step_s, policy)
+    waiting = [v for v in current if v.waiting and v.process_state not in CANNOT_GO_ON and v.phase not in NOT_TRAINING]
+    stopped = [
+        v
+        for v in current
+        if v.process_state in CANNOT_GO_ON
+        and v.stopped_s >= policy.stopped_s
+        and v.phase not in (RankPhase.SET_UP, RankPhase.FINISHED)
+    ]
+    done = [v for v in current if v.phase == RankPhase.FINISHED]
+    if stopped and (waiting or done):
+        v = _furthest_behind(stopped)
+        reason = (
+            f"rank {v.rank} {CANNOT_GO_ON[v.process_state]} for {v.stopped_s:.1f} s while {_ranks(waiting or done)}"
+        )
+        return _culprit(v, v.stopped_s, reason, vitals)
+    long_waiting = [v for v in waiting if v.silent_s >= limit_s]
+    silent = [v for v in current if _hangs(v, limit_s, policy)]
+    witnesses = [v for v in long_waiting if v not in silent]
+    if silent and witnesses:
+        v = _furthest_behind(silent)
+        reason = (
+            f"rank {v.rank} has shown no progress for {v.silent_s:.1f} s (a step takes {median_step_s:.2f} s, "
+            f"the limit is {_limit_s(v, limit_s, policy):.1f} s){_how(v)} while {_ranks(witnesses)}"
+        )
+        return _culprit(v, v.silent_s, reason, vitals)
+    if long_waiting and len(long_waiting) + len(done) == len(current) == len(vitals) > 1:
+        return _where_all_wait(long_waiting, done, limit_s, policy)
+    return None
+
+
+def _where_all_wait(waiting: Sequence[Vital], done: Sequence[Vital], limit_s: float, policy: Policy) -> Culprit | None:
+    if any(v.idle_s < limit_s for v in waiting):
+        return None  # somebody computes, inside of a backward for example
+    links = {v.rank: v.links for v in (*waiting, *done)}
+    # Of a few answers alone another rank might seem to be cut off, or who was let through a gate by it to be the odd one out.
+    if not have_been_probed(links, policy) and max(v.silent_s for v in waiting) < limit_s + policy.explain_grace_s:
+        return None
+    if (cut := cut_off(links, policy)) is not None:
+        (v,) = (v for v in (*waiting, *done) if v.rank == cut.rank)
+        return replace(_culprit(v, v.silent_s, cut.reason, waiting), cut_off=True)
+    return _odd_one_out(waiting) if not done else None
+
+
+def _hangs(v: Vital, limit_s: float, policy: Policy) -> bool:
+    if v.process_state in CANNOT_GO_ON or v.phase in NOT_TRAINING or v.silent_s < _limit_s(v, limit_s, policy):
+        return False
+    if _runs_in_circles(v):
+        return True  # inside of a backward, too, which counts as waiting as a whole
+    return not v.waiting and (v.idle_s >= limit_s or v.silent_s >= policy.busy_hang_s)
+
+
+def _runs_in_circles(v: Vital) -> bool:
+    # One that also sleeps polls for something outside, an upload's end for example.
+    return v.motion == _CIRCLING and v.idle_s < 1.0
+
+
+def _limit_s(v: Vital, limit_s: float, policy: Policy) -> float:
+    # Storage and evaluation have bad moments that no step time foretells; what waits for itself has not.
+    slack = v.phase == RankPhase.AFTER and not _runs_in_circles(v) and not v.asleep
+    return max(limit_s, policy.slack_hang_s) if slack else limit_s
+
+
+def _odd_one_out(vitals: Sequence[Vital]) -> Culprit | None:
+    """All wait for others. Those at the place where most are can be right; one at another place waits in vain."""
+    places = Counter(_place(v) for v in vitals)
+    if len(places) == 1:
+        return None
+    fewest = min(places.values())
+    v = _furthest_behind([v for v in vitals if places[_place(v)] == fewest])
+    others = [o for o in vitals if _place(o) != _place(v)]
+    where = ", ".join(sorted({o.phase for o in others}))
+    has_majority = max(places.values()) > fewest
+    what = "in a communication that others do not take part in" if has_majority else "and has come least far"
+    reason = f"rank {v.rank} has waited for {v.silent_s:.1f} s ({v.phase}) {what}: {_ranks(others)} elsewhere ({where})"
+    return _culprit(v, v.silent_s, reason, vitals)
+
+
+def _place(v: Vital) -> tuple[object, ...]:
+    """Where a rank waits. After the step, ranks may wait in different lines for the same slow transfer."""
+    return v.boundary, v.gates_passed, v.phase, v.stack if v.phase in (RankPhase.BODY, RankPhase.GATE) else ()
+
+
+def _furthest_behind(candidates: Sequence[Vital]) -> Vital:
+    return min(
+        candidates, key=lambda v: (v.boundary, v.gates_passed, v.phase != RankPhase.BODY, v.count, -v.silent_s, v.rank)
+    )
+
+
+def _how(v: Vital) -> str:
+    if _runs_in_circles(v):
+        return ", its code runs in circles,"
+    if v.asleep:
+        return ", it waits for something that only it could bring about,"
+    return ""
+
+
+def _culprit(v: Vital, silent_s: float, reason: str, vitals: Sequence[Vital]) -> Culprit:
+    # Where the user's own code called, rather than deep in a library.
+    own = next((call for call in v.stack if "site-packages" not in call), v.stack[0] if v.stack else "")
+    at = f"; it is in {own}" if own else ""
+    return Culprit(v.rank, silent_s, reason + at, _evidence(vitals), v.stack)
+
+
+def _ranks(waiting: Sequence[Vital]) -> str:
+    listed = ", ".join(str(v.rank) for v in waiting)
+    return f"rank {listed} waits" if len(waiting) == 1 else f"ranks {listed} wait"
+
+
+def _evidence(vitals: Sequence[Vital]) -> str:
+    return "; ".join(
+        f"rank {v.rank}: {v.boundary} steps done, {v.phase}{', waiting' if v.waiting else ''}, state {v.process_state}, "
+        f"silent for {v.silent_s:.1f} s"
+        for v in vitals
+    )

@@ -1,0 +1,171 @@
+"""Which survivor holds bitwise copies of a lost rank's tensors? By content, not by a framework's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from torchrelay.controller.decide.migration.stand import Cannot
+from torchrelay.protocol.messages import ReplicaCheck, Standing
+from torchrelay.protocol.words.positions import StandingPosition
+
+_AMONG = re.compile(r"(.*)@(=?)([\d,]+)")
+"""See messages.ReplicaCheck.ddp_paths."""
+
+
+MAX_HELPERS = 3
+"""A joiner has four connections: with more donors than that each would give less than one connection's worth."""
+
+
+@dataclass(frozen=True)
+class ChosenDonor:
+    """`helpers`: ranks that hold the same and stand where it does, so that tensors can come from them at the same time."""
+
+    rank: int
+    reason: str
+    helpers: tuple[int, ...] = ()
+
+
+def choose_donor(
+    lost: int,
+    target: int,
+    standings: Mapping[int, Standing],
+    checks: Mapping[int, Sequence[ReplicaCheck]],
+    busy: Collection[int] = (),
+    nodes: Mapping[int, str] = MappingProxyType({}),
+) -> ChosenDonor | Cannot:
+    """`checks`: the latest ones of each rank, lost ones too; `busy`: donors that serve somebody else already; `nodes`: where
+    survivors are: help comes from other nodes first, whose links are not in use.
+    """
+    can_serve = [r for r, s in sorted(standings.items()) if target in (s.boundary, s.gates_passed)]
+    why_not: dict[int, str] = {}
+    found: list[tuple[tuple[bool, bool, bool, int], str]] = []
+    for rank in can_serve:
+        s = standings[rank]
+        if s.position == StandingPosition.FINISHED and s.late:
+            why_not[rank] = f"it has written to {min(s.late)} since its last optimizer step"
+            continue
+        holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target, (lost, rank))
+        if holds:
+            # A rank past the gate has the tensors only once its update is through; it is asked last.
+            found.append(((rank in busy, s.boundary != target, s.position == StandingPosition.GATE, rank), why))
+        else:
+            why_not[rank] = why
+    if found:
+        (*_, rank), why = min(found)
+        others = [other for (*_, other), _ in found if other != rank]
+        helpers = choose_helpers(rank, others, standings, busy, nodes)
+        return ChosenDonor(rank, f"{_who(rank, helpers)} to rank {lost}: {why}", helpers)
+    if not can_serve:
+        return Cannot(f"no rank that is left holds the tensors as they were after step {target}")
+    listed = "; ".join(f"rank {r}: {why}" for r, why in why_not.items())
+    return Cannot(f"no rank that is left holds the same tensors as rank {lost} ({listed})")
+
+
+def choose_helpers(
+    donor: int,
+    replicas: Collection[int],
+    standings: Mapping[int, Standing],
+    busy: Collection[int] = (),
+    nodes: Mapping[int, str] = MappingProxyType({}),
+) -> tuple[int, ...]:
+    """Of other replicas those that stand exactly where the donor does: elsewhere a step may have written to tensors since."""
+    place = _place(standings[donor])
+    alike = sorted(r for r in replicas if _place(standings[r]) == place and r not in busy)
+    chosen: list[int] = []
+    while alike and len(chosen) < MAX_HELPERS:
+        used = [nodes.get(r, "") for r in (donor, *chosen)]
+        chosen.append(min(alike, key=lambda r: (used.count(nodes.get(r, "")), r)))
+        alike.remove(chosen[-1])
+    return tuple(chosen)
+
+
+def _place(s: Standing) -> tuple[object, ...]:
+    return s.boundary, s.gates_passed, s.position, s.log_length, dict(s.late)
+
+
+def _who(donor: int, helpers: Sequence[int]) -> str:
+    if not helpers:
+        return f"rank {donor} gives its tensors"
+    named = ", ".join(map(str, (donor, *helpers[:-1])))
+    return f"ranks {named} and {helpers[-1]}, which hold the same, give their tensors"
+
+
+def is_replica(
+    lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int, ranks: tuple[int, int]
+) -> tuple[bool, str]:
+    """Whether the donor has an equal copy of each of the lost rank's tensors, and how that is known. `ranks`: of both.
+
+    Checks from before the training loop that the donor is in tell nothing: each loop can have tensors of its own.
+    """
+    since = max((c.since for c in donor), default=0)
+    ours = {c.boundary: c for c in lost if c.boundary >= since}
+    theirs = {c.boundary: c for c in donor if c.boundary >= since}
+    common = [b for b in ours if b in theirs and b <= target]
+    trained = [b for b in common if b > since or b == target]
+    if trained:
+        latest = max(trained)
+        holds, why = _equal_digests(ours[latest], theirs[latest])
+        return (holds, why) if not holds else _always_equal(ours, theirs, trained, ranks, why)
+    if common:
+        # Before the first update ranks can be equal by initialisation alone: that holds for no later boundary.
+        return _kept_equal(ours[max(common)], theirs[max(common)], ranks)
+    if theirs:
+        newest = theirs[max(theirs)]
+        return _kept_equal(newest, newest, ranks)
+    return False, "its tensors have not been looked at yet"
+
+
+def _equal_digests(ours: ReplicaCheck, theirs: ReplicaCheck) -> tuple[bool, str]:
+    differing = [path for path, digest in ours.digests.items() if theirs.digests.get(path) != digest]
+    if differing:
+        return False, f"{len(differing)} tensors differed after step {ours.boundary}, such as {min(differing)}"
+    return True, f"all {len(ours.digests)} tensors were bitwise equal after step {ours.boundary}"
+
+
+def _always_equal(
+    ours: Mapping[int, ReplicaCheck],
+    theirs: Mapping[int, ReplicaCheck],
+    trained: Sequence[int],
+    ranks: tuple[int, int],
+    why: str,
+) -> tuple[bool, str]:
+    """Ranks that average now and then are equal at some boundaries, and apart in between, unless a wrapper keeps them equal."""
+    newest = max(trained)
+    kept = _kept(ours[newest], theirs[newest], ranks)
+    for boundary in trained:
+        a, b = ours[boundary].digests, theirs[boundary].digests
+        differed = [path for path in ours[newest].digests if path not in kept and a.get(path) != b.get(path)]
+        if differed:
+            return False, (
+                f"{min(differed)} was equal after step {newest} and not after step {boundary}: nothing keeps it equal"
+            )
+    return True, why
+
+
+def _kept(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> set[str]:
+    """What a wrapper keeps equal on both ranks."""
+    kept = set()
+    for entry in set(ours.ddp_paths) & set(theirs.ddp_paths):
+        found = _AMONG.fullmatch(entry)
+        if found is None:
+            kept.add(entry)
+            continue
+        path, must_have_been, among = found.groups()
+        was = ours is not theirs and ours.digests.get(path) == theirs.digests.get(path)
+        if set(ranks) <= set(map(int, among.split(","))) and (was or not must_have_been):
+            kept.add(path)
+    return kept
+
+
+def _kept_equal(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> tuple[bool, str]:
+    kept = _kept(ours, theirs, ranks)
+    others = sorted(set(ours.digests) - kept)
+    if others:
+        return (
+            False,
+            f"nothing keeps {others[0]} equal on both ranks, and contents have not been compared since step 1",
+        )
+    return True, "a data parallel wrapper keeps all its tensors equal (contents have not been compared since step 1)"

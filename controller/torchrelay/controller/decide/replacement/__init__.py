@@ -1,0 +1,1 @@
+"""Who takes over: spares and how many, processes that are started anew, moves that spread ranks."""

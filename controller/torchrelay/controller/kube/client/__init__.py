@@ -1,0 +1,1 @@
+"""How the controller talks to the Kubernetes API: requests, mirrors of objects, the lease."""

@@ -1,0 +1,110 @@
+"""A mirror of one kind of objects: listed, then watched, and listed again whenever something may have been missed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from torchrelay.controller.kube.client.api import ALL, Api, Object, ObjectKind, Refused
+from torchrelay.controller.kube.client.packed import pack, unpack
+from torchrelay.protocol.errors import RetryableError
+
+log = logging.getLogger(__name__)
+
+SILENT_S = 90.0
+"""A connection may be dead without a word; listing anew costs little."""
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0
+_DELETED = "DELETED"
+_Key = tuple[str, str]
+"""Namespace and name."""
+
+
+class Informer:
+    """`changed(object, deleted)` is called for each change, and again for all that is there after a gap."""
+
+    def __init__(
+        self,
+        api: Api,
+        kind: ObjectKind,
+        changed: Callable[[Object, bool], None],
+        namespace: str = ALL,
+        labels: dict[str, Any] | None = None,
+    ) -> None:
+        self._api, self._kind, self._changed = api, kind, changed
+        self._namespace, self._labels = namespace, labels
+        self._known: dict[_Key, tuple[str, bytes]] = {}
+        """With the uid of each."""
+        self.listed = asyncio.Event()
+        self.broken = ""
+        """Why nothing is known of changes now, or empty: a watch that ends and a list that works is the ordinary case."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        backoff_s, was_listed = FIRST_BACKOFF_S, False
+        while True:
+            try:
+                version = await self._list()
+                backoff_s, was_listed, self.broken = FIRST_BACKOFF_S, True, ""
+                await self._watch(version)
+            except asyncio.TimeoutError:
+                log.debug("%s: silent for %.0f s, listed anew", self._kind.name, SILENT_S)
+            except (RetryableError, Refused) as e:
+                self.broken = "" if was_listed else str(e)
+                was_listed = False
+                log.warning("%s: %s; listed anew in %.1f s", self._kind.name, e, backoff_s)
+                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+
+    async def _list(self) -> str:
+        there: set[_Key] = set()
+
+        def take(found: Object) -> None:
+            there.add(_key(found))
+            self._take(found)
+
+        version = await self._api.scan(self._kind, take, self._namespace, self._labels)
+        for key in self._known.keys() - there:
+            self._gone(key)
+        self.listed.set()
+        return version
+
+    async def _watch(self, version: str) -> None:
+        changes = self._api.watch(self._kind, version, self._namespace, self._labels)
+        while True:
+            what, found = await _within(SILENT_S, anext(changes))
+            if what != _DELETED:
+                self._take(found)
+            elif (known := self._known.get(_key(found))) is not None and known[0] == found["metadata"]["uid"]:
+                del self._known[_key(found)]
+                self._changed(found, True)
+
+    def _take(self, found: Object) -> None:
+        key, uid = _key(found), found["metadata"]["uid"]
+        if key in self._known and self._known[key][0] != uid:
+            self._gone(key)  # made again under its name in a gap
+        found["metadata"].pop("managedFields", None)
+        self._known[key] = uid, pack(found)
+        self._changed(found, False)
+
+    def _gone(self, key: _Key) -> None:
+        _, packed = self._known.pop(key)
+        self._changed(unpack(packed), True)
+
+
+async def _within(seconds: float, coming: Awaitable[tuple[str, Object]]) -> tuple[str, Object]:
+    """As `asyncio.wait_for`, which keeps a cancellation to itself that comes together with the result."""
+    task = asyncio.ensure_future(coming)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
+
+
+def _key(found: Object) -> _Key:
+    return found["metadata"].get("namespace") or "", found["metadata"]["name"]

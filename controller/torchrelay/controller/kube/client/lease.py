@@ -1,0 +1,124 @@
+"""Leader election: keeps a Lease, or waits for it.
+
+While the API server is away nobody can take the lease, so that whoever leads goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from torchrelay.controller.kube.client.api import CONFLICT, LEASES, Api, Object, Refused
+from torchrelay.controller.kube.decide.leadership import (
+    FOLLOW,
+    LEASE_S,
+    RENEW_S,
+    STEP_DOWN,
+    TAKE,
+    SeenLease,
+    judge_lease,
+)
+from torchrelay.protocol.errors import FatalError, RetryableError
+
+log = logging.getLogger(__name__)
+
+NAME = "torchrelay-controller"
+
+
+class Elector:
+    """`me`: a name that no other replica has."""
+
+    def __init__(self, api: Api, namespace: str, me: str) -> None:
+        self._api, self._namespace, self._me = api, namespace, me
+        self._leads = False
+        self._looked = False
+        self._last: Any = None
+        self._since_s = 0.0
+        self._said = ""
+
+    async def look(self) -> None:
+        """Returns once the lease could be looked at: from then on this one leads, or could."""
+        while not self._looked:
+            await self._turn()
+            if not self._looked:
+                await asyncio.sleep(RENEW_S)
+
+    async def win(self) -> None:
+        """Returns when this one leads."""
+        while not self._leads:
+            await self._turn()
+            if not self._leads:
+                await asyncio.sleep(RENEW_S)
+
+    async def hold(self, renewed: Callable[[], Awaitable[None]]) -> None:
+        """Until the lease is lost. Raises FatalError then: the process ends, and begins anew as one that follows.
+
+        `renewed` is called after each renewal.
+        """
+        while True:
+            await asyncio.sleep(RENEW_S)
+            if await self._turn():
+                await renewed()
+
+    async def release(self) -> None:
+        """Lets another one lead at once."""
+        if self._leads:
+            lease = await self._api.get(LEASES, NAME, self._namespace)
+            if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self._me:
+                lease["spec"]["holderIdentity"] = None
+                await self._api.replace(LEASES, lease)
+
+    async def _turn(self) -> bool:
+        """Whether this one leads for certain."""
+        try:
+            lease = await self._api.get(LEASES, NAME, self._namespace) or await self._make()
+            self._looked = True
+            spec = lease.setdefault("spec", {})
+            verdict = judge_lease(
+                SeenLease(self._me, spec.get("holderIdentity") or "", self._unchanged_s(spec), self._leads)
+            )
+            if verdict.reason != self._said:
+                self._said = verdict.reason
+                log.info("%s: %s", verdict.action, verdict.reason)
+            if verdict.action == STEP_DOWN:
+                raise FatalError(f"no leader any more: {verdict.reason}")
+            if verdict.action == FOLLOW:
+                return False
+            await self._renew(lease, takes=verdict.action == TAKE)
+            self._leads = True
+            return True
+        except RetryableError as e:
+            log.warning("the lease cannot be looked at: %s", e)
+            self._last = None  # who leads could not renew it either: its time begins anew
+        except Refused as e:
+            if e.code != CONFLICT:
+                raise
+            log.info("another one was faster with the lease")
+        return False
+
+    def _unchanged_s(self, spec: dict[str, Any]) -> float:
+        now_s = asyncio.get_running_loop().time()
+        record = spec.get("holderIdentity"), spec.get("renewTime")
+        if record != self._last:
+            self._last, self._since_s = record, now_s
+        return now_s - self._since_s
+
+    async def _make(self) -> Object:
+        manifest = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": NAME, "namespace": self._namespace},
+            "spec": {},
+        }
+        return await self._api.create(LEASES, manifest)
+
+    async def _renew(self, lease: Object, takes: bool) -> None:
+        spec, now = lease["spec"], dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec |= {"holderIdentity": self._me, "renewTime": now, "leaseDurationSeconds": int(LEASE_S)}
+        if takes:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
+        await self._api.replace(LEASES, lease)

@@ -1,0 +1,88 @@
+"""What the controller reads from a node and from a pod about the node, and what the health policy makes of it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrelay.controller.kube.cluster.pods import Pod
+from torchrelay.protocol.health import kinds as k
+from torchrelay.protocol.health.classify import classify
+from torchrelay.protocol.health.history import History, SeenEvidence
+from torchrelay.protocol.health.node_facts import NodeCondition, NodeEvidence, NodeFacts, Notice, Taint
+from torchrelay.protocol.health.policy import HealthPolicy
+
+_CORDON = "node.kubernetes.io/unschedulable"
+"""The taint of a cordon, which spec.unschedulable says too."""
+_DISRUPTED = "DisruptionTarget"
+
+
+def read_node(manifest: dict[str, Any], notices: tuple[Notice, ...] = ()) -> NodeFacts:
+    """`notices`: what else is said of the node."""
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    return NodeFacts(
+        bool(spec.get("unschedulable")),
+        tuple(
+            Taint(t["key"], t.get("value") or "", t.get("effect") or "NoSchedule")
+            for t in spec.get("taints") or ()
+            if t["key"] != _CORDON
+        ),
+        tuple(map(_condition, status.get("conditions") or ())),
+        notices,
+        manifest["metadata"]["name"],
+    )
+
+
+def slim(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What is looked at of a node. The list of its images alone is larger than all the rest."""
+    meta, status = manifest["metadata"], manifest.get("status") or {}
+    return {
+        "metadata": {"name": meta["name"], "labels": meta.get("labels") or {}},
+        "spec": manifest.get("spec") or {},
+        "status": {"conditions": status.get("conditions") or []},
+    }
+
+
+def is_ready(manifest: dict[str, Any]) -> bool:
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def pod_notices(pod: Pod) -> tuple[Notice, ...]:
+    """That the pod itself has to go, wherever its node is going."""
+    if pod.leaves:
+        return (Notice("eviction", f"pod {pod.name} is being deleted"),)
+    for c in pod.conditions:
+        if c.type == _DISRUPTED and c.status == "True":
+            return (Notice("eviction", f"pod {pod.name}: {c.reason}: {' '.join(c.message.split())}"),)
+    return ()
+
+
+def _condition(c: dict[str, Any]) -> NodeCondition:
+    return NodeCondition(c["type"], c.get("status") or "", c.get("reason") or "", c.get("message") or "")
+
+
+class NodeBook:
+    """What is known of each node, for pods in which nothing runs yet."""
+
+    def __init__(self) -> None:
+        self._evidence: dict[str, NodeEvidence] = {}
+        self._history: dict[str, History] = {}
+
+    def note(self, facts: NodeFacts, now_s: float) -> None:
+        history = self._history.setdefault(facts.name, History())
+        for s in self._evidence.setdefault(facts.name, NodeEvidence()).update(facts):
+            history.add(SeenEvidence(s.kind, now_s, facts.name, s.device, value=s.value, detail=s.detail))
+
+    def forget(self, node: str) -> None:
+        self._evidence.pop(node, None)
+        self._history.pop(node, None)
+
+    def why_leave(self, node: str, policy: HealthPolicy, now_s: float) -> str:
+        """The reason of the verdict that nothing is to stay there; empty where there is none, or it is to be observed only."""
+        if (history := self._history.get(node)) is None:
+            return ""
+        for newest in history.levels():
+            verdict = classify(history, newest, policy, now_s)
+            if verdict.quarantine == k.NODE and verdict.action in (k.MIGRATE, k.REPLACE) and not verdict.observe:
+                return verdict.reason
+        return ""

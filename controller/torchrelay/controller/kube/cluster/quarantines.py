@@ -1,0 +1,81 @@
+"""What people have put into quarantine by resources of that kind: nodes, or single devices of them, for a time or for good."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from torchrelay.protocol.health.node_facts import Notice
+from torchrelay.protocol.kube import kube_names as kube
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """`device`: empty for the whole node. `until_s`: seconds since the epoch; None: until the resource is deleted."""
+
+    node: str
+    device: str
+    reason: str
+    until_s: float | None = None
+
+    def holds(self, now_s: float) -> bool:
+        return self.until_s is None or now_s < self.until_s
+
+
+def read_quarantine(manifest: dict[str, Any]) -> Quarantined:
+    """Of a resource that the API server has let in. A time that cannot be read counts as none, and is logged."""
+    name, spec = manifest["metadata"]["name"], manifest["spec"]
+    until_s = None
+    if until := spec.get("until"):
+        try:
+            until_s = datetime.fromisoformat(until.replace("Z", "+00:00")).timestamp()
+        except ValueError:
+            log.error("Quarantine %s: until %r is no time as in RFC 3339; it holds until it is deleted", name, until)
+    reason = spec.get("reason") or f"Quarantine {name}"
+    if by := (manifest["metadata"].get("annotations") or {}).get(kube.REQUESTED_BY, ""):
+        reason = f"{reason}; asked for by {by}"
+    return Quarantined(spec.get("node", ""), spec.get("device") or "", reason, until_s)
+
+
+class Quarantines:
+    """By the names of their resources. Times are seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Quarantined] = {}
+
+    def put(self, name: str, quarantined: Quarantined, now_s: float) -> set[str]:
+        """Return the nodes of which something else holds from now on."""
+        concerned = self.remove(name)
+        if quarantined.node and quarantined.holds(now_s):
+            self._found[name] = quarantined
+            concerned.add(quarantined.node)
+        return concerned
+
+    def remove(self, name: str) -> set[str]:
+        """Return the nodes of which something else holds from now on."""
+        before = self._found.pop(name, None)
+        return {before.node} if before is not None else set()
+
+    def drop_over(self, now_s: float) -> set[str]:
+        """Drop those whose time is over, and return their nodes."""
+        over = [name for name, quarantined in self._found.items() if not quarantined.holds(now_s)]
+        return {node for name in over for node in self.remove(name)}
+
+    def notices(self, node: str) -> tuple[Notice, ...]:
+        """Return one for the node as a whole, and one for each device of it."""
+        reasons: dict[str, list[str]] = {}
+        for quarantined in self._found.values():
+            if quarantined.node == node:
+                reasons.setdefault(quarantined.device, []).append(quarantined.reason)
+        return tuple(
+            Notice("device-quarantine" if device else "quarantine", "; ".join(texts), device)
+            for device, texts in sorted(reasons.items())
+        )
+
+    def barred_nodes(self) -> list[str]:
+        """Return the nodes that are in quarantine as a whole."""
+        return sorted({quarantined.node for quarantined in self._found.values() if not quarantined.device})

@@ -1,0 +1,290 @@
+"""Which jobs there are: finds the run that an agent belongs to, or begins one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from torchrelay.controller.kube.cluster.nodes import NodeBook, is_ready, read_node, slim
+from torchrelay.controller.kube.cluster.platform_policy import PlatformPolicy
+from torchrelay.controller.kube.cluster.pod_book import PodBook
+from torchrelay.controller.kube.cluster.pods import JobKey, Pod
+from torchrelay.controller.kube.cluster.quarantines import Quarantines, read_quarantine
+from torchrelay.controller.kube.decide.launcher import (
+    BEGINS_AGAIN,
+    NONE,
+    OVER,
+    STARTS,
+    TAKEN_OVER,
+    TRAINS,
+    UNPROTECTED,
+    judge_launcher,
+)
+from torchrelay.controller.kube.jobs.remembered import Remembered
+from torchrelay.controller.kube.jobs.run import JobRun
+from torchrelay.controller.metrics.tally import JobTally, Totals
+from torchrelay.controller.restart.job_restart import RestartPlan
+from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
+from torchrelay.protocol.health.node_facts import NodeFacts
+from torchrelay.protocol.health.policy import HealthPolicy
+from torchrelay.protocol.health.policy_file import default_policy
+from torchrelay.protocol.kube.annotations import PodAnnotations, read
+from torchrelay.protocol.messages import AgentHello, LaunchReply
+from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.security.pod_tls import PodIdentity
+from torchrelay.protocol.transport.incoming import MOST_RANKS
+
+MOST_DIGITS = 12
+"""Of a number that somebody claims: to read a very long one takes long."""
+
+
+class Ledger:
+    """`find(identity)`: the pod from the API, for one that the mirror does not have yet.
+
+    `remember(key)`: what the job's resource says of it; for a job that another controller has begun.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[PodIdentity], Awaitable[Pod | None]],
+        remember: Callable[[JobKey], Awaitable[Remembered]],
+        health: HealthPolicy | None = None,
+        wall_s: Callable[[], float] = time.time,
+        platform: PlatformPolicy | None = None,
+    ) -> None:
+        self._find, self._remember = find, remember
+        self.platform = platform if platform is not None else PlatformPolicy()
+        self._health = health if health is not None else default_policy()
+        self.pods = PodBook()
+        """By uid: all pods of ours."""
+        self.runs: dict[JobKey, JobRun] = {}
+        self._nodes: dict[str, dict[str, Any]] = {}
+        self._facts: dict[str, NodeFacts] = {}
+        self._unready_since_s: dict[str, float] = {}
+        self._quarantines, self._wall_s = Quarantines(), wall_s
+        self._book = NodeBook()
+        self.pools: MutableMapping[JobKey, dict[str, Any]] = {}
+        """SparePools by namespace and name, as the mirror has them."""
+        self.totals = Totals()
+        """Of all jobs."""
+        self.over: list[JobRun] = []
+        """Runs that are over and whose place another one has taken."""
+
+    async def run_for(self, identity: PodIdentity, hello: AgentHello) -> JobRun:
+        """Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank."""
+        pod = await self._pod_of(identity)
+        run = await self._run_of(pod, hello)
+        run.core.job.machines[pod.agent] = pod.node
+        return run
+
+    async def _run_of(self, pod: Pod, hello: AgentHello) -> JobRun:
+        run = self.runs.get(pod.key)
+        if run is not None and (run.core.ended is None or hello.node in run.core.job.nodes or run.is_late(pod)):
+            return run
+        ranks = (w.launch for w in hello.workers if w.rank != NO_RANK)
+        launch = next((told for told in ranks if told.get("WORLD_SIZE", "").isdecimal()), None)
+        if launch is None:
+            raise RetryableError(f"job {pod.key} has not begun")
+        size = claimed_size(launch)
+        if run is not None:
+            self.over.append(run)
+        trains = any(w.generation >= 0 for w in hello.workers)
+        before = await self._remember(pod.key) if trains and run is None else Remembered()
+        if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
+            return meanwhile  # another agent's stream has made it
+        run = JobRun(pod.key, size, launch, self._wishes(pod), self._health, before.restarts, None, before.losses)
+        run.trained_before, run.follows = trains, pod.key in self.runs
+        self.enter(run)
+        run.core.entrance.remember(before.holders)
+        run.core.job.machines.update(before.machines)
+        return run
+
+    async def _pod_of(self, identity: PodIdentity) -> Pod:
+        """One that the mirror has not seen yet is read, and stays out of it: it may be deleted before the mirror sees it."""
+        if self.pods.is_gone(identity.uid):
+            raise RefusedError(f"the pod is deleted: {identity.namespace}/{identity.pod}")
+        pod = self.pods.get(identity.uid) or await self._find(identity)
+        if (
+            pod is None
+            or pod.uid != identity.uid
+            or pod.key.namespace != identity.namespace
+            or pod.name != identity.pod
+        ):
+            raise RefusedError(f"there is no such pod of a job: {identity.namespace}/{identity.pod}")
+        return pod
+
+    async def may_launch(self, identity: PodIdentity) -> LaunchReply:
+        """Raises as `run_for`; RetryableError too where an earlier controller knew more than this one does yet."""
+        pod = await self._pod_of(identity)
+        run = self.runs.get(pod.key)
+        if run is None:
+            holders = (await self._remember(pod.key)).holders
+            there = {p.agent for p in self.pods_of(pod.key) if not p.is_over and p.uid != pod.uid}
+            if any(worker.rpartition(".")[0] in there for worker in holders.values()):
+                raise RetryableError(f"job {pod.key} trains, and none of its agents has come yet")
+        late = run is not None and run.is_late(pod)
+        return judge_launcher(OVER if late else _state_of(run), pod.is_spare)
+
+    def _wishes(self, pod: Pod) -> PodAnnotations:
+        """The webhook has let nothing else through; where it was away, the defaults hold."""
+        try:
+            wishes = read(pod.annotations)
+        except UserError:
+            wishes = PodAnnotations()
+        return self.platform.bounded(pod.key.namespace, pod.annotations, wishes).wishes
+
+    def spares_of_all(self, namespace: str) -> tuple[int, int]:
+        """Return how many spare pods that have no rank the namespace has, and all namespaces together."""
+        spares = [p for p in self.pods.values() if p.is_spare and not p.is_over and not p.leaves]
+        free = [p for p in spares if (run := self.runs.get(p.key)) is None or not run.took_over(p.agent)]
+        return sum(p.key.namespace == namespace for p in free), len(free)
+
+    def enter(self, run: JobRun) -> None:
+        """It is the job of its name from now on."""
+        run.tally = JobTally(self.totals)
+        run.there = lambda: self.pods_of(run.key)
+        run.core.health.why_not_quarantined = lambda node: self._why_not_quarantined(run, node)
+        self.runs[run.key] = run
+
+    def _why_not_quarantined(self, run: JobRun, node: str) -> str:
+        """`node`: as the job knows it. Machines count once, whichever jobs and resources bar them."""
+        barred = set(self._quarantines.barred_nodes())
+        for other in self.runs.values():
+            job = other.core.job
+            barred |= {job.machines.get(subject, subject) for subject in job.quarantine if subject in job.nodes}
+        return self.platform.why_not_quarantined(run.core.job.machines.get(node, node), barred)
+
+    def begin_again(self, run: JobRun, restart: RestartPlan, reason: str) -> JobRun:
+        """The job of `run`, which has fallen, in new processes."""
+        run.relay.restart_workers(reason)
+        steps = (*run.restarts, restart.step)
+        size, losses = run.core.job.world_size, run.losses.known
+        new = JobRun(run.key, size, run.launch, run.wishes, self._health, steps, restart, losses)
+        new.story.go_on(run.story)
+        new.lineage = run.lineage
+        self.over.append(run)
+        self.enter(new)
+        return new
+
+    def take_up(self, key: JobKey, before: Remembered, migrations: Sequence[dict[str, Any]]) -> None:
+        """A job that was to begin again when the controller before this one ended; none where nothing of it is there.
+
+        `migrations`: of all jobs.
+        """
+        pods = self.pods_of(key)
+        if before.restart is not None and pods and key not in self.runs:
+            wishes = self._wishes(next((p for p in pods if not p.is_spare), pods[0]))
+            size, steps = before.world_size, before.restarts
+            run = JobRun(key, size, before.launch, wishes, self._health, steps, before.restart, before.losses)
+            self.enter(run)
+            run.story.recall(key.namespace, migrations)
+
+    def knows(self, run: JobRun) -> bool:
+        """Whether it is still to be looked after."""
+        return self.runs.get(run.key) is run or run in self.over
+
+    def drop_old(self) -> None:
+        """Forgets runs that are over once everything is written, and whose pods are gone; and quarantines whose time is over."""
+        self._note_all(self._quarantines.drop_over(self._wall_s()))
+        self.over = [r for r in self.over if r.story.tellings or any(m.changed for m in r.story.migrations)]
+        for key, run in list(self.runs.items()):
+            told = not run.holds_off and not any(m.changed for m in run.story.migrations)
+            if run.is_over and not self.pods_of(key) and told:
+                del self.runs[key]
+
+    def node_changed(self, manifest: dict[str, Any], deleted: bool) -> None:
+        name = manifest["metadata"]["name"]
+        if deleted:
+            self._nodes.pop(name, None)
+            self._facts.pop(name, None)
+            self._book.forget(name)
+        else:
+            self._nodes[name] = slim(manifest)
+            self._note(name)
+        if deleted or is_ready(manifest):
+            self._unready_since_s.pop(name, None)
+        else:
+            self._unready_since_s.setdefault(name, time.monotonic())
+
+    def quarantine_changed(self, quarantine: dict[str, Any], deleted: bool) -> None:
+        name = quarantine["metadata"]["name"]
+        if deleted:
+            concerned = self._quarantines.remove(name)
+        else:
+            concerned = self._quarantines.put(name, read_quarantine(quarantine), self._wall_s())
+        self._note_all(concerned)
+
+    def pool_changed(self, pool: dict[str, Any], deleted: bool) -> None:
+        meta = pool["metadata"]
+        key = JobKey(meta["namespace"], meta["name"])
+        if deleted:
+            self.pools.pop(key, None)
+        else:
+            self.pools[key] = pool
+
+    def _note_all(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            self._note(node)
+
+    def _note(self, node: str) -> None:
+        if (manifest := self._nodes.get(node)) is not None:
+            if self.platform.is_untouched(self.labels_of(node)):
+                manifest = {"metadata": manifest["metadata"]}  # what people put into quarantine by name still counts
+            facts = self._facts[node] = read_node(manifest, self._quarantines.notices(node))
+            self._book.note(facts, time.monotonic())
+
+    def facts(self, node: str) -> NodeFacts | None:
+        """None of a node that is not known. The same object as long as nothing has changed."""
+        return self._facts.get(node)
+
+    def take_policy(self, policy: HealthPolicy) -> None:
+        """It counts from now on, for jobs that run too."""
+        self._health = policy
+        for run in self.runs.values():
+            run.take_policy(policy)
+
+    def why_not(self, node: str) -> str:
+        """Why nothing should be on the node, by the health policy; empty if nothing speaks against it."""
+        return self._book.why_leave(node, self._health, time.monotonic())
+
+    def has_to_leave(self, run: JobRun) -> bool:
+        """Whether some rank of the job must not stay where it is."""
+        leaving = [p for p in self.pods_of(run.key) if p.leaves or self.why_not(p.node)]
+        return any(run.ranks_in(p.agent) for p in leaving)
+
+    def unready_s(self, node: str, now_s: float) -> float:
+        """How long the node has been seen not ready; 0 if it is ready."""
+        since_s = self._unready_since_s.get(node)
+        return max(now_s - since_s, 0.001) if since_s is not None else 0.0
+
+    def barred_nodes(self) -> list[str]:
+        return self._quarantines.barred_nodes()
+
+    def labels_of(self, node: str) -> dict[str, str]:
+        manifest = self._nodes.get(node) or {"metadata": {}}
+        return manifest["metadata"].get("labels") or {}
+
+    def pods_of(self, key: JobKey) -> list[Pod]:
+        return self.pods.of(key)
+
+    def pod_named(self, key: JobKey, name: str) -> Pod | None:
+        return next((p for p in self.pods_of(key) if p.name == name), None)
+
+
+def _state_of(run: JobRun | None) -> str:
+    if run is None or run.core.ended is not None:
+        return NONE
+    if run.gathers or run.core.fallen is not None:
+        return BEGINS_AGAIN
+    if run.core.job.protection == "pending":
+        return TAKEN_OVER if run.core.entrance.is_taking_over else STARTS
+    return TRAINS if run.core.job.protection == "on" else UNPROTECTED
+
+
+def claimed_size(launch: Mapping[str, str]) -> int:
+    """The world size that a launcher has told a process. Raises RefusedError for one that no job has."""
+    claimed = launch["WORLD_SIZE"]
+    if len(claimed) > MOST_DIGITS or not 1 <= int(claimed) <= MOST_RANKS:
+        raise RefusedError(f"a job of {claimed[:20]} ranks is none: at most {MOST_RANKS} are looked after")
+    return int(claimed)

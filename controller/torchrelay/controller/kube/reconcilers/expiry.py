@@ -1,0 +1,83 @@
+"""Removes TrainingJobs some time after their end. What belongs to them goes with them: pool, migrations, spares."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import time
+from dataclasses import dataclass
+
+from torchrelay.controller.kube.client.api import TRAINING_JOBS, Api, Object, Refused
+from torchrelay.controller.kube.cluster.pods import JobKey
+from torchrelay.controller.kube.decide.expiry import Kept, judge_expiry
+from torchrelay.controller.kube.jobs.ledger import Ledger
+from torchrelay.controller.kube.status.losses import STAMP
+from torchrelay.protocol.errors import RetryableError
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+
+
+@dataclass
+class _Job:
+    """`ended_s`: the time of day; None if it does not say."""
+
+    uid: str
+    phase: str
+    ended_s: float | None
+    unseen_since_s: float | None = None
+
+
+class Expiry:
+    """`changed` takes what the mirror of TrainingJobs sees."""
+
+    def __init__(self, api: Api, ledger: Ledger, ttl_s: float) -> None:
+        self._api, self._ledger, self._ttl_s = api, ledger, ttl_s
+        self._jobs: dict[JobKey, _Job] = {}
+        self._said = ""
+
+    def changed(self, job: Object, deleted: bool) -> None:
+        meta, status = job["metadata"], job.get("status") or {}
+        key = JobKey(meta["namespace"], meta["name"])
+        if deleted:
+            self._jobs.pop(key, None)
+            return
+        known = self._jobs.get(key)
+        unseen_s = known.unseen_since_s if known is not None and known.uid == meta["uid"] else None
+        self._jobs[key] = _Job(meta["uid"], status.get("phase", ""), _read(status.get("finishedAt")), unseen_s)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.look(time.time(), time.monotonic())
+            except (RetryableError, Refused) as e:
+                if str(e) != self._said:
+                    self._said = str(e)
+                    log.warning("an ended job is not removed yet: %s", e)
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self, wall_s: float, now_s: float) -> None:
+        """Raises RetryableError, Refused."""
+        for key, job in list(self._jobs.items()):
+            if key in self._ledger.runs or self._ledger.pods_of(key):
+                job.unseen_since_s = None
+            elif job.unseen_since_s is None:
+                job.unseen_since_s = now_s
+            unseen_s = now_s - job.unseen_since_s if job.unseen_since_s is not None else 0.0
+            ended_s = wall_s - job.ended_s if job.ended_s is not None else None
+            verdict = judge_expiry(Kept(job.phase, ended_s, unseen_s), self._ttl_s)
+            if verdict.remove:
+                log.info("%s: its TrainingJob is removed: %s", key, verdict.reason)
+                await self._api.delete(TRAINING_JOBS, key.name, key.namespace)
+                self._jobs.pop(key, None)
+
+
+def _read(stamp: str | None) -> float | None:
+    """None for what is none: somebody else may have written it."""
+    try:
+        return dt.datetime.strptime(stamp or "", STAMP).replace(tzinfo=dt.timezone.utc).timestamp()
+    except ValueError:
+        return None

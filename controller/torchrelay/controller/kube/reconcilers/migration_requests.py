@@ -1,0 +1,109 @@
+"""Migration resources that people create: each is a planned migration or a checkpoint, begun as soon as it can be, or refused with
+the reason."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from torchrelay.controller.kube.cluster.pods import JobKey
+from torchrelay.controller.kube.jobs.ledger import Ledger
+from torchrelay.controller.kube.jobs.run import JobRun
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.words.phases import PLANNED, SAVE
+
+
+class MigrationRequests:
+    """Takes what the mirror of Migrations sees; `tick` begins what can begin."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._open: dict[str, dict[str, Any]] = {}
+        self._begun: set[str] = set()
+        self._orphans: dict[str, dict[str, Any]] = {}
+        """Made by a controller, and not over: by this one, or by one that is no more."""
+        self.waiting: dict[str, str] = {}
+        """Name of a Migration -> why it has not begun."""
+
+    def changed(self, migration: dict[str, Any], deleted: bool) -> None:
+        uid = migration["metadata"]["uid"]
+        status = migration.get("status") or {}
+        ours = (migration["metadata"].get("annotations") or {}).get(kube.ORIGIN) == kube.BY_CONTROLLER
+        if deleted or uid in self._begun or status.get("outcome"):
+            self._open.pop(uid, None)
+            self._orphans.pop(uid, None)
+        elif ours:
+            if status.get("startedAt"):
+                self._orphans[uid] = migration
+        else:
+            self._open[uid] = migration  # also one that a controller had begun which is no more: it is begun anew
+
+    def tick(self) -> None:
+        for uid, migration in list(self._open.items()):
+            meta, spec = migration["metadata"], migration["spec"]
+            run = self._ledger.runs.get(JobKey(meta["namespace"], spec["job"]))
+            if run is None:
+                self.waiting[meta["name"]] = f"there is no job {spec['job']} that runs"
+                continue
+            try:
+                done = self._begin(run, meta, spec)
+            except Exception as e:  # noqa: BLE001 - whatever it is, the next job must not notice
+                run.failed(e)
+                continue
+            if done:
+                self._begun.add(uid)
+                del self._open[uid]
+        for uid, migration in list(self._orphans.items()):
+            self._close(uid, migration)
+
+    def _close(self, uid: str, migration: dict[str, Any]) -> None:
+        """What an earlier controller led has become part of what this one found."""
+        meta = migration["metadata"]
+        run = self._ledger.runs.get(JobKey(meta["namespace"], migration["spec"]["job"]))
+        if run is None or not run.settled:
+            return
+        del self._orphans[uid]
+        if not run.story.knows(meta["name"]):
+            status = migration.get("status") or {}
+            run.story.orphaned(meta["name"], status, run.core.job.holders, time.time())
+
+    def _begin(self, run: JobRun, meta: dict[str, Any], spec: dict[str, Any]) -> bool:
+        """Whether it is dealt with."""
+        name, by = meta["name"], (meta.get("annotations") or {}).get(kube.REQUESTED_BY, "")
+        reason = spec.get("reason") or f"Migration {name} asks for it"
+        ranks = [] if spec.get("save") else ranks_meant(run, self._ledger, spec)
+        if isinstance(ranks, str):
+            run.story.refuse(name, PLANNED, ranks, time.time())
+            return True
+        kind = PLANNED if ranks else SAVE
+        reply = run.migrate(ranks[0], reason, by) if ranks else run.save(reason, by)
+        if reply.accepted:
+            run.story.adopt(reply.migration, name)
+            for rank in ranks[1:]:
+                run.relay.want(rank, f"{reason} (its pod is left, after rank {ranks[0]})")
+        elif reply.again:
+            self.waiting[name] = reply.message
+            run.story.wait(name, kind, reply.message)
+            return False
+        else:
+            run.story.refuse(name, kind, reply.message, time.time())
+        self.waiting.pop(name, None)
+        return True
+
+
+def ranks_meant(run: JobRun, ledger: Ledger, spec: dict[str, Any]) -> list[int] | str:
+    """The rank that a Migration's spec names, or all ranks of the pod that it names; or why there is none."""
+    if (rank := spec.get("rank")) is not None:
+        return [int(rank)]
+    if pod_name := spec.get("pod"):
+        pod = ledger.pod_named(run.key, pod_name)
+        found = run.ranks_in(pod.agent) if pod is not None else []
+        return found or f"no rank of {run.key.name} lives in a pod {pod_name}"
+    node = spec.get("node", "")
+    by_pod = [ranks for p in ledger.pods_of(run.key) if p.node == node and (ranks := run.ranks_in(p.agent))]
+    if len(by_pod) == 1:
+        return by_pod[0]
+    if not by_pod:
+        return f"no rank of {run.key.name} lives on node {node}"
+    ranks = sorted(rank for of_pod in by_pod for rank in of_pod)
+    return f"ranks {', '.join(map(str, ranks))} live on node {node}: one Migration moves one rank; name it"

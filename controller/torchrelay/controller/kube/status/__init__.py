@@ -1,0 +1,1 @@
+"""What a job's resources say about it. Pure: events in, statuses out."""

@@ -1,0 +1,112 @@
+"""What `kubectl describe` shows of a job and its migrations: events, one for each turn of the story. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
+from torchrelay.protocol.events import (
+    Decision,
+    HealthVerdict,
+    JobFinished,
+    MigrationFinished,
+    MigrationStarted,
+    MoveNotMade,
+    Occurrence,
+    Protection,
+)
+from torchrelay.protocol.health.kinds import OBSERVED
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.words.level import Level
+from torchrelay.protocol.words.phases import ACHIEVED, UNFORCED
+
+NORMAL, WARNING = "Normal", "Warning"
+_LEVELS = {
+    Level.PENDING: "Pending",
+    Level.ARMED: "Armed",
+    Level.UNPROTECTED: "Unprotected",
+    Level.PARTLY: "PartlyProtected",
+    Level.PROTECTED: "Protected",
+}
+MOST_BYTES = 1024
+"""Of an event's message, as the API server allows it."""
+
+
+@dataclass(frozen=True)
+class Telling:
+    """`migration`: the number of the one that it is about, too; the job is told everything but decisions."""
+
+    warning: bool
+    reason: str
+    message: str
+    time_s: float
+    migration: str = ""
+    for_job: bool = True
+
+
+def tell(what: Occurrence, time_s: float) -> Telling | None:
+    """None for what is no turn of the story."""
+    match what:
+        case MigrationStarted():
+            who = f", rank {what.rank}" if what.rank >= 0 else ""
+            text = f"{what.kind}{who}: {what.reason}"
+            return Telling(what.kind not in UNFORCED, "MigrationStarted", text, time_s, what.migration)
+        case MigrationFinished():
+            done = what.outcome in ACHIEVED
+            where = f"rank {what.rank} lives in {what.spare.partition(':')[0]}; " if done and what.spare else ""
+            reason = f"Migration{what.outcome.capitalize()}"
+            return Telling(not done, reason, f"{where}{what.reason}", time_s, what.migration)
+        case Decision():
+            return Telling(False, "Decision", what.text, time_s, what.migration, for_job=False)
+        case MoveNotMade():
+            text = f"rank {what.rank} was to move ({what.asked}) and did not: {what.reason}"
+            return Telling(True, "MoveNotMade", text, time_s, what.migration)
+        case Protection():
+            return Telling(what.level == Level.UNPROTECTED, _LEVELS[Level(what.level)], what.reason, time_s)
+        case HealthVerdict() if what.outcome == OBSERVED:
+            text = f"would {what.action} rank {', '.join(map(str, what.ranks))}: {what.reason}"
+            return Telling(True, "Observed", text, time_s)
+        case JobFinished():
+            reason = "JobFailed" if what.exit_code else "JobFinished"
+            return Telling(bool(what.exit_code), reason, f"exit code {what.exit_code}: {what.reason}", time_s)
+    return None
+
+
+def tell_rungs(tried: Sequence[Tried], migration: str, time_s: float) -> list[Telling]:
+    return [
+        Telling(
+            t.outcome != TAKEN,
+            "RungTaken" if t.outcome == TAKEN else "RungRefused",
+            f"{t.rung}: {t.reason}",
+            time_s,
+            migration,
+        )
+        for t in tried
+    ]
+
+
+def event(telling: Telling, kind: str, namespace: str, name: str, uid: str) -> dict[str, Any]:
+    """The manifest of an event about one object of ours."""
+    at = dt.datetime.fromtimestamp(telling.time_s, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{name[:50]}.", "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": kube.API_VERSION,
+            "kind": kind,
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+        },
+        "type": WARNING if telling.warning else NORMAL,
+        "reason": telling.reason,
+        "message": telling.message.encode()[:MOST_BYTES].decode(errors="ignore"),
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+        "source": {"component": "torchrelay-controller"},
+    }

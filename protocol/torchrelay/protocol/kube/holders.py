@@ -1,0 +1,31 @@
+"""Who has each rank of a large job, as text in its TrainingJob: about 10 bytes a rank."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Mapping
+
+from torchrelay.protocol.errors import FrameError
+
+MOST_CHARS = 1_000_000
+"""An object of the API may have 1.5 MiB."""
+
+
+def pack_holders(holders: Mapping[int, str], node_of: Callable[[str], str]) -> str:
+    """Return who has which rank, on which node, as `unpack_holders` understands it. Empty where it would be larger than MOST_CHARS:
+    then agents alone tell another controller.
+    """
+    known = [(rank, worker, node_of(worker.partition(":")[0])) for rank, worker in sorted(holders.items())]
+    packed = base64.b64encode(zlib.compress(json.dumps(known, separators=(",", ":")).encode())).decode()
+    return packed if len(packed) <= MOST_CHARS else ""
+
+
+def unpack_holders(packed: str) -> list[tuple[int, str, str]]:
+    """Return rank, worker and node of each. Raises FrameError for what is none."""
+    try:
+        known = json.loads(zlib.decompress(base64.b64decode(packed, validate=True)))
+        return [(int(rank), str(worker), str(node)) for rank, worker, node in known]
+    except (ValueError, TypeError, zlib.error) as e:
+        raise FrameError(f"not the holders of ranks: {e}") from e

@@ -1,0 +1,1 @@
+"""Lines of logs, the same in every part."""

@@ -1,0 +1,1 @@
+"""Options of `torchrelay run` that several parts read: the one parser of each."""

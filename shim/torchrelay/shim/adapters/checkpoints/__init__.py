@@ -1,0 +1,1 @@
+"""torch.distributed.checkpoint: saves by a thread, and plans that it keeps."""

@@ -1,0 +1,1 @@
+"""Running code of CPython: frames, generators, iterators, built-in functions, threads."""

@@ -1,0 +1,106 @@
+"""Communication hooks of DistributedDataParallel: registered again with a new reducer, and their state is the script's state.
+
+What a hook communicates belongs to the backward, so it is neither recorded nor repeated by itself.
+
+Leans on `DistributedDataParallel._comm_hooks` (hook and state of each), `_register_builtin_comm_hook`,
+`torch.distributed._register_comm_hook` and `_register_builtin_comm_hook`, and on the names of the hooks below.
+Seen on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from torchrelay.shim.capture.values.kinds import PLAIN
+from torchrelay.shim.script import sites
+
+_MODULE = "torch.distributed.algorithms.ddp_comm_hooks."
+_KNOWN = frozenset(
+    {
+        _MODULE + "default_hooks.allreduce_hook",
+        _MODULE + "default_hooks.fp16_compress_hook",
+        _MODULE + "default_hooks.bf16_compress_hook",
+        _MODULE + "default_hooks.fp16_compress_wrapper.<locals>.fp16_compress_wrapper_hook",
+        _MODULE + "default_hooks.bf16_compress_wrapper.<locals>.bf16_compress_wrapper_hook",
+    }
+)
+"""Of torch, those that keep nothing. PowerSGD keeps what each rank has left out of its gradients, which no other rank has; with
+several buckets it hangs on gloo by itself."""
+
+_builtin: weakref.WeakKeyDictionary[DistributedDataParallel, Any] = weakref.WeakKeyDictionary()
+"""Hooks in C++, of which nothing is left in Python."""
+
+
+def missing() -> list[str]:
+    """Names that this torch lacks."""
+    found = [] if hasattr(DistributedDataParallel, "_register_builtin_comm_hook") else ["_register_builtin_comm_hook"]
+    return found + [n for n in ("_register_comm_hook", "_register_builtin_comm_hook") if not hasattr(dist, n)]
+
+
+def of(ddp: DistributedDataParallel) -> list[Any]:
+    """Hooks of the wrapper that are Python functions."""
+    return [hook for hook, _ in getattr(ddp, "_comm_hooks", ())]
+
+
+def why_not_carried(ddp: DistributedDataParallel) -> str:
+    """Empty if all hooks can be carried over."""
+    if getattr(ddp, "mixed_precision", None) is not None:
+        return "mixed_precision of DistributedDataParallel cannot be carried over yet"
+    for hook in of(ddp):
+        if not _keeps_nothing(hook):
+            name = getattr(hook, "__qualname__", type(hook).__qualname__)
+            return f"the communication hook {name} of DistributedDataParallel may keep state that is not seen"
+    return ""
+
+
+def _keeps_nothing(hook: Any) -> bool:
+    """Whether all that it changes is in its state object, or in globals of the script."""
+    if not isinstance(hook, types.FunctionType):
+        return False
+    known = f"{hook.__module__}.{hook.__qualname__}" in _KNOWN
+    if not known and hook.__code__.co_filename not in sites.INSTRUMENTED_FILES:
+        return False
+    cells = [cell.cell_contents for cell in hook.__closure__ or ()]
+    defaults = [*(hook.__defaults__ or ()), *(hook.__kwdefaults__ or {}).values()]
+    return all(
+        type(v) in PLAIN or isinstance(v, (type, dist.ProcessGroup)) or _keeps_nothing(v) for v in cells + defaults
+    )
+
+
+def register_again(ddp: DistributedDataParallel) -> None:
+    """With the wrapper's new reducer."""
+    for hook, state in getattr(ddp, "_comm_hooks", ()):
+        dist._register_comm_hook(ddp.reducer, state, hook)
+    if ddp in _builtin:
+        dist._register_builtin_comm_hook(ddp.reducer, _builtin[ddp])
+
+
+def install(left_alone: Callable[[], AbstractContextManager[None]]) -> None:
+    """`left_alone`: a context in which collectives are not the script's own."""
+    original_builtin: Callable[..., Any] = DistributedDataParallel._register_builtin_comm_hook
+    original_register: Callable[..., Any] = dist._register_comm_hook
+
+    @functools.wraps(original_builtin)
+    def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> Any:
+        _builtin[self] = comm_hook_type
+        return original_builtin(self, comm_hook_type)
+
+    @functools.wraps(original_register)
+    def _register_comm_hook(reducer: Any, state: Any, hook: Any) -> Any:
+        @functools.wraps(hook)
+        def apart(*args: Any) -> Any:
+            with left_alone():
+                return hook(*args)
+
+        return original_register(reducer, state, apart)
+
+    setattr(DistributedDataParallel, "_register_builtin_comm_hook", _register_builtin_comm_hook)  # noqa: B010 - mypy forbids it
+    setattr(dist, "_register_comm_hook", _register_comm_hook)  # noqa: B010 - the same

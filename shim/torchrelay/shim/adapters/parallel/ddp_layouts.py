@@ -1,0 +1,256 @@
+"""The layout of DistributedDataParallel's gradient buckets at each boundary, and reducers that are made anew in it.
+
+After the first backward DDP rebuilds its buckets in the order in which gradients became ready. With `static_graph=True` that is
+the order of the second one: the first only counts how often each gradient is added to, and reduces when it is over. A new
+reducer begins with such a backward again, so that all ranks get new ones; that it comes in another step changes no bit. But
+one that was made anew between the first step and the second would go by the third: its layout comes from us.
+
+Leans on `_get_ddp_logging_data` (key `rebuilt_per_bucket_param_indices`), `_build_params_for_reducer`, `_bucket_config`,
+`torch.distributed._compute_bucket_assignment_by_size`. Seen on torch 2.13.0 and, where `bucket_bytes_cap_default` stands for
+`_bucket_config`, 2.11.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters.parallel.ddp import Layout, Wrappers, as_built, new_reducer
+
+_SETTLED = 2
+"""After so many backwards a static graph's layout is known."""
+
+
+def _indices(text: str) -> list[int]:
+    return [int(i) for i in text.replace(",", " ").split()]
+
+
+class ReadyOrder:
+    """The order in which gradients became ready in the synchronised backward that the rebuild goes by.
+
+    DDP says it only later, in its logging data, which is too late for a failure in the step after.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        parameters, _ = ddp._build_params_for_reducer()
+        self.indices: list[int] = []
+        self.forwards = 0
+        """Of a static graph: synchronised ones that have begun."""
+        self.late = False
+        """Whether a static graph's reducer was made anew after the first backward: it would go by the third."""
+        which = weakref.ref(ddp)
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._ready, which, index))
+            for index, parameter in enumerate(parameters)
+        ]
+
+    def _ready(self, which: Callable[[], DistributedDataParallel | None], index: int, _parameter: torch.Tensor) -> None:
+        ddp = which()
+        if ddp is None or not ddp.require_backward_grad_sync:
+            return
+        if not ddp.static_graph:
+            if index not in self.indices:
+                self.indices.append(index)
+        elif self.forwards == _SETTLED:
+            if index in self.indices:  # what is used several times is ready at the last of them
+                self.indices.remove(index)
+            self.indices.append(index)
+
+    def forward_begins(self, ddp: DistributedDataParallel) -> None:
+        """In the forward after a static graph's second backward all reducers change their layout."""
+        if not (ddp.static_graph and ddp.require_backward_grad_sync and torch.is_grad_enabled()):
+            return
+        if self.late and self.forwards == _SETTLED:
+            new_reducer(ddp, layout(ddp, self))
+            self.late = False
+        self.forwards += 1
+
+    def forget(self) -> None:
+        """An interrupted backward is done again."""
+        self.indices.clear()
+
+    def be_at(self, forwards: int) -> None:
+        """Of a static graph, whose reducer is made anew there."""
+        if forwards < _SETTLED:
+            self.indices.clear()
+        self.forwards, self.late = forwards, forwards == 1
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+
+def layout(ddp: DistributedDataParallel, ready: ReadyOrder) -> Layout:
+    """The layout that the next backward would use in an undisturbed run; empty for the one that a new reducer starts with."""
+    rebuilt = str(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
+    if rebuilt:
+        return [_indices(bucket) for bucket in rebuilt.split(",")]
+    if not ready.indices or (ddp.find_unused_parameters and not ddp.static_graph):
+        return []
+    with as_built(ddp):
+        parameters, sparse = ddp._build_params_for_reducer()
+    config = getattr(ddp, "_bucket_config", None)
+    limits: list[int] = []
+    if config is None:
+        # before torch 2.13: a size that the script has chosen is the first bucket's, too
+        by_default = getattr(ddp, "bucket_bytes_cap_default", True)
+        first_bytes = dist._DEFAULT_FIRST_BUCKET_BYTES if by_default else ddp.bucket_bytes_cap
+    else:
+        _, limits = config.compute_bucket_size_limits(
+            static_graph=ddp.static_graph, find_unused_parameters=ddp.find_unused_parameters
+        )
+        first_bytes = config.first_bucket_bytes_cap
+    limits = list(limits) or [first_bytes, ddp.bucket_bytes_cap]
+    unused = [i for i in range(len(parameters)) if i not in ready.indices]
+    buckets: Layout = []
+    for used in (ready.indices, unused):  # those that get no gradient have buckets of their own, the last ones
+        if used:
+            tensors, places = [parameters[i] for i in used], list(range(len(used)))
+            made, _ = dist._compute_bucket_assignment_by_size(tensors, limits, [sparse[i] for i in used], places)
+            buckets += [[used[place] for place in bucket] for bucket in made]
+    return buckets
+
+
+@dataclass(frozen=True)
+class KnownLayout:
+    """Of a wrapper at a boundary."""
+
+    layout: Layout
+    rebuilt: bool
+    """Whether its reducer has rebuilt its buckets, and so keeps them."""
+    forwards: int = 0
+    """As ReadyOrder.forwards, up to the number from which on nothing changes any more."""
+
+
+Known = dict[int, KnownLayout]
+"""By the wrapper's number, as in Wrappers."""
+_NOTHING = KnownLayout([], False)
+
+
+class Layouts:
+    """The layout of each wrapper at the latest boundaries: in the middle of a step a reducer must not be asked.
+
+    A rebuild that a failure interrupts leaves the reducer half done; reading it then ends the process.
+    """
+
+    def __init__(self) -> None:
+        self.wrappers = Wrappers()
+        self._known: dict[int, Known] = {}
+        self._settled: Known | None = None
+        """The latest, if nothing changes in it any more."""
+        self._ready: weakref.WeakKeyDictionary[DistributedDataParallel, ReadyOrder] = weakref.WeakKeyDictionary()
+
+    def built(self, ddp: DistributedDataParallel) -> None:
+        self.wrappers.add(ddp)
+        self._ready[ddp] = ReadyOrder(ddp)
+
+    def forward_begins(self, ddp: DistributedDataParallel) -> None:
+        ready = self._ready.get(ddp)  # none where the wrapper is a copy
+        if ready is not None:
+            ready.forward_begins(ddp)
+
+    def note(self, boundary: int) -> None:
+        """At a boundary, or in the gate before it: the backward is complete there, and peers may be past the gate."""
+        before, wrappers = self._latest(), self.wrappers.numbered()
+        settled = before is self._settled and before.keys() == {number for number, _ in wrappers}
+        now = before if settled else self._look(before, wrappers)
+        kept = self._known.get(boundary - 1)
+        self._known = {boundary: now} if kept is None else {boundary - 1: kept, boundary: now}
+
+    def _look(self, before: Known, wrappers: Sequence[tuple[int, DistributedDataParallel]]) -> Known:
+        now = {}
+        for number, ddp in wrappers:
+            rebuilt, ready = _has_rebuilt(ddp), self._ready[ddp]
+            carried = before.get(number, _NOTHING).layout
+            now[number] = KnownLayout(layout(ddp, ready) or carried, rebuilt, min(ready.forwards, _SETTLED))
+            if rebuilt:
+                ready.close()
+        if all(known.rebuilt for known in now.values()):
+            self._settled = now
+        return now
+
+    def adopt(self, target: int, given: Known) -> None:
+        """A joiner's new reducers have a layout that they cannot tell of."""
+        self._known = {target: {number: given.get(number, _NOTHING) for number, _ in self.wrappers.numbered()}}
+        self._be_at(self._known[target])
+
+    def migrated(self, target: int) -> None:
+        """Every reducer rebuilds its buckets once more, into the same layout."""
+        known = self._known.get(target, self._latest())
+        self._known = {target: {number: replace(k, rebuilt=False) for number, k in known.items()}}
+        if target == 0:
+            for ready in self._ready.values():
+                ready.forget()
+        self._be_at(self._known[target])
+
+    def _be_at(self, known: Known) -> None:
+        for number, ddp in self.wrappers.numbered():
+            if ddp.static_graph and number in known:
+                self._ready[ddp].be_at(known[number].forwards)
+
+    def as_text(self, target: int) -> str:
+        """What a joiner that enters at boundary `target` needs."""
+        known = self._known.get(target, self._latest())
+        return json.dumps({number: [k.layout, k.forwards] for number, k in known.items()})
+
+    def prepare_survivor(self, target: int) -> None:
+        """After an interrupted or a finished backward: ready for the next one, in the layout of boundary `target`."""
+        known = self._known.get(target, self._latest())
+        for number, ddp in self.wrappers.numbered():
+            there = known.get(number, _NOTHING)
+            if ddp.static_graph:
+                _static_reducer(ddp, there)
+            elif not there.rebuilt and not ddp.find_unused_parameters:
+                # a step with several backwards may have rebuilt the buckets since
+                new_reducer(ddp, there.layout if target > 0 else [])
+            else:
+                ddp.reducer._reset_state()
+
+    def abandoned(self) -> None:
+        """A migration that came to nothing, in all ranks that stood still for it."""
+        known = self._latest()
+        for number, ddp in self.wrappers.numbered():
+            if ddp.static_graph and number in known:
+                _static_reducer(ddp, known[number])
+                self._ready[ddp].be_at(known[number].forwards)
+            else:
+                ddp.reducer._reset_state()
+
+    def _latest(self) -> Known:
+        return self._known[max(self._known)] if self._known else {}
+
+
+def prepare_joiner(wrappers: Wrappers, text: str, target: int) -> Known:
+    """Reducers on the new generation's communicators, in a survivor's layout, which is returned."""
+    told = json.loads(text).items() if text else ()
+    given = {int(number): KnownLayout(buckets, False, forwards) for number, (buckets, forwards) in told}
+    if target == 0:
+        given = dict.fromkeys(given, _NOTHING)
+    for number, ddp in wrappers.numbered():
+        there = given.get(number, _NOTHING)
+        if ddp.static_graph and (number in given or target == 0):
+            _static_reducer(ddp, there)
+        elif ddp.static_graph:
+            raise UnsupportedError("no rank has told the layout of DistributedDataParallel with static_graph=True")
+        else:
+            new_reducer(ddp, there.layout)
+    return given
+
+
+def _static_reducer(ddp: DistributedDataParallel, there: KnownLayout) -> None:
+    if there.forwards >= _SETTLED and not there.layout:
+        raise UnsupportedError("the layout of DistributedDataParallel with static_graph=True is not known")
+    new_reducer(ddp, there.layout if there.forwards >= _SETTLED else [])
+
+
+def _has_rebuilt(ddp: DistributedDataParallel) -> bool:
+    return bool(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))

@@ -1,0 +1,20 @@
+"""A gloo communicator that connects to nobody until it is used: its device is told to be lazy. Seen on torch 2.13.0 and 2.14.1."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+
+def unconnected_gloo(place: int, size: int) -> Any:
+    """Make it. A torch that knows no lazy devices is given one of a single member: there nobody asks it for more than its name."""
+    gloo: Any = dist.ProcessGroupGloo
+    options = gloo._Options()
+    options._timeout = timedelta(seconds=1)
+    try:
+        options._devices = [gloo.create_device(hostname="127.0.0.1", lazy_init=True)]
+    except TypeError:
+        return gloo(dist.HashStore(), 0, 1, timedelta(seconds=1))
+    return gloo(dist.HashStore(), place, size, options)

@@ -1,0 +1,1 @@
+"""What is read from this process's memory, since asking for it in each step would cost too much."""

@@ -1,0 +1,1 @@
+"""Tensors of special classes, their storages and their gradients."""

@@ -1,0 +1,1 @@
+"""Where loaders, samplers, generators and iterators stand, and what drawing from them has changed."""

@@ -1,0 +1,309 @@
+"""Where the script's own generators, and Python's iterators, stand: what of it is state, and whether all of it can be had.
+
+A generator goes back by being put to where it stood, and in another process one of the same code is put there: none of its
+code runs for that. What it draws from is state of its own: a data loader's iterator, `zip`, another generator.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import gc
+import inspect
+import io
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from types import CellType, CodeType, FunctionType, GeneratorType
+from typing import Any, NamedTuple
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.cpython import generator_frames, liveness
+from torchrelay.shim.adapters.cpython import plain_iterators as plain
+from torchrelay.shim.adapters.cpython.generator_frames import AS_IT_IS, EMPTY
+from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
+from torchrelay.shim.capture.state.parts import attributes
+from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.script import sites
+
+_DRAINED_MODULES = frozenset(
+    {"_queue", "asyncio", "csv", "_csv", "multiprocessing", "queue", "select", "selectors", "socket", "subprocess"}
+    | {"tarfile", "zipfile", "concurrent", "gzip", "bz2", "lzma"}
+)
+"""What is read from these is gone: it cannot be put back."""
+
+
+class CodeOrigin(NamedTuple):
+    """Which code it is, and the same of another process."""
+
+    module: str
+    file: str
+    name: str
+    line: int
+    checksum: int
+
+
+class GeneratorStand(NamedTuple):
+    """`stand`: None for a generator that is over, or runs. `values`: its variables by name, and what is on its stack by place.
+
+    `cells`: variables that it shares with functions around it or inside of it, by name.
+    """
+
+    stand: generator_frames.Stand | None
+    values: dict[Any, Any]
+    cells: dict[str, Any]
+    code: CodeType
+    namespace: dict[str, Any]
+    runs: bool = False
+    """It is one of those that have called the training loop: its variables are those of its frame."""
+
+    def same(self, other: GeneratorStand) -> bool:
+        mine, theirs = self.stand, other.stand
+        if self.runs or other.runs:
+            return self.runs is other.runs
+        if mine is None or theirs is None:
+            return mine is theirs
+        if mine[:2] != theirs[:2] or len(mine.slots) != len(theirs.slots):
+            return False
+        if any(a is not b for a, b in zip(mine.slots, theirs.slots)):
+            return False
+        return all(a is b for a, b in zip(self.cells.values(), other.cells.values()))
+
+
+def standing(generator: GeneratorType[Any, Any, Any]) -> GeneratorStand | None:
+    """None where it cannot be told: it runs, unless it has loops that may train, or it handles an exception."""
+    frame, code = generator.gi_frame, generator.gi_code
+    if frame is None:
+        return GeneratorStand(None, {}, {}, code, {})
+    if generator.gi_running and sites.may_train(code):
+        return GeneratorStand(None, {}, {}, code, frame.f_globals, runs=True)
+    stand = generator_frames.read(generator) if generator_frames.WORKS else None
+    if stand is None:
+        return None
+    names = generator_frames.names(code)
+    live = liveness.live_locals(frame)
+    slots, values, cells = list(stand.slots), dict[Any, Any](), dict[str, Any]()
+    shared = frozenset((*code.co_cellvars, *code.co_freevars))
+    for place, slot in enumerate(stand.slots):
+        name = names[place] if place < len(names) else None
+        if name is None:
+            values[place - len(names)] = slot
+        elif type(slot) is CellType and name in shared:
+            cells[name] = _contents(slot)
+        elif live is not None and name not in live:
+            slots[place] = AS_IT_IS
+        else:
+            values[name] = slot
+    return GeneratorStand(stand._replace(slots=tuple(slots)), _full(values), _full(cells), code, frame.f_globals)
+
+
+def _full(values: dict[Any, Any]) -> dict[Any, Any]:
+    return {name: value for name, value in values.items() if value is not EMPTY}
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing is bound yet
+        return EMPTY
+
+
+def origin(found: GeneratorStand) -> CodeOrigin:
+    code = found.code
+    module = str(found.namespace.get("__name__", ""))
+    return CodeOrigin(module, code.co_filename, code.co_name, code.co_firstlineno, checksum(code))
+
+
+@functools.lru_cache(maxsize=256)
+def checksum(code: CodeType) -> int:
+    return zlib.crc32(repr((code.co_varnames, code.co_names)).encode(), zlib.crc32(code.co_code))
+
+
+def has_not_begun(generator: GeneratorType[Any, Any, Any]) -> bool:
+    return inspect.getgeneratorstate(generator) == inspect.GEN_CREATED
+
+
+def put_back(generator: GeneratorType[Any, Any, Any], then: GeneratorStand) -> None:
+    """In the process that `then` was taken in. Raises StateMismatchError where it cannot go on from there."""
+    if then.runs and not generator.gi_running:
+        raise StateMismatchError(f"the generator {generator.__qualname__}, which trains, has ended or been left")
+    if then.stand is None:
+        return
+    if generator_frames.is_over(generator):
+        generator_frames.wake(generator, like(then))
+    generator_frames.write(generator, then.stand)
+    for name, cell in _cells(generator, then.cells):
+        cell.cell_contents = then.cells[name]
+
+
+def like(found: GeneratorStand) -> GeneratorType[Any, Any, Any]:
+    """A generator of the same code that has not begun."""
+    assert found.stand is not None
+    known = dict(zip(generator_frames.names(found.code), found.stand.slots))
+    cells = tuple(known[name] for name in found.code.co_freevars)
+    return generator_frames.made(found.code, found.namespace, found.code.co_name, cells)
+
+
+def _cells(generator: GeneratorType[Any, Any, Any], wanted: Mapping[str, Any]) -> Iterator[tuple[str, CellType]]:
+    stand = generator_frames.read(generator)
+    names = generator_frames.names(generator.gi_code)
+    for name, slot in zip(names, stand.slots if stand is not None else ()):
+        if type(slot) is CellType and name in wanted:
+            yield name, slot
+
+
+def enter(
+    generator: GeneratorType[Any, Any, Any], recorded: tuple[int, int, int, bytes], found: GeneratorStand
+) -> None:
+    """A generator of this process is put where another process's stood. `recorded`: state, place in the code, depth of the stack,
+    numbers; `found`: what its variables are to be.
+
+    Raises StateMismatchError where it cannot.
+    """
+    state, at, depth, rest = recorded
+    names = generator_frames.names(generator.gi_code)
+    shared = {*generator.gi_code.co_cellvars, *generator.gi_code.co_freevars}
+    slots = [AS_IT_IS if n in shared and n not in found.values else found.values.get(n, EMPTY) for n in names]
+    slots += [found.values.get(place, EMPTY) for place in range(depth)]
+    generator_frames.write(generator, generator_frames.Stand(state, at, tuple(slots), rest))
+    for name, cell in _cells(generator, found.cells):
+        cell.cell_contents = found.cells[name]
+
+
+# Whether going back is enough.
+
+
+def is_whole(iterator: Any, seen: set[int] | None = None) -> bool:
+    """Whether it, and all that it draws from, goes back when its state is put back."""
+    seen = set() if seen is None else seen
+    if id(iterator) in seen:
+        return True
+    seen.add(id(iterator))
+    kind = kind_of(type(iterator))
+    if kind is Kind.GENERATOR:
+        found = standing(iterator)
+        if found is not None and found.runs:
+            return True  # its frame goes back as the others do
+        return found is not None and all(
+            _goes_back(value, seen)
+            for part in (found.values, found.cells, _globals(found.code, found.namespace))
+            for value in part.values()
+        )
+    if kind is Kind.ITERATOR:
+        place = plain.read(iterator)
+        return place is not None and all(_goes_back(value, seen) for value in place.held.values())
+    return _goes_back(iterator, seen)
+
+
+def _globals(code: CodeType, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: namespace[name] for name in code.co_names if name in namespace}
+
+
+def _goes_back(value: Any, seen: set[int]) -> bool:
+    cls = type(value)
+    if cls in PLAIN:
+        return True
+    kind = kind_of(cls)
+    if kind in (Kind.GENERATOR, Kind.ITERATOR):
+        return is_whole(value, seen)
+    if kind is Kind.UNKNOWN or is_drained(value):
+        return False
+    if kind is Kind.THROUGH:
+        owner = getattr(value, "__self__", None)
+        return owner is None or _goes_back(owner, seen)
+    if kind is Kind.ATTRS and id(value) not in seen:
+        seen.add(id(value))
+        return all(_is_no_source(v) or _goes_back(v, seen) for v in attributes(value).values())
+    return True
+
+
+def _is_no_source(value: Any) -> bool:
+    """Of an attribute: only what can be drawn from is looked into."""
+    return not hasattr(type(value), "__next__") and not is_drained(value) and kind_of(type(value)) is not Kind.UNKNOWN
+
+
+def is_drained(value: Any) -> bool:
+    """A file that is read, a queue, a socket."""
+    if isinstance(value, io.IOBase):
+        return not value.closed and value.readable()
+    module = getattr(type(value), "__module__", "") or ""
+    return kind_of(type(value)) is not Kind.PLAIN and module.partition(".")[0] in _DRAINED_MODULES
+
+
+def loader_of(iterator: Any) -> Any:
+    return LOADER_OF.get(iterator)
+
+
+def has_generator(iterator: Any) -> bool:
+    """Whether code of a generator runs where it is drawn from."""
+    return any(kind_of(type(found)) is Kind.GENERATOR for found in sources(iterator))
+
+
+def sources(iterator: Any) -> list[Any]:
+    """It, and what it draws from, the nearest first."""
+    found, seen = [iterator], {id(iterator)}
+    for each in found:
+        kind = kind_of(type(each))
+        below: list[Any] = []
+        if kind is Kind.GENERATOR:
+            now = standing(each)
+            below = [*now.values.values(), *now.cells.values()] if now is not None else []
+        elif kind is Kind.ITERATOR:
+            place = plain.read(each)
+            below = list(place.held.values()) if place is not None else []
+        elif kind is Kind.ATTRS:
+            below = list(attributes(each).values())
+        for value in below:
+            if hasattr(type(value), "__next__") and id(value) not in seen:
+                seen.add(id(value))
+                found.append(value)
+    return found
+
+
+# Code that another process has run.
+
+
+class Code(NamedTuple):
+    """`around`: the code that it stands in, if it is not a module's."""
+
+    code: CodeType
+    namespace: dict[str, Any]
+    around: CodeType | None
+
+
+def code_of(wanted: CodeOrigin) -> Code | None:
+    """The same code here; None where there is none."""
+    module = sys.modules.get(wanted.module)
+    seen: set[int] = set()
+    for function in gc.get_objects() if module is not None else ():
+        if type(function) is FunctionType and function.__globals__ is vars(module):
+            found = _within(function.__code__, None, wanted, seen)
+            if found is not None:
+                return Code(found[0], vars(module), found[1])
+    return None
+
+
+def _within(
+    code: CodeType, around: CodeType | None, wanted: CodeOrigin, seen: set[int]
+) -> tuple[CodeType, CodeType | None] | None:
+    if id(code) in seen:
+        return None
+    seen.add(id(code))
+    if is_code_of(code, wanted):
+        return code, around
+    inner = (_within(constant, code, wanted, seen) for constant in code.co_consts if isinstance(constant, CodeType))
+    return next((found for found in inner if found is not None), None)
+
+
+def is_code_of(code: CodeType, wanted: CodeOrigin) -> bool:
+    return (code.co_name, code.co_firstlineno) == (wanted.name, wanted.line) and checksum(code) == wanted.checksum
+
+
+def shares_variables(code: CodeType, around: CodeType | None) -> bool:
+    """Whether a variable that it has from the function around it can be bound anew, there or by itself."""
+    outer = set(code.co_freevars)
+    if not outer or callables.rebinds(code):
+        return bool(outer)
+    stores = [i.argval for i in dis.get_instructions(around) if i.opname == "STORE_DEREF"] if around is not None else []
+    return around is None or any(stores.count(name) > 1 for name in outer)

@@ -1,0 +1,203 @@
+"""Worker processes that a DataLoader keeps from one epoch to the next (`persistent_workers`): what is state in them, told when an
+epoch begins, and put into those of a joiner.
+
+torch begins an epoch with a message to every worker, which sends it back before it does anything else. What is made of the
+message where it is read (`__reduce__`) looks at the worker, in its only thread, between two epochs.
+
+Leans on `_utils.worker`: `_ResumeIteration(seed)`, `_worker_loop` with its parameters `init_fn`, `collate_fn` and
+`persistent_workers`; on `_MultiProcessingDataLoaderIter`: `_reset(loader, first_iter)`, `_workers`, `_dataset`,
+`_persistent_workers`; and on `Process._popen.method` of CPython. Seen on torch 2.13.0, CPython 3.11. Workers that are not forked
+have no part of us in them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from torch.utils import data as torch_data
+from torch.utils.data import _utils, dataloader
+
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration import changed_data, marks
+from torchrelay.shim.capture.iteration.marks import data_sets
+from torchrelay.shim.capture.state.parts import dataset_parts, numpy_random_state
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
+
+MultiIter = dataloader._MultiProcessingDataLoaderIter
+_Message = _utils.worker._ResumeIteration
+
+
+class _Data(NamedTuple):
+    """A data set's own: plain attributes, and the states of generators."""
+
+    plain: dict[str, Any]
+    generators: dict[str, Any]
+
+
+class _State(NamedTuple):
+    rng: rng.RngState
+    seed: int
+    data: tuple[_Data, ...]
+    """Of the data set and those below it, in the order of `data_sets`."""
+    others: bytes
+    """What else it has changed in these, as `changed_data` writes it."""
+
+
+class _Marks(NamedTuple):
+    data: dict[marks.Where, marks.Mark]
+    of_globals: bytes
+
+
+# Pickle finds what it calls by a module's name, so what that works with can lie nowhere else.
+_begun: _Marks | None = None
+"""In a worker: the marks of what is neither plain nor a generator, when it had begun."""
+_collate: Any = None
+"""In a worker: what makes batches of items."""
+_tokens = itertools.count()
+_open: dict[int, tuple[type[Any], dict[int, bytes]]] = {}
+"""Messages of this process that are under way: what comes back as which class, and what each worker has told."""
+
+
+def install() -> None:
+    """Workers note how their data set was when they had begun."""
+    original = _utils.worker._worker_loop
+    parameters = inspect.signature(original)
+    if not {"init_fn", "collate_fn", "persistent_workers"} <= parameters.parameters.keys():
+        return
+
+    # Under its own name, so that it can be sent to a process that is not forked, which has the original there.
+    @functools.wraps(original)
+    def _worker_loop(*args: Any, **kwargs: Any) -> None:
+        bound = parameters.bind(*args, **kwargs)
+        if bound.arguments["persistent_workers"]:
+            init, collate = bound.arguments["init_fn"], bound.arguments["collate_fn"]
+            bound.arguments["init_fn"] = functools.partial(_begin, init, collate)
+        original(*bound.args, **bound.kwargs)
+
+    _utils.worker._worker_loop = _worker_loop
+
+
+def _begin(init_fn: Callable[[int], Any] | None, collate: Any, worker: int) -> None:
+    global _begun, _collate
+    if init_fn is not None:
+        init_fn(worker)
+    info = torch_data.get_worker_info()
+    _collate = collate
+    _begun = _mark(info)
+
+
+def _mark(info: Any) -> _Marks | None:
+    if info is None or info.dataset is None:
+        return None
+    found = marks.of_attributes(info.dataset, _collate)
+    return None if found is None else _Marks(found, marks.of_globals(data_sets(info.dataset)))
+
+
+def are_seen(iterator: Any) -> bool:
+    """Whether these worker processes are kept, and tell how they are."""
+    if not isinstance(iterator, MultiIter) or not iterator._persistent_workers:
+        return False
+    forked = all(getattr(getattr(w, "_popen", None), "method", "") == "fork" for w in iterator._workers)
+    return forked and not isinstance(iterator._dataset, torch_data.IterDataPipe)
+
+
+def begin_epoch(
+    iterator: Any, reset: Callable[[], None], states: Sequence[bytes] | None
+) -> tuple[tuple[bytes, ...], bool]:
+    """Calls `reset`, which begins an epoch of `iterator`. `states`: put into the workers before.
+
+    Returns how each of them was then, and whether that is all of its state.
+    """
+    token, told = next(_tokens), dict[int, bytes]()
+
+    class Message(_Message):
+        def __reduce__(self) -> Any:
+            return _in_worker, (self.seed, token, states)
+
+    _open[token] = Message, told
+    setattr(_utils.worker, "_ResumeIteration", Message)  # noqa: B010 - mypy forbids the assignment
+    try:
+        reset()
+    finally:
+        setattr(_utils.worker, "_ResumeIteration", _Message)  # noqa: B010 - the same
+        del _open[token]
+    found = tuple(told.get(number, b"") for number in range(len(iterator._workers)))
+    return found, all(found)
+
+
+class _Answer(_Message):
+    """The message in the worker, on its way back."""
+
+    def __reduce__(self) -> Any:
+        return _in_trainer, self.__dict__["told"]
+
+
+def _in_worker(seed: Any, token: int, states: Sequence[bytes] | None) -> _Answer:
+    info = torch_data.get_worker_info()
+    if states is not None and info is not None:
+        _put(info, pickle.loads(states[info.id]))
+    answer = _Answer(seed)
+    answer.__dict__["told"] = seed, token, getattr(info, "id", 0), _take(info)
+    return answer
+
+
+def _in_trainer(seed: Any, token: int, worker: int, state: bytes) -> Any:
+    message, told = _open[token]
+    told[worker] = state
+    return message(seed)
+
+
+def _take(info: Any) -> bytes:
+    """Empty if there is more to the worker than can be carried."""
+    now = _mark(info)
+    if _begun is None or now is None or now.of_globals != _begun.of_globals:
+        return b""
+    owners = data_sets(info.dataset)
+    others = changed_data.write(owners, _begun.data, now.data)
+    if others is None:
+        return b""
+    data = []
+    for owner in owners:
+        plain, below = dataset_parts(owner)
+        kinds = {name: kind_of(type(v)) for name, v in below.items()}
+        states = {name: _generator(kinds[name], v) for name, v in below.items() if kinds[name] is not Kind.DATASET}
+        data.append(_Data(plain, states))
+    return pickle.dumps(_State(rng.capture(), info.seed, tuple(data), others), pickle.HIGHEST_PROTOCOL)
+
+
+def _put(info: Any, state: _State) -> None:
+    rng.restore(state.rng)
+    object.__setattr__(info, "seed", state.seed)
+    owners = data_sets(info.dataset)
+    if state.others and _begun is not None:
+        changed_data.put(state.others, owners, _begun.data)
+    for owner, (plain, generators) in zip(owners, state.data):
+        for name in dataset_parts(owner)[0].keys() - plain.keys():
+            object.__delattr__(owner, name)
+        for name, value in plain.items():
+            object.__setattr__(owner, name, value)
+        for name, value in generators.items():
+            _set_generator(getattr(owner, name), value)
+
+
+def _generator(kind: Kind, generator: Any) -> Any:
+    if kind is Kind.TORCH_GENERATOR:
+        return rng.tensor_bytes(generator.get_state())
+    return generator.getstate() if kind is Kind.PYTHON_RANDOM else numpy_random_state(generator)
+
+
+def _set_generator(generator: Any, state: Any) -> None:
+    kind = kind_of(type(generator))
+    if kind is Kind.TORCH_GENERATOR:
+        generator.set_state(rng.byte_tensor(state))
+    elif kind is Kind.PYTHON_RANDOM:
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)

@@ -1,0 +1,62 @@
+"""What decides the order of a DataLoader's data: generators, and the samplers' own numbers, such as the epoch.
+
+Leans on the name `_BaseDataLoaderIter`. Seen on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import dataloader
+
+from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values.kinds import PLAIN
+
+LoaderIter = dataloader._BaseDataLoaderIter
+LOADER_OF: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""By iterator, the loader that has made it."""
+Order = tuple[tuple[Any, dict[str, Any]], ...]
+"""Of a loader, its sampler and its batch sampler: the generator's state and plain attributes."""
+
+
+def owners(loader: Any) -> list[Any]:
+    """The loader, its samplers, and theirs: accelerate and lightning put samplers around samplers."""
+    found = [loader]
+    for owner in found:
+        below = (getattr(owner, name, None) for name in ("sampler", "batch_sampler"))
+        found += [s for s in below if s is not None and not any(s is known for known in found)]
+    return found
+
+
+def plain_fields(obj: Any) -> dict[str, Any]:
+    return {name: value for name, value in getattr(obj, "__dict__", {}).items() if type(value) in PLAIN}
+
+
+def order_of(loader: Any) -> Order:
+    found = []
+    for owner in owners(loader):
+        generator = getattr(owner, "generator", None)
+        state = small.take(generator.get_state()) if isinstance(generator, torch.Generator) else None
+        found.append((state, plain_fields(owner) if owner is not loader else {}))
+    return tuple(found)
+
+
+def order_generators(loader: Any) -> set[int]:
+    """Those that are part of the order, by id."""
+    return {id(getattr(owner, "generator", None)) for owner in owners(loader)}
+
+
+def order_again(loader: Any) -> Callable[[], None]:
+    return functools.partial(set_order, loader, order_of(loader))
+
+
+def set_order(loader: Any, order: Order) -> None:
+    for owner, (state, fields) in zip(owners(loader), order):
+        if state is not None:
+            owner.generator.set_state(small.build(state))
+        if fields:
+            vars(owner).update(fields)

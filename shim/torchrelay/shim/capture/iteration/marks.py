@@ -1,0 +1,169 @@
+"""Digests that tell whether something that is not carried has changed: of data sets, and of the script's global variables."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import FunctionType, MappingProxyType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import data as torch_data
+
+from torchrelay.shim.capture.state.parts import attributes, dataset_parts
+from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values.base_types import file_of
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
+from torchrelay.shim.tensors.tensor_versions import version_of
+
+_LONG, _LARGE_BYTES = 1000, 1 << 16
+"""Containers and arrays beyond this are data: told by which they are and how long, not by what is in them."""
+_MARK_BYTES = 4 << 20
+_ATOMS = frozenset({bool, bytes, complex, float, int, str, type(None)})
+
+
+class _Digest:
+    """Where a mark is written. Raises OverflowError when it is as long as data would be."""
+
+    def __init__(self, most_bytes: int = _MARK_BYTES) -> None:
+        self._hash, self.left = hashlib.sha256(), most_bytes
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.left -= size
+        if self.left < 0:
+            raise OverflowError
+        self._hash.update(data)
+        return size
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+
+class _Marker(pickle.Pickler):
+    """`owners`: data sets that have marks of their own, by id."""
+
+    def __init__(self, written: Any, owners: Mapping[int, int] = MappingProxyType({})) -> None:
+        super().__init__(written, pickle.HIGHEST_PROTOCOL)
+        self._functions: set[int] = set()
+        self._owners = owners
+        self.met: list[Any] = []
+
+    def persistent_id(self, obj: Any) -> Any:
+        if id(obj) in self._owners:
+            return "data set", self._owners[id(obj)]
+        if type(obj) not in _ATOMS:
+            self.met.append(obj)
+        if isinstance(obj, torch.Tensor):
+            return "tensor", id(obj), obj.data_ptr(), version_of(obj)
+        if isinstance(obj, (ModuleType, type)):
+            return "fixed", id(obj)
+        if isinstance(obj, FunctionType):
+            if id(obj) in self._functions or not callables.is_users_function(obj):
+                return "fixed", id(obj)
+            self._functions.add(id(obj))
+            return "function", id(obj), obj.__defaults__, obj.__kwdefaults__, vars(obj), [*_cells(obj)]
+        if isinstance(obj, (list, dict, set, tuple)) and len(obj) > _LONG:
+            return "long", id(obj), len(obj)
+        if isinstance(obj, torch_data.DataLoader):
+            return "fixed", id(obj)
+        if getattr(obj, "nbytes", 0) > _LARGE_BYTES and not isinstance(obj, (bytes, bytearray)):
+            return "large", id(obj), obj.nbytes
+        return None
+
+
+def _cells(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # of a variable that has no value yet
+            yield None
+
+
+def data_sets(data: Any) -> list[Any]:
+    """It, and those below it."""
+    found = [data]
+    for owner in found:
+        _, below = dataset_parts(owner)
+        found += [d for d in below.values() if kind_of(type(d)) is Kind.DATASET and not any(d is f for f in found)]
+    return found
+
+
+class Mark(NamedTuple):
+    """Of one attribute. `met`: the objects in it, in the order in which they are come across."""
+
+    digest: bytes
+    met: list[Any]
+
+
+Where = tuple[int, str]
+"""Which data set of `data_sets`, and its attribute; without a name, its class."""
+COLLATE: Where = -1, ""
+
+
+def of_attributes(data: Any, collate: Any) -> dict[Where, Mark] | None:
+    """Of everything below a data set that is not carried, and of what makes batches of its items.
+
+    None if it cannot be told.
+    """
+    owners = data_sets(data)
+    numbers = {id(owner): number for number, owner in enumerate(owners)}
+    found: dict[Where, Mark] = {}
+    left = _MARK_BYTES
+    try:
+        for number, owner in enumerate(owners):
+            plain, below = dataset_parts(owner)
+            own = {name: v for name, v in attributes(owner).items() if name not in plain and name not in below}
+            for name, value in {"": type(owner).__qualname__, **own}.items():
+                found[number, name], left = _mark(value, numbers, left)
+        found[COLLATE], _ = _mark(collate, numbers, left)
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
+        return None
+    return found
+
+
+def _mark(value: Any, owners: Mapping[int, int], most_bytes: int) -> tuple[Mark, int]:
+    written = _Digest(most_bytes)
+    marker = _Marker(written, owners)
+    marker.dump(value)
+    return Mark(written.digest(), marker.met), written.left
+
+
+def of_data(data: Any, collate: Any) -> bytes | None:
+    """The same in one. Two that are alike are of the same content, but for what is long in it."""
+    found = of_attributes(data, collate)
+    if found is None:
+        return None
+    return hashlib.sha256(repr([(where, mark.digest) for where, mark in found.items()]).encode()).digest()
+
+
+def of_globals(owners: Sequence[Any] = ()) -> bytes:
+    """Of the variables of the script's modules, their classes and functions; of what cannot be pickled, which object it is.
+
+    `owners`: data sets whose attributes have marks of their own, which variables may lead to.
+    """
+    found = []
+    numbers = {id(owner): number for number, owner in enumerate(owners)}
+    for name, value in _globals():
+        written = _Digest()
+        try:
+            _Marker(written, numbers).dump(value)
+            found.append((name, written.digest()))
+        except Exception:  # noqa: BLE001 - as above
+            found.append((name, str(id(value)).encode()))
+    return hashlib.sha256(repr(found).encode()).digest()
+
+
+def _globals() -> Iterator[tuple[str, Any]]:
+    for module in list(sys.modules.values()):
+        if not callables.is_users(file_of(module)):
+            continue
+        for name, value in list(vars(module).items()):
+            if name.startswith("__") or isinstance(value, ModuleType):
+                continue
+            if not isinstance(value, type):
+                yield name, value
+            elif callables.is_users_class(value):
+                yield from ((f"{name}.{k}", v) for k, v in list(vars(value).items()) if not k.startswith("__"))

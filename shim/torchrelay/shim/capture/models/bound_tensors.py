@@ -1,0 +1,200 @@
+"""Which tensors the parameters and buffers of a tree of modules are bound to: `self.center = ...` binds another one.
+
+A survivor gets the tensors themselves back. Another process is told the form of each, so that it can bind one like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.parallel import fsdp2
+from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
+from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
+
+BUFFERS, PARAMETERS = "_buffers", "_parameters"
+Place = tuple[str, str, str]
+"""Path of a module in its tree, BUFFERS or PARAMETERS, and the name."""
+_REQUIRES_GRAD = attrgetter("requires_grad")
+
+
+class TensorForm(NamedTuple):
+    """Of what stands at one place; the shape is that of this rank's part. `tied`: the earlier place that holds the same tensor."""
+
+    parameter: bool
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    device: str
+    requires_grad: bool
+    persistent: bool
+    spread: Any
+    tied: Place | None
+
+    def fits(self, tensor: Any) -> bool:
+        if not isinstance(tensor, torch.Tensor) or isinstance(tensor, torch.nn.Parameter) != self.parameter:
+            return False
+        form = tensor.dtype, tuple(local(tensor).shape), spread_of(tensor)
+        return form == (self.dtype, self.shape, self.spread)
+
+    def make(self, device: Any = None) -> torch.Tensor:
+        """A tensor of this form, its content still to come."""
+        made = torch.empty(self.shape, dtype=self.dtype, device=device or self.device)
+        if self.spread is not None:
+            made = around(made, self.spread)
+        return torch.nn.Parameter(made, requires_grad=self.requires_grad) if self.parameter else made
+
+
+def form_of(tensor: torch.Tensor, *, persistent: bool = True, tied: Place | None = None) -> TensorForm:
+    return TensorForm(
+        isinstance(tensor, torch.nn.Parameter),
+        tensor.dtype,
+        tuple(local(tensor).shape),
+        str(tensor.device),
+        tensor.requires_grad,
+        persistent,
+        spread_of(tensor),
+        tied,
+    )
+
+
+class BoundTensors:
+    """Those of one tree, as long as no name is added or taken away.
+
+    Parameters that a wrapper exchanges by itself (both FSDPs) are left alone; only their places are known.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, torch.nn.Module]]) -> None:
+        managed = fsdp2.managed_names(module for _, module in named)
+        exchanged = any(is_fsdp1(module) for _, module in named)
+        self.slots: list[Place] = []
+        self._modules = [module for _, module in named]
+        self._exchanged: list[tuple[Place, dict[str, Any]]] = []
+        self._exchanged_at: dict[int, tuple[Place, dict[str, Any]]] = {}
+        self._spaces: list[tuple[torch.nn.Module, dict[str, Any], str]] = []
+        self._owners: list[tuple[torch.nn.Module, str, dict[str, Any], tuple[str, ...]]] = []
+        for name, module in named:
+            for where in (BUFFERS, PARAMETERS):
+                space = module.__dict__[where]
+                if where == PARAMETERS and (exchanged or any((id(module), key) in managed for key in space)):
+                    self._exchanged += [((name, where, key), space) for key in space]
+                    continue
+                self._owners.append((module, where, space, tuple(space)))
+                self.slots += [(name, where, key) for key in space]
+                self._spaces += [(module, space, key) for key in space]
+        self._space_of = {slot: space for slot, (_, space, _) in zip(self.slots, self._spaces)}
+        self.tensors: list[Any] = []
+        self.forms: list[TensorForm | None] = []
+        self.parameters: list[torch.Tensor] = []
+        self._flags: list[bool] = []
+        self.look_again(self.take())
+
+    def take(self) -> list[Any]:
+        return [space.get(key) for _, space, key in self._spaces]
+
+    def is_at(self, place: Place, tensor: Any) -> bool:
+        """Whether the tensor stands there now, and not only by the latest look. False of places that a wrapper exchanges."""
+        return self._space_of.get(place, {}).get(place[2]) is tensor
+
+    def exchanged_place_of(self, tensor: Any) -> Place | None:
+        """Where a parameter stands that a wrapper exchanges: this rank's shard of it, even where it is gathered at the moment."""
+        if not self._exchanged or not isinstance(tensor, torch.nn.Parameter):
+            return None
+        place, space = self._exchanged_at.get(id(tensor), (None, {}))
+        if place is not None and space.get(place[2]) is tensor:
+            return place
+        shards = fsdp2.sharded_parameters(self._modules)
+        self._exchanged_at = {}
+        for slot, space in self._exchanged:
+            bound = space.get(slot[2])
+            self._exchanged_at.setdefault(id(shards.get(id(bound), bound)), (slot, space))
+        return self._exchanged_at.get(id(tensor), (None, {}))[0]
+
+    def have_other_flags(self) -> bool:
+        """Whether some parameter was frozen, or is no longer."""
+        return [*map(_REQUIRES_GRAD, self.parameters)] != self._flags
+
+    def look_again(self, tensors: list[Any]) -> None:
+        """`tensors`: what stands in the slots now. Makes new lists, since contents hold the old ones."""
+        seen: dict[int, Place] = {}
+        forms: list[TensorForm | None] = []
+        for slot, (module, _, key), tensor in zip(self.slots, self._spaces, tensors):
+            if tensor is None:
+                forms.append(None)
+                continue
+            persistent = key not in module.__dict__.get("_non_persistent_buffers_set", ())
+            forms.append(form_of(tensor, persistent=persistent, tied=seen.get(id(tensor))))
+            seen.setdefault(id(tensor), slot)
+        self.tensors, self.forms = tensors, forms
+        self.parameters = [t for t in tensors if isinstance(t, torch.nn.Parameter)]
+        self._flags = [*map(_REQUIRES_GRAD, self.parameters)]
+
+    def put_back(self, tensors: list[Any], forms: list[TensorForm | None]) -> None:
+        """Binds these slots to what they were bound to, and takes away names that were added since. Flags of parameters too."""
+        left = iter(tensors)
+        for module, where, space, names in self._owners:
+            then = {name: next(left) for name in names}
+            module.__dict__[where] = space
+            if len(space) != len(then) or any(space.get(name, self) is not tensor for name, tensor in then.items()):
+                space.clear()
+                space.update(then)
+        for tensor, form in zip(tensors, forms):
+            if form is not None and tensor.requires_grad != form.requires_grad and tensor.is_leaf:
+                tensor.requires_grad_(form.requires_grad)
+
+
+def at_place(root: torch.nn.Module, place: Place) -> Any:
+    """The parameter or buffer that stands there; of one that fully_shard has gathered at the moment, this rank's shard.
+
+    Raises StateMismatchError where there is none.
+    """
+    name, where, key = place
+    try:
+        module = root.get_submodule(name)
+        bound = module.__dict__[where][key]
+    except (AttributeError, KeyError) as e:
+        raise StateMismatchError(f"the model has no {'.'.join(filter(None, (name, key)))}") from e
+    return fsdp2.shard_of(bound) if where == PARAMETERS and bound is not None else bound
+
+
+def put_forms(
+    forms: Mapping[Place, TensorForm | None], by_name: Mapping[str, torch.nn.Module], *, complete: bool
+) -> None:
+    """Binds tensors of the recorded forms where this process has others. `complete`: names that are not in `forms` go.
+
+    Raises StateMismatchError where there is no such module.
+    """
+    seen: set[int] = set()
+    for (name, where, key), form in forms.items():
+        if name not in by_name:
+            raise StateMismatchError(f"the model has no module {name}")
+        module = by_name[name]
+        space = module.__dict__[where]
+        now = space.get(key)
+        if form is None:
+            space[key] = None
+            continue
+        if form.tied is not None:
+            owner, kind, other = form.tied
+            space[key] = by_name[owner].__dict__[kind][other]
+            continue
+        if not form.fits(now) or id(now) in seen:  # in seen: tied here, and not where it was recorded
+            space[key] = now = form.make(now.device if isinstance(now, torch.Tensor) else None)
+        seen.add(id(now))
+        if now.requires_grad != form.requires_grad and now.is_leaf:
+            now.requires_grad_(form.requires_grad)
+        if where == BUFFERS:
+            names = module.__dict__["_non_persistent_buffers_set"]
+            (names.discard if form.persistent else names.add)(key)
+    if complete:
+        _take_away_others(forms, by_name)
+
+
+def _take_away_others(forms: Mapping[Place, Any], by_name: Mapping[str, torch.nn.Module]) -> None:
+    own = BoundTensors([*by_name.items()])
+    for name, where, key in own.slots:
+        if (name, where, key) not in forms:
+            del by_name[name].__dict__[where][key]

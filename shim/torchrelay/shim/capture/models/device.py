@@ -1,0 +1,170 @@
+"""Device state: the tensors that make up the model, its optimizers, and whatever else the loop keeps, by path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from torchrelay.shim.adapters.parallel import fsdp2
+from torchrelay.shim.adapters.tensors.dtensor import is_spread, laid_out_alike, like, local
+from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of
+from torchrelay.shim.capture.models.bound_tensors import BUFFERS
+from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values.kinds import Kind
+
+GRADIENT = "gradient."
+"""What paths of gradients begin with, in front of their parameter's."""
+
+BEFORE = "before."
+"""The same of tensors that the boundary before had, where the donor has others now."""
+
+
+def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
+    """Only those that have tensors count: ranks may differ in how many metrics and the like they have made."""
+    place = 0
+    for root in roots:
+        if next(root.parameters(), None) is not None or any(not small.is_small(b) for b in root.buffers()):
+            yield place, root
+            place += 1
+
+
+def catalogue(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool = False) -> dict[str, torch.Tensor]:
+    """Path -> this rank's part of each tensor, for reading and writing its memory. `as_taken`: as for `whole`."""
+    return {
+        path: local(tensor).detach() if isinstance(tensor, torch.nn.Parameter) else local(tensor)
+        for path, tensor in whole(state, roots, as_taken=as_taken).items()
+    }
+
+
+def _bound(
+    state: HostState, root: torch.nn.Module, *, as_taken: bool
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Parameters and buffers of a tree, by name."""
+    parameters: dict[str, torch.Tensor] = dict(root.named_parameters())
+    buffers = dict(root.named_buffers())
+    number = state.index.get(id(root)) if as_taken else None
+    if number is None:
+        return parameters, buffers
+    seen: set[int] = set()
+    for (owner, where, key), tensor in state.nodes[number].content.named().items():
+        own, name = buffers if where == BUFFERS else parameters, f"{owner}.{key}" if owner else key
+        if tensor is None or id(tensor) in seen:
+            own.pop(name, None)
+        else:
+            seen.add(id(tensor))
+            own[name] = tensor
+    return parameters, buffers
+
+
+def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool = False) -> dict[str, torch.Tensor]:
+    """Path -> tensor: parameters, buffers too large for the journal, optimizer state, other large tensors.
+
+    `as_taken`: the tensors that modules were bound to when `state` was taken, though the step may have bound others by now.
+
+    Paths are made of the order of modules and optimizers in the walk and of parameter names, so they agree between ranks.
+    In the order in which optimizers keep their state, for a joiner to make it in the same.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for number, root in numbered(roots):
+        sharded = fsdp2.sharded_parameters(root.modules())
+        parameters, buffers = _bound(state, root, as_taken=as_taken)
+        for name, parameter in parameters.items():
+            found[f"module{number}.{name}"] = sharded.get(id(parameter), parameter)
+        for name, buffer in buffers.items():
+            if not small.is_small(buffer):
+                found[f"module{number}.{name}"] = buffer
+    in_modules = set(map(id, found.values()))
+    for number, (_, optimizer) in enumerate(state.optimizers):
+        own = [p for group in optimizer.param_groups for p in group["params"]]
+        places = {id(parameter): place for place, parameter in enumerate(own)}
+        for parameter in own:
+            if id(parameter) not in in_modules:
+                found[f"parameter{number}.{places[id(parameter)]}"] = parameter
+        for key_of_state, values in optimizer.state.items():
+            place = places.get(id(key_of_state))
+            if place is not None:
+                tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
+                found.update({f"optimizer{number}.{place}.{key}": value for key, value in tensors.items()})
+    for path, tensor in state.large.items():
+        found[f"value.{path}"] = tensor
+    return {path: tensor for path, tensor in found.items() if not tensor.is_meta}
+
+
+def after_update(state: HostState) -> HostState:
+    """The state of a boundary, behind the update that follows it: histories in the optimizer's state have other tensors by then."""
+    now = state.fork()
+    for path, tensor in state.large.items():
+        node = state.nodes[state.index[id(tensor)]]
+        history = state.nodes[node.parent] if node.parent >= 0 else None
+        if (
+            history is None
+            or history.kind is not Kind.LIST
+            or state.nodes[history.parent].kind is not Kind.OPTIMIZER_STATE
+        ):
+            continue
+        if (
+            isinstance(node.key, int)
+            and node.key < len(history.obj)
+            and isinstance(history.obj[node.key], torch.Tensor)
+        ):
+            now.large[path] = history.obj[node.key]
+    return now
+
+
+def parameters(state: HostState) -> dict[str, torch.Tensor]:
+    """Path -> parameter, of models and optimizers; this rank's shard of one that is gathered at the moment."""
+    found: dict[str, torch.Tensor] = {}
+    for number, root in numbered(state.roots):
+        sharded = fsdp2.sharded_parameters(root.modules())
+        found.update(
+            (f"module{number}.{name}", sharded.get(id(parameter), parameter))
+            for name, parameter in root.named_parameters()
+        )
+    known = set(map(id, found.values()))
+    for number, (_, optimizer) in enumerate(state.optimizers):
+        own = (p for group in optimizer.param_groups for p in group["params"])
+        found.update((f"parameter{number}.{place}", p) for place, p in enumerate(own) if id(p) not in known)
+    return {path: parameter for path, parameter in found.items() if not parameter.is_meta}
+
+
+def gradients(state: HostState) -> dict[str, torch.Tensor]:
+    """Path -> gradient, of the parameters that have one."""
+    found = parameters(state)
+    pairs = zip(found, gradients_of([*found.values()]))
+    return {GRADIENT + path: gradient for path, gradient in pairs if gradient is not None}
+
+
+def like_parameter(parameter: torch.Tensor, key: str, part: torch.Tensor) -> torch.Tensor:
+    """Optimizer state around `part`, spread over ranks if the parameter is and the state has its form (all but step counts)."""
+    if key == "step" or not is_spread(parameter) or part.shape != local(parameter).shape:
+        return part
+    return like(parameter, part)
+
+
+def not_rebuilt(state: HostState) -> list[str]:
+    """Names of optimizer state that is spread over ranks otherwise than its parameter: a joiner could not make it."""
+    return [
+        f"{name}.{key}"
+        for name, optimizer in state.optimizers
+        for parameter, values in optimizer.state.items()
+        for key, value in values.items()
+        if is_spread(value) and not (is_spread(parameter) and laid_out_alike(parameter, value))
+    ]
+
+
+def kept_paths(roots: Sequence[torch.nn.Module], state: HostState, kept: Mapping[int, str]) -> list[str]:
+    """Catalogue paths of the parameters in `kept`, by id, and of their optimizer state, each with what `kept` says of it."""
+    names = [
+        f"module{number}.{name}{kept[id(parameter)]}"
+        for number, root in numbered(roots)
+        for name, parameter in root.named_parameters()
+        if id(parameter) in kept
+    ]
+    for number, (_, optimizer) in enumerate(state.optimizers):
+        for place, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+            if id(parameter) in kept:
+                keys = optimizer.state.get(parameter, {})
+                names += [f"optimizer{number}.{place}.{key}{kept[id(parameter)]}" for key in keys]
+    return names

@@ -1,0 +1,79 @@
+"""Puts a recorded state into a tree of modules, or makes a module that training has made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.parallel.module_hooks import hook_counts
+from torchrelay.shim.capture.models import module_parts
+from torchrelay.shim.capture.models.bound_tensors import put_forms
+from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values.replay_point import ABSENT
+
+
+def make_module(cls: type) -> torch.nn.Module:
+    """A module as pickle makes it, without its attributes: metrics wrap their own methods in `__setstate__`."""
+    made: torch.nn.Module = object.__new__(cls)
+    made.__dict__.update(vars(torch.nn.Module()))
+    made.__setstate__({})
+    return made
+
+
+def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], Any]) -> None:
+    """Flags, own attributes and small buffers of a tree of modules, as `encode` wrote them.
+
+    Raises StateMismatchError where this model is another one than the recorded.
+    """
+    place, flags, values, buffers, _, forms, hooks, parts = content
+    modules = list(root.modules())
+    if flags is not None and len(modules) != len(flags):
+        raise StateMismatchError(
+            f"the model has {len(modules)} modules here and had {len(flags)} where it was recorded"
+        )
+    module_parts.check(parts, root)
+    for module, flag in zip(modules, flags or ()):
+        if flag is not None:
+            module.training = flag
+    by_name = dict(root.named_modules())
+    own_hooks = hook_counts([*by_name.items()])
+    for (name, kept), count in hooks.items():
+        if count > own_hooks.get((name, kept), 0):
+            raise StateMismatchError(
+                f"{name or 'the model'} has {count} of {kept} where it was recorded: training has registered some, "
+                "which cannot be made again"
+            )
+    put_forms(forms, by_name, complete=place < 0)
+    for (name, key), value in values.items():
+        if name not in by_name:
+            raise StateMismatchError(f"the model has no module {name}")
+        fields = by_name[name].__dict__
+        decoded = decode(value, fields.get(key, ABSENT))
+        if decoded is not ABSENT:
+            fields[key] = decoded
+    own = dict(root.named_buffers())
+    for name, value in buffers.items():
+        if name not in own:
+            raise StateMismatchError(f"the model has no buffer {name}")
+        small.put(value, own[name])
+
+
+def put_bare(content: Any, root: torch.nn.Module, mapping: Callable[[dict[Any, Any], dict[Any, Any]], Any]) -> None:
+    """One module without parts. Asking it for its modules would ask for its hash, which metrics make of their attributes.
+
+    Raises StateMismatchError where this one has parts, or where what training has made of it cannot be made again.
+    """
+    _, flags, values, _, hidden, *_ = content
+    name = type(root).__name__
+    if any(part is not None for part in root._modules.values()):
+        raise StateMismatchError(f"{name} has modules here and had none where it was recorded")
+    fields = root.__dict__
+    fields.update(mapping({key: value for (_, key), value in values.items()} | hidden, fields))
+    if flags[0] is not None:
+        fields["training"] = flags[0]
+    left = [key for key in hidden if key not in fields]
+    if left:
+        raise StateMismatchError(f"{name} was made by training, and its {left[0]} cannot be made again")

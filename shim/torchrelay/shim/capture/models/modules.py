@@ -1,0 +1,357 @@
+"""State of a tree of modules that is neither parameter nor large: `training` flags, own attributes, small buffers.
+
+A model has hundreds of modules whose attributes hardly ever change, so the list of places to look at is kept from boundary
+to boundary and made anew only when a module gained or lost an attribute, a child, a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchrelay.shim.adapters.frameworks import ID_CACHES
+from torchrelay.shim.adapters.parallel.module_hooks import hook_counts, next_hook, remove_hooks_since
+from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
+from torchrelay.shim.adapters.raw_memory.dict_versions import OF_INSTANCES, Versions
+from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
+from torchrelay.shim.capture.models.aliases import Owners, as_tensor, memory_of
+from torchrelay.shim.capture.models.bound_tensors import BUFFERS, PARAMETERS, BoundTensors, Place, TensorForm
+from torchrelay.shim.capture.models.module_parts import class_of
+from torchrelay.shim.capture.values import callables, small
+from torchrelay.shim.capture.values.callables import is_hidden
+from torchrelay.shim.capture.values.kinds import PLAIN
+from torchrelay.shim.capture.values.long_list import LongLists
+
+_STANDARD = frozenset(vars(torch.nn.Module())) | {"_parameters", "_buffers", "_modules", "training"}
+
+_LOOK_AGAIN = 16
+"""Walks after which an optimizer's state is searched again for values that are no tensors, and modules for hooks."""
+
+_COMPOSABLE = ("__composable_api_state_key", "__composable_api_registry_key")
+"""Names under which fully_shard and its like keep their own state, with a part that differs from process to process."""
+
+
+def _is_machinery(name: str) -> bool:
+    return name in _STANDARD or name in ID_CACHES or name.startswith(_COMPOSABLE)
+
+
+Slot = tuple[str, str]
+"""Path of a module in its tree, and the name of one of its own attributes."""
+
+
+@dataclass
+class TreeContent:
+    """`flags`: `training` of each module, None for one that stands for another; `values`: own attributes in the order of the
+    tree's slots; `buffers`: content of small ones; `bound`, `forms`: which tensors parameters and buffers are bound to, in the
+    order of the slots of `BoundTensors`; `next_hook`: the number that the next hook would get.
+    """
+
+    tree: ModuleTree
+    flags: list[bool | None]
+    values: list[Any]
+    buffers: dict[str, small.TensorValue]
+    bound: list[Any]
+    forms: list[TensorForm | None]
+    next_hook: int
+
+    def named(self) -> dict[Place, Any]:
+        """Tensors by where they stood."""
+        return self.tree.by_place(self.bound)
+
+    def changed(self, base: TreeContent | None) -> list[int]:
+        """Places in `values` that hold another object than in `base`; all of them without one."""
+        if base is None:
+            return list(range(len(self.values)))
+        if self.values is base.values or pointers(self.values) == pointers(base.values):
+            return []
+        return [place for place, (now, then) in enumerate(zip(self.values, base.values)) if now is not then]
+
+
+class ModuleTree:
+    def __init__(self, root: torch.nn.Module) -> None:
+        self.root = root
+        named = list(root.named_modules())
+        self.names, self.modules = [name for name, _ in named], [module for _, module in named]
+        self._names_by_id: dict[int, str] = {}
+        self._dicts = [m.__dict__ for m in self.modules]
+        self._children = [m._modules for m in self.modules]
+        self._part_names = [tuple(children) for children in self._children]
+        tensor_spaces = [m.__dict__[where] for m in self.modules for where in (BUFFERS, PARAMETERS)]
+        self._empty = [space for space in tensor_spaces if not space]
+        self._not_empty = [space for space in tensor_spaces if space]
+        self._versions = Versions([*self._dicts, *self._children, *self._not_empty], works=OF_INSTANCES)
+        self._seen = self._versions.take()
+        """Versions at the latest look at whether the tree is current, for the content that is taken then."""
+        self._parts = [part for children in self._children for part in children.values()]
+        self._parts_at = self._of_parts(self._seen)
+        self._sizes = self._measure()
+        self.slots: list[Slot] = []
+        self._slot_dicts: list[tuple[dict[str, Any], str]] = []
+        for name, module in named:
+            if is_fsdp1(module):
+                continue  # it makes them anew in its first forward
+            for key, value in module.__dict__.items():
+                if not _is_machinery(key) and not is_hidden(value):
+                    self.slots.append((name, key))
+                    self._slot_dicts.append((module.__dict__, key))
+        self._first = [d[key] for d, key in self._slot_dicts]
+        self._object_slots = [place for place, value in enumerate(self._first) if type(value) not in PLAIN]
+        self._hooks = [((name, kept), found) for name, module in named for kept, found in callables.hooks(module)]
+        self._bound = BoundTensors(named)
+        self.small_buffers: dict[str, torch.Tensor] = {}
+        self.large: list[tuple[str, torch.Tensor]] = []
+        self.hooked_tensors: list[str] = []
+        self._name_tensors()
+        self.hooks = hook_counts(named)
+        self._hooks_at, self._looks = next_hook(), 0
+        self._copies: dict[str, small.TensorValue] = {}
+        self.changing: set[str] = set()
+        """Buffers that training writes to or binds anew: a rank's own, so its journal has to hold them."""
+        self.base: TreeContent | None = None
+        """What the journal of the set-up holds, with stand-ins for what it does not; later journals hold the difference."""
+        self.base_place = -1
+        """Its place among the set-up's trees."""
+        self.of_set_up: dict[str, type] | None = None
+        """The modules that it had when the journal of the set-up was written; None where it is not in that."""
+        self.is_rebound = False
+        """Whether this process has bound modules in it as a journal says: its own set-up had others."""
+        self._places: dict[int, Place] = {}
+        self._places_of: Any = None
+        self._at: list[int] = []
+        """Versions of the dictionaries that `_latest` was taken from."""
+        self._latest: tuple[list[bool | None], list[Any]] = [], []
+
+    def names_by_id(self) -> dict[int, str]:
+        """Of its modules, which live as long as it does."""
+        if not self._names_by_id:
+            self._names_by_id = {id(module): name for name, module in zip(self.names, self.modules)}
+        return self._names_by_id
+
+    def bindings(self) -> Iterator[tuple[str, dict[str, torch.nn.Module | None]]]:
+        """Path of each module, and what was bound in it when the tree was made."""
+        parts = iter(self._parts)
+        for name, keys in zip(self.names, self._part_names):
+            yield name, {key: next(parts) for key in keys}
+
+    def has_others_than_set_up(self) -> bool:
+        """Whether training has put modules into it, or taken some out: those of a new process are set-up's."""
+        now = {name: class_of(module) for name, module in zip(self.names, self.modules)}
+        return self.of_set_up is not None and self.of_set_up != now
+
+    def is_bare(self) -> bool:
+        """Whether it is one module with nothing but attributes, such as a metric: one that training has made can be made again."""
+        return len(self.modules) == 1 and not self.root._parameters and not self.root._buffers
+
+    def hidden_attributes(self) -> dict[str, Any]:
+        """The root's own attributes that are no state: functions and the like."""
+        known = {key for name, key in self.slots if not name}
+        return {k: v for k, v in self.root.__dict__.items() if k not in known and not _is_machinery(k)}
+
+    def _name_tensors(self) -> None:
+        buffers = dict(self.root.named_buffers())
+        parameters: list[tuple[str, torch.Tensor]] = [*self.root.named_parameters()]
+        self.small_buffers = {n: b for n, b in buffers.items() if small.is_small(b)}
+        self.large = [(n, b) for n, b in buffers.items() if not small.is_small(b)] + parameters
+        self.hooked_tensors = [name for name, p in parameters if callables.tensor_hooks(p)]
+
+    def _measure(self) -> list[int]:
+        return [*map(len, self._dicts), *map(len, self._children), *map(len, self._not_empty)]
+
+    def _of_parts(self, versions: list[int]) -> list[int]:
+        return versions[len(self.modules) : 2 * len(self.modules)]
+
+    def is_current(self) -> bool:
+        """Whether it has the modules and the names that it had."""
+        self._seen = self._versions.take()
+        if any(self._empty):
+            return False
+        if self._seen and self._seen == self._at:
+            return True
+        if self._sizes != self._measure():
+            return False
+        parts_at = self._of_parts(self._seen)
+        if parts_at and parts_at == self._parts_at:
+            return True
+        self._parts_at = parts_at
+        return pointers(self._parts) == pointers([part for children in self._children for part in children.values()])
+
+    def has_same_hooks(self) -> bool:
+        """Looks now and then, and only where some hook was registered since: there are many places to look at."""
+        self._looks += 1
+        if self._looks % _LOOK_AGAIN or self._hooks_at == next_hook():
+            return True
+        self._hooks_at = next_hook()
+        return self.hooks == hook_counts([*zip(self.names, self.modules)])
+
+    def take(self) -> TreeContent:
+        """The lists are shared by contents between which nothing was written."""
+        seen, self._seen = self._seen, []
+        if not seen or seen != self._at:
+            flags = [d.get("training") for d in self._dicts]
+            self._at, self._latest = seen, (flags, [d[key] for d, key in self._slot_dicts])
+            tensors = self._bound.take()
+            if pointers(tensors) != pointers(self._bound.tensors):
+                known = {*self.small_buffers}
+                self._bound.look_again(tensors)
+                self._name_tensors()
+                self.changing |= self.small_buffers.keys() - known
+        if self._bound.have_other_flags():
+            self._bound.look_again(self._bound.tensors)
+        buffers = self._take_buffers() if self.small_buffers else {}
+        return TreeContent(self, *self._latest, buffers, self._bound.tensors, self._bound.forms, next_hook())
+
+    def forms(self, content: TreeContent) -> dict[Place, TensorForm | None]:
+        """Of parameters and buffers; what the journal of the set-up has already is left out."""
+        if self.base is None:
+            return self.all_forms(content)
+        if self.base.forms is content.forms:
+            return {}
+        pairs = zip(self._bound.slots, content.forms, self.base.forms)
+        return {slot: now for slot, now, then in pairs if now != then}
+
+    def all_forms(self, content: TreeContent) -> dict[Place, TensorForm | None]:
+        return dict(zip(self._bound.slots, content.forms))
+
+    def by_place(self, tensors: list[Any]) -> dict[Place, Any]:
+        return dict(zip(self._bound.slots, tensors))
+
+    @property
+    def tensors(self) -> list[Any]:
+        """Parameters and buffers, by the latest look: another list once one was bound anew."""
+        return self._bound.tensors
+
+    def place_of(self, tensor: Any) -> Place | None:
+        """Where one of its parameters or buffers stands."""
+        if self._places_of is not self._bound.tensors:
+            self._places_of = self._bound.tensors
+            self._places = {}
+            for slot, bound in zip(self._bound.slots, self._bound.tensors):
+                self._places.setdefault(id(bound), slot)
+        return self._places.get(id(tensor)) or self._bound.exchanged_place_of(tensor)
+
+    def still_has(self, tensor: Any) -> bool:
+        """Whether one of `tensors` stands where the latest look has found it: training may have bound another one since."""
+        place = self.place_of(tensor)
+        return place is not None and self._bound.is_at(place, tensor)
+
+    def is_still(self, content: TreeContent) -> bool:
+        """A quick look: False where it takes `take` to know."""
+        return (
+            content.values is self._latest[1]
+            and not self.small_buffers
+            and not any(self._empty)
+            and not self._bound.have_other_flags()
+            and bool(self._at)
+            and self._versions.take() == self._at
+        )
+
+    def objects(self, content: TreeContent) -> list[tuple[Slot, Any]]:
+        """Attributes that may have state below: those that had when the tree was made, and those that were rebound since."""
+        values = content.values
+        places = set(self._object_slots)
+        if pointers(values) != pointers(self._first):
+            places.update(p for p, (now, then) in enumerate(zip(values, self._first)) if now is not then)
+        found = [(self.slots[p], values[p]) for p in sorted(places) if type(values[p]) not in PLAIN]
+        return [*found, *self._hooks]
+
+    def _take_buffers(self) -> dict[str, small.TensorValue]:
+        """By content: native batch norm writes its running statistics without counting up their versions."""
+        taken = {name: small.take(buffer) for name, buffer in self.small_buffers.items()}
+        self.changing.update(name for name, value in taken.items() if self._copies.get(name, value).data != value.data)
+        self._copies = taken
+        return taken
+
+    def undo(self, content: TreeContent) -> None:
+        """Puts bindings and contents back in place; what was added since is taken away."""
+        for children, (_, then) in zip(self._children, self.bindings()):
+            if len(children) != len(then) or any(children.get(n, self) is not part for n, part in then.items()):
+                children.clear()
+                children.update(then)
+        self._bound.put_back(content.bound, content.forms)
+        if not self.is_current():
+            self._take_away_born()
+        for space, flag in zip(self._dicts, content.flags):
+            if flag is not None:
+                space["training"] = flag
+        for (space, key), value in zip(self._slot_dicts, content.values):
+            space[key] = value
+        buffers = dict(self.root.named_buffers())
+        for name, value in content.buffers.items():
+            if not small.fits(value, buffers[name]) or small.take(buffers[name]).data != value.data:
+                self.changing.add(name)
+                small.put(value, buffers[name])
+        if content.next_hook != next_hook():
+            remove_hooks_since(self.modules, content.next_hook)
+
+    def _take_away_born(self) -> None:
+        known = set(self.slots)
+        for name, module in zip(self.names, self.modules):
+            if is_fsdp1(module):
+                continue
+            for key, value in [*module.__dict__.items()]:
+                if not (_is_machinery(key) or (name, key) in known or is_hidden(value)):
+                    del module.__dict__[key]
+
+
+class ModuleTrees:
+    """What is kept from walk to walk: the trees seen so far, by root, and long lists."""
+
+    def __init__(self) -> None:
+        self.long_lists = LongLists()
+        self.watched: Any = None
+        """What is looked at in one go; see `watched`."""
+        self.of_loops: set[int] = set()
+        """Iterators of running loops, by id."""
+        self.loops: list[Any] = []
+        """Those of them, in the order of the loops, that are state; None for the others."""
+        self._plain_state: dict[int, tuple[Any, int, int, bool]] = {}
+        self._trees: dict[int, ModuleTree] = {}
+        self.changed: dict[int, ModuleTree] = {}
+        """Those that have other modules than when set-up was over, by the root's id."""
+        self.rebound: set[int] = set()
+        """Roots of those in which this process has bound modules as a journal says, by id."""
+        self._owners = Owners()
+
+    def owner_of(self, tensor: torch.Tensor) -> tuple[torch.nn.Module, torch.Tensor] | None:
+        """Return the parameter or buffer whose memory the tensor shares, and the root of its tree."""
+        return self._owners.of(tensor, self._trees.values())
+
+    def owner_of_array(self, array: Any) -> tuple[torch.nn.Module, torch.Tensor] | None:
+        """The same for an array of numpy."""
+        address = memory_of(array)
+        tensor = as_tensor(array) if address else None
+        return None if tensor is None else self._owners.within(tensor, address, self._trees.values())
+
+    def tree(self, root: torch.nn.Module) -> ModuleTree:
+        tree = self._trees.get(id(root))
+        if tree is None or tree.root is not root or not (tree.is_current() and tree.has_same_hooks()):
+            before, tree = tree, ModuleTree(root)
+            self._trees[id(root)] = tree
+            if before is not None and before.root is root:
+                tree.of_set_up = before.of_set_up
+            tree.is_rebound = id(root) in self.rebound
+            self.changed.pop(id(root), None)
+            if tree.has_others_than_set_up():
+                self.changed[id(root)] = tree
+        return tree
+
+    def is_bound(self, tensor: Any) -> bool:
+        """Whether it is a parameter or buffer of a tree: known by where it stands."""
+        return any(tree.place_of(tensor) is not None for tree in self._trees.values())
+
+    def large_of(self, root: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+        """Parameters and large buffers, by the latest look."""
+        return self._trees[id(root)].large
+
+    def has_plain_state(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether an optimizer keeps anything but tensors: searched when it has state for more parameters, and now and then."""
+        size = len(optimizer.state)
+        known = self._plain_state.get(id(optimizer))
+        if known is None or known[0] is not optimizer or known[1] != size or known[2] >= _LOOK_AGAIN:
+            found = any(type(v) is not torch.Tensor for values in optimizer.state.values() for v in values.values())
+            known = (optimizer, size, 0, found)
+        self._plain_state[id(optimizer)] = (*known[:2], known[2] + 1, known[3])
+        return known[3]

@@ -1,0 +1,1 @@
+"""A host state as a record: written down, compared with another one, put back here or in another process."""

@@ -1,0 +1,99 @@
+"""What drawing a batch changes in objects that go back to their boundary with the rank: a draw that is answered from the record
+runs no code, so it has to leave them as the draw itself did.
+
+That is the random generators, wherever they are, and what hangs below a data loader: samplers and the data set's own attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from torchrelay.shim.capture.models.aliases import is_by_value
+from torchrelay.shim.capture.records import undo
+from torchrelay.shim.capture.state.edges import flat
+from torchrelay.shim.capture.state.host_state import HostState, StateNode
+from torchrelay.shim.capture.state.parts import attributes, dataset_parts, numpy_random_state
+from torchrelay.shim.capture.values import callables, small
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
+
+_TAKE: dict[Kind, Callable[[Any], Any]] = {
+    Kind.ATTRS: attributes,
+    Kind.DATASET: lambda obj: dataset_parts(obj)[0],
+    Kind.LIST: list,
+    Kind.DICT: dict,
+    Kind.DEQUE: list,
+    Kind.SET: set,
+    Kind.BYTEARRAY: bytes,
+    Kind.TENSOR: small.take,
+    Kind.NDARRAY: lambda obj: obj.copy(),
+    Kind.FUNCTION: callables.variables,
+    Kind.CLASS: callables.class_state,
+    Kind.TORCH_GENERATOR: lambda obj: small.take(obj.get_state()),
+    Kind.PYTHON_RANDOM: lambda obj: obj.getstate(),
+    Kind.NUMPY_RANDOM: numpy_random_state,
+}
+_ONLY_THROUGH = (Kind.LOADER, Kind.REPLAY_POINT, Kind.CYCLE, Kind.GENERATOR)
+"""Without content of their own here; what is below them may have some."""
+
+
+def left_behind(state: HostState, loaders: Iterable[Any]) -> Callable[[], None]:
+    """Puts what drawing from these loaders may have changed to what it is now."""
+    return as_they_are(nodes_below(state, loaders))
+
+
+def nodes_below(state: HostState, loaders: Iterable[Any]) -> list[StateNode]:
+    """All that drawing from these may change, the generators included."""
+    numbers = dict.fromkeys(state.generators)
+    queue = [state.index[id(loader)] for loader in loaders if id(loader) in state.index]
+    seen = set(queue)
+    for number in queue:
+        node = state.nodes[number]
+        if node.kind not in _TAKE and node.kind not in _ONLY_THROUGH:
+            continue  # a model that a sampler knows, for example
+        numbers[number] = None
+        new = [n for n in _children(state, node) if n not in seen]
+        seen.update(new)
+        queue += new
+    return [node for node in (state.nodes[n] for n in numbers) if _is_put_back(node)]
+
+
+def _children(state: HostState, node: StateNode) -> Iterator[int]:
+    for key, value in node.edges:
+        for obj in (value,) if id(value) in state.index else (below for _, below in flat(key, value)):
+            if (number := state.index.get(id(obj))) is not None:
+                yield number
+
+
+def content_of(kind: Kind, obj: Any) -> Any:
+    return _TAKE[kind](obj)
+
+
+def state_of(generator: Any) -> Any:
+    return _TAKE[kind_of(type(generator))](generator)
+
+
+def generator_states(state: HostState) -> dict[int, Any]:
+    """By id."""
+    nodes = (state.nodes[number] for number in state.generators)
+    return {id(node.obj): _TAKE[node.kind](node.obj) for node in nodes}
+
+
+def as_they_are(nodes: Iterable[StateNode]) -> Callable[[], None]:
+    """Puts the objects of these nodes to what they are now."""
+    now = [replace(node, content=_TAKE[node.kind](node.obj)) for node in nodes]
+
+    def again() -> None:
+        for node in now:
+            undo.undo_node(node)
+
+    return again
+
+
+def _is_put_back(node: StateNode) -> bool:
+    if node.kind is Kind.TENSOR:
+        return isinstance(node.content, small.TensorValue)
+    if node.kind is Kind.NDARRAY:
+        return is_by_value(node.content)
+    return node.kind in _TAKE

@@ -1,0 +1,375 @@
+"""Compares two host states that were written down: is a rank where it says it is?
+
+Both are graphs of nodes. They are walked together from their roots, so that nodes may have other numbers in each: an object of
+the first one belongs to the object of the second one that is found in the same place, and stays with it wherever either is met.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from torch.utils.data import IterableDataset
+
+from torchrelay.shim.capture.models.aliases import Alias
+from torchrelay.shim.capture.models.bound_tensors import BUFFERS, TensorForm
+from torchrelay.shim.capture.models.module_parts import Parts
+from torchrelay.shim.capture.records.encode import EncodedNode, tree_of
+from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, path_of
+from torchrelay.shim.capture.state.keys import Key, by_place
+from torchrelay.shim.capture.state.tags import BOUND, FREE, METHOD, OWN, PART, PARTIAL, REF, TUPLE, VALUE, WEAK, is_left
+from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind
+from torchrelay.shim.capture.values.long_list import decoded
+from torchrelay.shim.capture.values.small import SMALL_BYTES, TensorValue
+
+MAX_DIFFERENCES = 20
+_SHOWN = 60
+"""Characters of a value in a message."""
+
+_MAPPINGS = frozenset(
+    {Kind.FRAME, Kind.GLOBALS, Kind.ATTRS, Kind.DICT, Kind.PARAM_GROUP, Kind.OPTIMIZER, Kind.DDP, Kind.DATASET}
+    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE, Kind.LOOPS}
+)
+_WHOLE = frozenset({Kind.ATTRS, Kind.DICT})
+"""Mappings that hold nothing else than what was recorded. In the others there are names that are no state, too."""
+_LED = frozenset({Kind.LOADER, Kind.LOADER_ITER, Kind.REPLAY_POINT, Kind.CYCLE})
+"""What comes next from these is told by the record of what was drawn, not by their content."""
+
+
+class Difference(NamedTuple):
+    """`path`: as the script would write it. `node`, `key`: what holds it, in the second state; -1 where that lacks it."""
+
+    path: str
+    was: str
+    now: str
+    node: int = -1
+    key: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.path} was {self.was} and is {self.now}"
+
+
+def differences(
+    then: Sequence[EncodedNode],
+    now: Sequence[EncodedNode],
+    trees: Sequence[Any] = (),
+    same: Callable[[int, int], bool] | None = None,
+    left: Collection[int] = (),
+    read: Callable[[int], TensorValue] | None = None,
+) -> list[Difference]:
+    """Where `now` is not what `then` was, at most MAX_DIFFERENCES; what `now` has besides in its variables does not count.
+
+    `trees`: of the set-up that `then` belongs to, as its journal has them. `same(a, b)`: whether node `a` of `then` and node `b` of
+    `now` are one object, where both states are of the same process. `left`: nodes of `then` that were not carried into the process
+    of `now`, which keeps what it has itself in their places. `read(b)`: the content of tensor `b` of `now`, for those that `then`
+    has by value though they are large: a gate's journal has what only the lost rank's step had made.
+    """
+    return Comparison(then, now, trees, same, left, read).run()
+
+
+class Comparison:
+    def __init__(
+        self,
+        then: Sequence[EncodedNode],
+        now: Sequence[EncodedNode],
+        trees: Sequence[Any] = (),
+        same: Callable[[int, int], bool] | None = None,
+        left: Collection[int] = (),
+        read: Callable[[int], TensorValue] | None = None,
+    ) -> None:
+        self._then, self._now, self._trees, self._same = then, now, trees, same
+        self._read = read
+        self._left = frozenset(left)
+        self.partner: dict[int, int] = {}
+        """Node of `then` -> node of `now`."""
+        self._taken: dict[int, int] = {}
+        self._queue: deque[tuple[int, int]] = deque()
+        self._found: list[Difference] = []
+        self._at = (-1, -1)
+
+    def run(self) -> list[Difference]:
+        roots = {(node.kind, node.key): number for number, node in enumerate(self._now) if node.parent < 0}
+        below_then, below_now = _children(self._then), _children(self._now)
+        for number, node in enumerate(self._then):
+            if node.parent < 0 and node.kind is not Kind.GONE:
+                there = roots.get((node.kind, node.key))
+                if there is None:
+                    self._found.append(Difference(path_of(self._then, number) or str(node.key), "there", "not there"))
+                else:
+                    self._pair(number, there)
+        while self._queue and len(self._found) < MAX_DIFFERENCES:
+            a, b = self._at = self._queue.popleft()
+            if self._nodes(self._then[a], self._now[b]):
+                self._below(below_then.get(a, ()), dict(below_now.get(b, ())))
+        return self._found[:MAX_DIFFERENCES]
+
+    def _below(self, then: Sequence[tuple[Any, int]], now: dict[Any, int]) -> None:
+        """What hangs below a node without being part of its content: a loader's sampler, the hooks of a module."""
+        for key, number in then:
+            if number in self.partner:
+                continue
+            if key in now and now[key] not in self._taken:
+                self._pair(number, now[key])
+
+    def _pair(self, a: int, b: int) -> bool:
+        if self.partner.get(a, b) != b or self._taken.get(b, a) != a:
+            return False
+        if a not in self.partner:
+            self.partner[a], self._taken[b] = b, a
+            self._queue.append((a, b))
+        return True
+
+    def _differ(self, keys: tuple[Any, ...], was: str, now: str) -> None:
+        a, b = self._at
+        path = path_of(self._then, a, *keys) or str(self._then[a].key)
+        self._found.append(Difference(path, was, now, b, keys[-1] if keys else None))
+
+    def _nodes(self, then: EncodedNode, now: EncodedNode) -> bool:  # noqa: C901 - one case for each kind of state
+        """Whether what hangs below them can be compared, too."""
+        if then.kind is not now.kind or (then.cls is not None and now.cls is not None and then.cls is not now.cls):
+            self._differ((), _type_of(then), _type_of(now))
+            return False
+        if self._same is not None and not self._same(*self._at):
+            self._differ((), f"one {_type_of(then)}", "another one")
+            return False
+        kind, was, content = then.kind, then.content, now.content
+        if kind in _LED or (kind is Kind.DATASET and _is_stream(then)):
+            return True
+        if kind is Kind.MODULE:
+            self._modules(was, content)
+        elif kind in _MAPPINGS:
+            self._mappings(was, content, whole=kind in _WHOLE)
+        elif kind in (Kind.LIST, Kind.DEQUE):
+            self._sequences(was, content)
+        elif kind is Kind.SET:
+            self._sets(was, content)
+        elif kind is Kind.TENSOR:
+            if isinstance(was, TensorValue) and isinstance(content, LargeTensor) and self._read is not None:
+                content = self._read(self._at[1])
+            self._tensors((), was, content)
+        elif kind is Kind.NDARRAY and (isinstance(was, Alias) or isinstance(content, Alias)):
+            self._tensors((), was, content)
+        elif kind in (Kind.GENERATOR, Kind.ITERATOR) and was is not None and content is not None:
+            self._iterators(was, content)
+        elif kind is not Kind.UNKNOWN and not alike(was, content):
+            self._differ((), _shown(was), _shown(content))
+        return True
+
+    def _iterators(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
+        """Both are plain values, which say where it stands, and mappings of what it holds."""
+        for was, content in zip(then, now):
+            if isinstance(was, dict):
+                self._mappings(was, content, whole=False)
+            elif not alike(was, content):
+                self._differ((), f"at {was}", f"at {content}")
+
+    def _mappings(self, then: dict[Any, Any], now: dict[Any, Any], *, whole: bool) -> None:
+        for place, (was, key) in enumerate(zip(then, now)):
+            if type(was) is Key and type(key) is Key:
+                self._values((Nth(place),), was.written, key.written)
+        then, now = by_place(then), by_place(now)
+        for key, was in then.items():
+            if key in now:
+                self._values((key,), was, now[key])
+            elif not self._is_left(was):
+                self._differ((key,), self._what(was, self._then), "not there")
+        if not whole:
+            return
+        for key in now.keys() - then.keys():
+            self._differ((key,), "not there", self._what(now[key], self._now))
+        if then.keys() == now.keys() and [*then] != [*now] and self._then[self._at[0]].kind is Kind.DICT:
+            self._differ((), f"in the order {_shown(str([*then]))}", f"in the order {_shown(str([*now]))}")
+
+    def _sets(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
+        """Values one by one. Other elements are counted: a set has no order by which one of them could be found."""
+        (was, *others), (values, *more) = then, now
+        if not alike(was, values):
+            self._differ((), _shown(was), _shown(values))
+        counts = [len(keys) + unknown for keys, unknown in (others, more)]
+        if counts[0] != counts[1]:
+            self._differ((), f"of {counts[0]} objects", f"of {counts[1]}")
+
+    def _sequences(self, then: Any, now: Any) -> None:
+        if then is None or now is None:
+            return  # at a gate: as at the boundary
+        was = decoded(*then) if type(then) is tuple else then
+        items = decoded(*now) if type(now) is tuple else now
+        if len(was) != len(items):
+            self._differ((), f"of {len(was)} entries", f"of {len(items)}")
+            return
+        for place, (a, b) in enumerate(zip(was, items)):
+            self._values((place,), a, b)
+
+    def _modules(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
+        flags, values, buffers, forms = self._whole_tree(then)
+        self._module_parts(then[7], now[7])
+        if flags is not None and flags != now[1]:
+            self._differ(("training",), "switched otherwise in some module", "not as it was")
+        for (name, key), value in values.items():
+            if (name, key) in now[2]:
+                self._values((*_names(name), key), value, now[2][name, key])
+            elif not self._is_left(value):
+                self._differ((*_names(name), key), self._what(value, self._then), "not there")
+        for name, value in buffers.items():
+            keys = _names(name)
+            if name in now[3]:
+                self._tensors(keys, value, now[3][name])
+            else:
+                self._differ(keys, _shown(value), "not there, or larger")
+
+        for (name, where, key), form in forms.items():
+            place = name, where, key
+            if place not in now[5]:
+                self._differ((*_names(name), key), "a parameter or buffer", "not there")
+            elif _form(form) != _form(now[5][place]):
+                self._differ((*_names(name), key), _shown_form(form), _shown_form(now[5][place]))
+
+    def _module_parts(self, then: Parts, now: Parts) -> None:
+        for owner, children in then.items():
+            there = now.get(owner, {})
+            for name, part in children.items():
+                if name in there:
+                    self._values((*_names(owner), name), part, there[name])
+                else:
+                    self._differ((*_names(owner), name), "a module", "not there")
+
+    def _whole_tree(self, content: tuple[Any, ...]) -> tuple[Any, dict[Any, Any], dict[str, Any], dict[Any, Any]]:
+        place, flags, values, buffers, _, forms, *_ = content
+        if place < 0 or place >= len(self._trees):
+            return flags, values, buffers, forms
+        _, first_flags, first_values, first_buffers, _, first_forms, *_ = tree_of(self._trees, place)
+        first_values = {slot: _as_written(value) for slot, value in first_values.items()}
+        forms = {**first_forms, **forms}
+        buffers = {**{n: b for n, b in first_buffers.items() if _has_content(n, forms)}, **buffers}
+        return flags or first_flags, {**first_values, **values}, buffers, forms
+
+    def _tensors(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
+        if then is None or now is None:
+            return  # another name of a parameter, whose content comes from a donor
+        if isinstance(then, Alias) and isinstance(now, Alias):
+            if then[1:] != now[1:] or not self._pair(then.root, now.root):
+                self._differ(keys, f"a part of {then.name}", f"a part of {now.name}")
+        elif isinstance(then, TensorValue) and isinstance(now, TensorValue):
+            if (then.dtype, then.shape, then.data, then.spread) != (now.dtype, now.shape, now.data, now.spread):
+                self._differ(keys, _shown(then), _shown(now))
+        elif isinstance(then, LargeTensor) and isinstance(now, LargeTensor):
+            if (then.dtype, then.shape, then.spread) != (now.dtype, now.shape, now.spread):
+                self._differ(keys, _shown(then), _shown(now))
+        else:
+            self._differ(keys, _shown(then), _shown(now))
+
+    def _values(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
+        if type(then) is not tuple or type(now) is not tuple or then[0] != now[0]:
+            same = type(then) is type(now) is not tuple and alike(then, now)
+            if not same and not self._is_left(then):
+                self._differ(keys, self._what(then, self._then), self._what(now, self._now))
+        elif then[0] == VALUE or (then[0] != TUPLE and self._is_left(then)):
+            return  # pickle may write what is equal in more ways than one
+        elif then[0] in (REF, WEAK):
+            if not self._pair(then[1], now[1]):
+                self._differ(keys, self._what(then, self._then), "another object")
+        elif then[0] in (PART, BOUND):
+            if then[2] != now[2] or not self._pair(then[1], now[1]):
+                self._differ(keys, f"{then[2]} of the model", f"{now[2]} of the model")
+        elif then[0] == FREE:
+            if _form(then[1]) != _form(now[1]):
+                self._differ(keys, _shown_form(then[1]), _shown_form(now[1]))
+        elif then[0] in (TUPLE, METHOD, PARTIAL):
+            self._parts(keys, then, now)
+        elif not alike(then, now):
+            self._differ(keys, self._what(then, self._then), self._what(now, self._now))
+
+    def _parts(self, keys: tuple[Any, ...], then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
+        """Of what is looked through: a tuple, a bound method, a partial function."""
+        was, pieces = [*_pieces(then)], [*_pieces(now)]
+        if [place for place, _ in was] == [place for place, _ in pieces]:
+            for (place, a), (_, b) in zip(was, pieces):
+                self._values((*keys[:-1], Inside(keys[-1], place)), a, b)
+        elif not self._is_left(then):
+            self._differ(keys, self._what(then, self._then), self._what(now, self._now))
+
+    def _is_left(self, value: Any) -> bool:
+        """Whether this process keeps what it has itself in the place of what was written as `value`."""
+        return is_left(value, self._left.__contains__)
+
+    def _what(self, value: Any, nodes: Sequence[EncodedNode]) -> str:
+        if type(value) is tuple and value and value[0] in (REF, WEAK):
+            return f"the {_type_of(nodes[value[1]])} at {path_of(nodes, value[1])}"
+        if type(value) is tuple and value and value[0] == OWN:
+            return f"a {pickle.loads(value[1]).__name__}" if value[1] else "a module of a local class"
+        return _shown(value)
+
+
+def _has_content(name: str, forms: dict[Any, Any]) -> bool:
+    """Whether a buffer of the set-up is still a small tensor."""
+    owner, _, key = name.rpartition(".")
+    form = forms.get((owner, BUFFERS, key))
+    return form is not None and math.prod(form.shape) * form.dtype.itemsize <= SMALL_BYTES
+
+
+def _form(form: TensorForm | None) -> TensorForm | None:
+    return None if form is None else form._replace(device="")
+
+
+def _shown_form(form: TensorForm | None) -> str:
+    if form is None:
+        return "None"
+    frozen = "" if form.requires_grad or not form.parameter else ", frozen"
+    tied = f", the same as {'.'.join(filter(None, (form.tied[0], form.tied[2])))}" if form.tied else ""
+    return f"a tensor {list(form.shape)} of {str(form.dtype).removeprefix('torch.')}{frozen}{tied}"
+
+
+def _as_written(value: Any) -> Any:
+    """A plain value as `encode` writes it: the journal of the set-up has tuples as they are."""
+    return (TUPLE, None, [*map(_as_written, value)]) if type(value) is tuple else value
+
+
+def _names(module: str) -> tuple[str, ...]:
+    """The way to a module below another one."""
+    return tuple(module.split(".")) if module else ()
+
+
+def _pieces(value: tuple[Any, ...]) -> Iterator[tuple[int | str, Any]]:
+    tag = value[0]
+    if tag == TUPLE:
+        yield "__class__", value[1]
+        yield from enumerate(value[2])
+    elif tag == METHOD:
+        yield "__self__", value[1]
+        yield "__name__", value[2]
+    else:
+        yield "func", value[1]
+        yield from enumerate(value[2])
+        yield from sorted(value[3].items())
+
+
+def _children(nodes: Sequence[EncodedNode]) -> dict[int, list[tuple[Any, int]]]:
+    found: dict[int, list[tuple[Any, int]]] = {}
+    for number, node in enumerate(nodes):
+        if node.parent >= 0 and node.kind is not Kind.GONE:
+            found.setdefault(node.parent, []).append((node.key, number))
+    return found
+
+
+def _is_stream(node: EncodedNode) -> bool:
+    """What is read from one comes again from the record."""
+    return node.cls is None or issubclass(node.cls, IterableDataset)
+
+
+def _type_of(node: EncodedNode) -> str:
+    return node.cls.__name__ if node.cls is not None else node.kind.name.lower()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, TensorValue):
+        return f"a tensor {list(value.shape)} of {value.dtype} with the bytes {value.data[:8].hex()}…"
+    if isinstance(value, LargeTensor):
+        return f"a tensor {list(value.shape)} of {value.dtype}"
+    if type(value) in PLAIN:
+        text = repr(value)
+        return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return f"of type {type(value).__name__}" if type(value) is not tuple else "another object"

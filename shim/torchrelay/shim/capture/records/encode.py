@@ -1,0 +1,359 @@
+"""Host state as plain data: for the journal, and back into the objects of another process.
+
+A value is written as itself if it is plain, and otherwise as one of `tags`: (REF, node) if the walk has a node for it, (TUPLE,
+class or None, items), (WEAK, node) for a weak reference to what has one, (NAMED, pickle) for a function or class that is found by
+name, (METHOD, object, name), (PARTIAL, function, arguments, keywords), (PART, node, path) for a module below another one, (BOUND,
+node, place) for a parameter or buffer of one, (FREE, form) for a parameter of none, (SAVE, which) for the future of an async save,
+(VALUE, pickle) for a constant that pickles, or (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be
+mistaken.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import pickle
+import types
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.models import module_parts, modules
+from torchrelay.shim.capture.state import keys, shared
+from torchrelay.shim.capture.state.host_state import HostState, Nth, StateNode
+from torchrelay.shim.capture.state.shared import Numbered, copy_of, page_of
+from torchrelay.shim.capture.state.tags import (
+    BOUND,
+    METHOD,
+    NAMED,
+    OPAQUE,
+    PART,
+    PARTIAL,
+    REF,
+    SAVE,
+    TUPLE,
+    VALUE,
+    WEAK,
+)
+from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, kind_of
+from torchrelay.shim.capture.values.small import TensorValue
+
+
+class EncodedNode(NamedTuple):
+    """`cls`: what is made where there is no such object; None if the class cannot be found by name, or is `IMPLIED`.
+
+    `extra`: what making it takes beside its content: the length of a deque, the factory of a defaultdict. Of a function or
+    class its name.
+    """
+
+    kind: Kind
+    cls: type | None
+    parent: int
+    key: Any
+    content: Any
+    extra: Any = None
+
+
+_WITHOUT_EXTRA = frozenset({list, dict})
+_TENSOR = int(Kind.TENSOR)
+_LARGE_BYTES = 2048
+_BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
+
+_KNOWN_BY_OBJECT = (*_BY_NAME, types.MethodType, functools.partial, torch.nn.Module)
+"""Of these it depends on the object whether another process has it."""
+
+_class_names: dict[type, bytes] = {}
+_opaque: dict[type, tuple[int, str]] = {}
+"""What is written for an instance without a node, of types for which that is all that can be written."""
+
+
+def class_name(cls: type) -> bytes:
+    """How pickle finds the class in another process; empty if it does not. Kept, since pickle itself looks it up each time."""
+    known = _class_names.get(cls)
+    if known is None:
+        known = _class_names[cls] = pickle.dumps(cls) if by_value.is_importable(cls) else b""
+    return known
+
+
+@functools.lru_cache(maxsize=4096)
+def _name_of(named: Any) -> bytes:
+    return pickle.dumps(named) if by_value.is_importable(named) else b""
+
+
+_named: Callable[[bytes], Any] = functools.lru_cache(maxsize=4096)(pickle.loads)
+
+
+class Encoder:
+    name_of_class = staticmethod(class_name)
+
+    def __init__(self, state: HostState) -> None:
+        self.state = state
+        self._trees: list[tuple[int, modules.ModuleTree]] | None = None
+        self.weak = False
+        """Whether the latest node has weak references: they are no edges, so the node may stay while what they mean moves."""
+
+    def value(self, value: Any) -> Any:
+        cls = type(value)
+        if cls in PLAIN:
+            return value
+        number = self.state.index.get(id(value))
+        return (REF, number) if number is not None else self.without_node(value, cls)
+
+    def without_node(self, value: Any, cls: type) -> Any:
+        known = _opaque.get(cls)
+        if known is not None:
+            return known
+        kind = kind_of(cls)
+        if kind is Kind.PROMISE:
+            return (SAVE, value.save_id)
+        if kind is Kind.PLAIN and class_name(cls):
+            return value
+        if cls is weakref.ref:
+            self.weak = True
+            number = self.state.index.get(id(value()))
+            return (WEAK, number) if number is not None else (OPAQUE, cls.__qualname__)
+        if kind is Kind.TUPLE and class_name(cls):
+            return (TUPLE, None if cls is tuple else cls, self.items(value))
+        if issubclass(cls, torch.Tensor):
+            return self.bound(value) or (OPAQUE, cls.__qualname__)
+        if issubclass(cls, _KNOWN_BY_OBJECT):
+            return self.callable(value) or self.part(value) or (OPAQUE, cls.__qualname__)
+        written = by_value.constant(value) if kind in (Kind.OPAQUE, Kind.PLAIN) else None
+        if written is not None:
+            return (VALUE, written)
+        if kind is Kind.OPAQUE and not by_value.never(cls):
+            return (OPAQUE, cls.__qualname__)
+        known = _opaque[cls] = (OPAQUE, cls.__qualname__)
+        return known
+
+    def _all_trees(self) -> list[tuple[int, modules.ModuleTree]]:
+        if self._trees is None:
+            places = [self.state.index[id(root)] for root in self.state.roots]
+            self._trees = [(place, self.state.nodes[place].content.tree) for place in places]
+        return self._trees
+
+    def reference(self, value: Any) -> tuple[int, int] | None:
+        number = self.state.index.get(id(value))
+        return None if number is None else (REF, number)
+
+    def bound(self, value: torch.Tensor) -> tuple[Any, ...] | None:
+        """A parameter or buffer by where it stands, so that it is the same one however it was reached."""
+        for number, tree in self._all_trees():
+            place = tree.place_of(value)
+            if place is not None:
+                return (BOUND, number, place)
+        return None
+
+    def part(self, value: Any) -> tuple[Any, ...] | None:
+        if id(value) not in self.state.covered:
+            return None
+        for number, tree in self._all_trees():
+            name = tree.names_by_id().get(id(value))
+            if name is not None:
+                return (PART, number, name)
+        return None
+
+    def callable(self, value: Any) -> tuple[Any, ...] | None:
+        cls = type(value)
+        if cls is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | None):
+            return None  # `history.append`: known by what it belongs to
+        if isinstance(value, _BY_NAME):
+            name = _name_of(value)
+            return (NAMED, name) if name else None
+        if cls is types.MethodType:
+            return (METHOD, self.value(value.__self__), value.__func__.__name__)
+        if cls is functools.partial:
+            return (PARTIAL, self.value(value.func), self.items(list(value.args)), self.mapping(value.keywords))
+        return None
+
+    def mapping(self, content: dict[Any, Any], *, opaque: bool = True) -> dict[Any, Any]:
+        """`opaque`: whether what cannot be written is named."""
+        without_node, index = self.without_node, self.state.index
+        made: dict[Any, Any] = {}
+        for place, (k, v) in enumerate(content.items()):
+            key = k if type(k) in PLAIN or keys.is_value(k) else keys.write(self, k) or Nth(place)
+            if type(v) in PLAIN:
+                made[key] = v
+            else:
+                number = index.get(id(v))
+                if number is not None:
+                    made[key] = (REF, number)
+                    continue
+                written = without_node(v, type(v))
+                if opaque or type(written) is not tuple or written[0] != OPAQUE:
+                    made[key] = written
+        return made
+
+    def items(self, content: Iterable[Any]) -> list[Any]:
+        value = self.value
+        return [v if type(v) in PLAIN else value(v) for v in content]
+
+    def node(self, node: StateNode) -> tuple[Any, ...]:
+        self.weak = False
+        kind, cls = node.kind, type(node.obj)
+        handler = HANDLERS[kind]
+        encoded = handler.encode(self, node)
+        name = b"" if cls is IMPLIED.get(kind) else class_name(cls)
+        extra = handler.extra(node.obj) if handler.extra is not None and cls not in _WITHOUT_EXTRA else None
+        return (int(kind), name, node.parent, node.key, encoded, extra)
+
+    def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
+        """Which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module` needs;
+        forms of parameters and buffers; numbers of hooks; which modules it consists of.
+        """
+        tree, base = content.tree, content.tree.base
+        flags = None if base is not None and base.flags == content.flags else content.flags
+        values = {tree.slots[place]: self.value(content.values[place]) for place in content.changed(base)}
+        names = content.buffers if base is None else tree.changing
+        born = self.mapping(tree.hidden_attributes()) if base is None and tree.is_bare() else None
+        buffers = {name: content.buffers[name] for name in names if name in content.buffers}
+        hooks = tree.hooks if base is None else {}
+        parts = module_parts.written(self, tree, self.state.index[id(tree.root)]) if base is None else {}
+        return (tree.base_place, flags, values, buffers, born, tree.forms(content), hooks, parts)
+
+
+def begin_set_up(state: HostState) -> tuple[Any, ...]:
+    """What the journal of the set-up holds of each tree of modules, for `tree_of`. From now on journals hold the difference.
+
+    Each is pickled by itself: the journal is read before the script begins, which imports the modules of what trees hold.
+
+    Not of those that training may have made, or has put other modules into: in a process that has taken over a rank nothing
+    tells what set-up had, and the next one to take over makes them from a boundary's journal alone.
+    """
+    contents = [n.content for n in state.nodes if n.kind is Kind.MODULE and not n.content.tree.is_bare()]
+    records: list[bytes] = []
+    for content in contents:
+        tree: modules.ModuleTree = content.tree
+        tree.of_set_up = {name: module_parts.class_of(module) for name, module in zip(tree.names, tree.modules)}
+        if tree.is_rebound:
+            continue
+        record, base = _tree_base(content)
+        tree.base, tree.base_place = base, len(records)
+        records.append(pickled(record))
+    state.takes_over = False  # what was written of modules was the difference to the set-up before
+    return tuple(records)
+
+
+def tree_of(trees: Sequence[bytes], place: int) -> tuple[Any, ...]:
+    """Return what the journal of the set-up holds of one tree."""
+    record: tuple[Any, ...] = pickle.loads(trees[place])
+    return record
+
+
+def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.TreeContent]:
+    """The record, and what is known by it: plain values alone, since other objects have nodes in later journals."""
+    known = [value if _is_plain(value) else _NOT_KNOWN for value in content.values]
+    values = {slot: value for slot, value in zip(content.tree.slots, known) if value is not _NOT_KNOWN}
+    forms, hooks = content.tree.all_forms(content), content.tree.hooks
+    record: tuple[Any, ...] = (-1, content.flags, values, content.buffers, None, forms, hooks, {})
+    return record, replace(content, values=known, bound=[])
+
+
+_NOT_KNOWN = object()
+
+
+def _is_plain(value: Any) -> bool:
+    cls = type(value)
+    if cls in PLAIN:
+        return True
+    if cls is tuple or cls is torch.Size:
+        return all(map(_is_plain, value))
+    return kind_of(cls) is Kind.PLAIN and bool(class_name(cls))
+
+
+def encode(state: HostState) -> Numbered[bytes]:
+    """What an earlier walk's state has written of a node is taken over with it. Raises PicklingError."""
+    nodes = state.nodes
+    if state.takes_over:
+        todo: Iterable[int] = state.renewed | state.fleeting
+        written = copy_of(state.written)
+        for _ in range(len(nodes) - len(written)):
+            written.append(b"")
+        state.blocks = state.blocks + [()] * (_block_count(written) - len(state.blocks))
+        for block in {number // shared.PAGE for number in todo}:
+            state.blocks[block] = ()
+    else:
+        todo, written = range(len(nodes)), [b""] * len(nodes)
+        state.blocks = [()] * _block_count(written)
+    encoder = Encoder(state)
+    state.fleeting = set()
+    for number in todo:
+        node = nodes[number]
+        kind = node.kind
+        if kind is GONE:
+            written[number] = b""
+            continue
+        if kind is TENSOR and type(node.obj) is torch.Tensor:
+            content = tuple(node.content) if type(node.content) is TensorValue else node.content
+            written[number] = pickled((_TENSOR, b"", node.parent, node.key, content, None))
+            continue
+        written[number] = pickled(encoder.node(node))
+        if encoder.weak:
+            state.fleeting.add(number)
+    state.written, state.encoded = written, True
+    return written
+
+
+def _block_count(written: Numbered[bytes]) -> int:
+    return -(-len(written) // shared.PAGE)
+
+
+def in_blocks(state: HostState) -> list[bytes]:
+    """What `encode` has written, in blocks that are pickled again only where a node of theirs was. `nodes_in` reads them.
+
+    A large node stands behind its block by itself: another one in the block may be a new one in each step.
+    """
+    for block, parts in enumerate(state.blocks):
+        if not parts:
+            page = page_of(state.written, block)
+            small = [data if len(data) < _LARGE_BYTES else None for data in page]
+            state.blocks[block] = (pickled(small), *(data for data in page if len(data) >= _LARGE_BYTES))
+    return [*itertools.chain.from_iterable(state.blocks)]
+
+
+def nodes_in(blocks: Sequence[bytes]) -> list[bytes]:
+    parts = iter(blocks)
+    return [next(parts) if node is None else node for block in parts for node in pickle.loads(block)]
+
+
+def encode_whole(state: HostState) -> Numbered[bytes]:
+    """The same, but with nothing left out because the journal of the set-up has it; the state keeps nothing of this."""
+    found = [node.content.tree for node in state.nodes if node.kind is Kind.MODULE]
+    trees = [(tree, tree.base, tree.base_place) for tree in found]
+    for tree in found:
+        tree.base, tree.base_place = None, -1
+    state.takes_over = False
+    try:
+        return encode(state)
+    finally:
+        state.encoded = False
+        for tree, base, place in trees:
+            tree.base, tree.base_place = base, place
+
+
+def pickled(value: Any) -> bytes:
+    """Raises PicklingError, whatever is wrong with the value."""
+    try:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError) as e:
+        raise pickle.PicklingError(f"a value of the training loop cannot be written down: {e}") from e
+
+
+def decode(nodes: Iterable[bytes]) -> list[EncodedNode]:
+    return [_decode(data) if data else _NOTHING for data in nodes]
+
+
+def _decode(data: bytes) -> EncodedNode:
+    number, name, parent, key, content, extra = pickle.loads(data)
+    kind = Kind(number)
+    if kind is Kind.TENSOR and type(content) is tuple:
+        content = TensorValue(*content)
+    return EncodedNode(kind, _named(name) if name else None, parent, key, content, extra)
+
+
+_NOTHING = EncodedNode(Kind.GONE, None, -1, None, None)

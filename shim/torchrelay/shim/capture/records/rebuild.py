@@ -1,0 +1,388 @@
+"""Puts a recorded host state into a process that built its own objects: a joiner at the head of the training loop.
+
+Objects that set-up builds are found by the way that leads to them and updated in place, so that whoever holds them sees the
+recorded state; those that were born during training are made.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import types
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.models import module_parts
+from torchrelay.shim.capture.models.aliases import address_of, is_within
+from torchrelay.shim.capture.models.bound_tensors import at_place
+from torchrelay.shim.capture.records.encode import EncodedNode
+from torchrelay.shim.capture.state.host_state import Deep, Fields, Inside, Nth, path_of
+from torchrelay.shim.capture.state.keys import by_place
+from torchrelay.shim.capture.state.random_below import follow
+from torchrelay.shim.capture.state.tags import (
+    BOUND,
+    FREE,
+    METHOD,
+    NAMED,
+    OPAQUE,
+    PART,
+    PARTIAL,
+    REF,
+    SAVE,
+    TUPLE,
+    VALUE,
+    WEAK,
+    is_left,
+)
+from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values.base_types import dict_items, fields, make_tuple
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
+from torchrelay.shim.script.save_future import SaveId
+
+
+class StateRebuild:
+    """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`; `missing` names what has no place here.
+
+    `loops`: the iterators of its running loops. `promised(save)`: what stands for a save that the lost rank waited for, or could
+    have.
+    """
+
+    def __init__(
+        self,
+        frames: Sequence[FrameType],
+        module_globals: dict[str, dict[str, Any]],
+        promised: Callable[[SaveId], Any],
+        loops: Sequence[Any] = (),
+    ) -> None:
+        self._promised = promised
+        self._frames, self._loops = frames, loops
+        self._globals = module_globals
+        self._nodes: list[EncodedNode] = []
+        self.objects: list[Any] = []
+        self.missing: list[str] = []
+        self._dropped: list[str] = []
+        self._left: set[int] = set()
+        self._taken: set[int] = set()
+        """Objects of this process that stand for a node, by id: two recorded objects are two here, too."""
+        self.rebound: set[int] = set()
+        """Roots of trees of modules in which other modules were bound, by id."""
+        self.last: dict[int, Any] = {}
+        """What loader iterators have yielded last, by id."""
+        self._methods: dict[tuple[int, str], Any] = {}
+        self._memory: dict[int, list[torch.Tensor]] | None = None
+        """Parameters and buffers by the address of their memory, once somebody has asked."""
+
+    def resolve(self, nodes: list[EncodedNode]) -> None:
+        """Finds or makes the object of each node; `objects` may be exchanged before `fill`.
+
+        Raises StateMismatchError where the recorded state cannot be that of this script at this place.
+        """
+        self._nodes = nodes
+        for node in nodes:
+            found = self._resolve(node)
+            self.objects.append(found)
+            self._taken.add(id(found))
+            if node.kind is Kind.MODULE and found is not ABSENT and self._put_parts(node, found):
+                self.rebound.add(id(found))
+
+    def _put_parts(self, node: EncodedNode, root: Any) -> bool:
+        number = len(self.objects) - 1
+
+        def early(value: Any, there: Any) -> Any:
+            found = self.there(value[1])
+            return found if found is ABSENT or value[0] == REF else found.get_submodule(value[2])
+
+        def elsewhere(path: str) -> Iterator[Any]:
+            for holder, key in self._holders_of_parts.get((number, path), ()):
+                parent = self.there(holder)
+                yield None if parent is ABSENT else child(self._nodes[holder].kind, parent, key)
+
+        return module_parts.put(node.content[7], root, early, elsewhere)
+
+    def fill(self, *, but: Collection[Kind] = (), can_come: bool = False) -> None:
+        """`but`: kinds that are left as they are. `can_come`: what cannot be filled yet is left as well, since all is put once more
+        where the rank enters: an optimizer of a model that an earlier iteration had made, in a variable that this one binds anew.
+        """
+        kinds = [node.kind for node in self._nodes]
+        filled = [n for n, kind in enumerate(kinds) if self.objects[n] is not ABSENT and kind not in but]
+        for number in sorted(filled, key=lambda n: HANDLERS[kinds[n]].turn):
+            try:
+                HANDLERS[kinds[number]].fill(self, self._nodes[number], self.objects[number])
+            except StateMismatchError:
+                if not can_come:
+                    raise
+
+    def each(self, kind: Kind) -> Iterator[tuple[EncodedNode, Any]]:
+        """The nodes of a kind that have an object here, with it."""
+        for node, obj in zip(self._nodes, self.objects):
+            if node.kind is kind and obj is not ABSENT:
+                yield node, obj
+
+    def shares_a_models_memory(self, tensor: torch.Tensor) -> bool:
+        """Whether it is no parameter or buffer, but lies within the memory of one: what is written to it is written there."""
+        if self._memory is None:
+            self._memory = {}
+            for _, root in self.each(Kind.MODULE):
+                for owner in chain(root.parameters(), root.buffers()):
+                    self._memory.setdefault(address_of(owner), []).append(owner)
+        address = address_of(tensor)
+        owners = self._memory.get(address, ()) if address else ()
+        return all(owner is not tensor for owner in owners) and any(is_within(tensor, owner) for owner in owners)
+
+    def check_complete(self) -> None:
+        """Nothing goes missing in silence. Raises StateMismatchError where training has made what cannot be made again."""
+        if self._dropped:
+            raise StateMismatchError(f"made by training, and cannot be made again: {', '.join(self._dropped[:5])}")
+
+    def also(self, number: int, node: EncodedNode) -> Any:
+        """The object of a node that is written beside the others: theirs, or one more, which is made."""
+        if number < len(self._nodes) and self.objects[number] is not ABSENT:
+            return self.objects[number]
+        self.make_room([number])
+        self.objects[number] = HANDLERS[node.kind].make(self, node)
+        return self.objects[number]
+
+    def make_room(self, numbers: Iterable[int]) -> None:
+        self.objects += [ABSENT] * (max(numbers, default=-1) + 1 - len(self.objects))
+
+    def _resolve(self, node: EncodedNode) -> Any:
+        if node.kind is Kind.GONE:
+            return ABSENT
+        if node.kind is Kind.FRAME:
+            number, name = node.key
+            if number >= len(self._frames) or self._frames[number].f_code.co_name != name:
+                here = " > ".join(frame.f_code.co_name for frame in self._frames)
+                raise StateMismatchError(
+                    f"the recorded training loop runs in {name}() as function {number + 1}, this process is elsewhere ({here})"
+                )
+            return self._frames[number]
+        if node.kind is Kind.GLOBALS:
+            return self._globals.get(node.key, ABSENT)
+        if node.kind is Kind.LOOPS:
+            return self._loops
+        parent = self.objects[node.parent]
+        there = ABSENT if parent is ABSENT else child(self._nodes[node.parent].kind, parent, node.key)
+        handler = HANDLERS[node.kind]
+        if _is_of_set_up(node):
+            there = self._of_set_up(node, there)
+        return there if self._stands_for(node, there) else handler.make(self, node)
+
+    def _of_set_up(self, node: EncodedNode, there: Any) -> Any:
+        """Variables mean one thing and then another, and may not be bound yet: whoever else holds it counts before them."""
+        by_variable = self._nodes[node.parent].kind in _VARIABLES
+        if not by_variable and self._stands_for(node, there):
+            return there
+        other = self._elsewhere(len(self.objects))
+        return there if other is ABSENT else other
+
+    def _stands_for(self, node: EncodedNode, there: Any) -> bool:
+        return there is not ABSENT and id(there) not in self._taken and HANDLERS[node.kind].fits(node, there)
+
+    def _elsewhere(self, number: int) -> Any:
+        """The object of a node by whoever else holds it in the record, and is here already."""
+        for holder, key in self._holders.get(number, ()):
+            parent = self.there(holder)
+            there = ABSENT if parent is ABSENT else child(self._nodes[holder].kind, parent, key)
+            if self._stands_for(self._nodes[number], there):
+                return there
+        return ABSENT
+
+    def there(self, number: int) -> Any:
+        """The object of a node, if need be before its turn, as far as it need not be made."""
+        if number < len(self.objects):
+            return self.objects[number]
+        node = self._nodes[number]
+        if node.parent < 0:
+            return ABSENT
+        parent = self.there(node.parent)
+        there = ABSENT if parent is ABSENT else child(self._nodes[node.parent].kind, parent, node.key)
+        return there if self._stands_for(node, there) else ABSENT
+
+    @functools.cached_property
+    def _holders(self) -> dict[int, list[tuple[int, Any]]]:
+        """What set-up has made -> which objects hold it, and where."""
+        wanted = {number for number, node in enumerate(self._nodes) if _is_of_set_up(node)}
+        found: dict[int, list[tuple[int, Any]]] = {}
+        for holder, key, value in self._held():
+            if value[0] == REF and value[1] in wanted and self._nodes[holder].kind not in _VARIABLES:
+                found.setdefault(value[1], []).append((holder, key))
+        return found
+
+    @functools.cached_property
+    def _holders_of_parts(self) -> dict[tuple[int, str], list[tuple[int, Any]]]:
+        """Node of a tree of modules, path in it -> which objects hold that module as well, and where: variables last."""
+        found: dict[tuple[int, str], list[tuple[int, Any]]] = {}
+        for holder, key, value in sorted(self._held(), key=lambda held: self._nodes[held[0]].kind in _VARIABLES):
+            if value[0] == PART:
+                found.setdefault(value[1:], []).append((holder, key))
+        return found
+
+    def _held(self) -> Iterator[tuple[int, Any, tuple[Any, ...]]]:
+        """What is no plain value: node that holds it, where, and as it was written."""
+        for holder, node in enumerate(self._nodes):
+            content = enumerate(node.content) if type(node.content) is list else ()
+            for key, value in by_place(node.content).items() if type(node.content) is dict else content:
+                if type(value) is tuple:
+                    yield holder, key, value
+
+    @property
+    def left(self) -> frozenset[int]:
+        """Nodes that are not carried: where they stood, this process keeps what it has itself."""
+        return frozenset(filter(self._is_left, self._left))
+
+    def _is_left(self, number: int) -> bool:
+        return self.objects[number] is ABSENT
+
+    def leaves(self, what: str) -> None:
+        """The object of the node that is being resolved is not carried, and need not be."""
+        self.missing.append(what)
+        self._left.add(len(self.objects))
+
+    def path(self, node: EncodedNode) -> str:
+        """Return the way to the node's object, as the script would write it."""
+        return path_of(self._nodes, next(n for n, other in enumerate(self._nodes) if other is node))
+
+    def lacks(self, node: EncodedNode) -> None:
+        """Training has made what cannot be made again."""
+        self.missing.append(f"{node.kind.name.lower()} {node.key!r}")
+        self._dropped.append(f"{node.key!r} ({_what(node)})")
+
+    def decode(self, value: Any, there: Any) -> Any:  # noqa: C901 - one case for each tag
+        """`there`: what stands in the place now; kept where the recorded value has no state."""
+        if type(value) is not tuple:
+            return value
+        tag = value[0]
+        if tag == REF:
+            found = self.objects[value[1]]
+            return there if found is ABSENT else found
+        if tag == TUPLE:
+            cls, items = value[1] or tuple, value[2]
+            olds = there if isinstance(there, tuple) and len(there) == len(items) else [ABSENT] * len(items)
+            parts = [self.decode(v, old) for v, old in zip(items, olds)]
+            if any(p is ABSENT for p in parts):
+                return there
+            return make_tuple(cls, parts)
+        if tag == WEAK:
+            target = self.objects[value[1]]
+            return there if target is ABSENT else weakref.ref(target)
+        if tag == OPAQUE:
+            return there
+        if tag == PART:
+            root = self.objects[value[1]]
+            return there if root is ABSENT else root.get_submodule(value[2])
+        if tag == BOUND:
+            root = self.objects[value[1]]
+            return there if root is ABSENT else at_place(root, value[2])
+        if tag == VALUE:
+            return by_value.loaded(value[1], there)
+        if tag == FREE:
+            return there if value[1].fits(there) and not self._is_bound(there) else value[1].make()
+        if tag == SAVE:
+            return self._promised(value[1])
+        if tag == NAMED:
+            return pickle.loads(value[1])
+        if tag in (METHOD, PARTIAL):
+            if there is not ABSENT and is_left(value, self._is_left):
+                return there
+            made = self._method(value, there) if tag == METHOD else self._partial(value, there)
+            return there if made is ABSENT else made
+        raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
+
+    def _is_bound(self, parameter: Any) -> bool:
+        """Whether it is one of a model, as models are once they are filled."""
+        roots = [self.objects[n] for n, node in enumerate(self._nodes) if node.kind is Kind.MODULE]
+        return any(p is parameter for root in roots if root is not ABSENT for p in root.parameters())
+
+    def _method(self, value: tuple[Any, ...], there: Any) -> Any:
+        _, owner, name = value
+        is_method = type(there) is types.MethodType
+        own = there.__self__ if is_method else ABSENT
+        first = self.decode(owner, own)
+        if first is ABSENT:
+            return ABSENT
+        if is_method and own is first and there.__func__.__name__ == name:
+            return there
+        # One method for all that hold it: lightning copies what it logs with, and knows by identity what not to copy.
+        return self._methods.setdefault((id(first), name), getattr(first, name, ABSENT))
+
+    def _partial(self, value: tuple[Any, ...], there: Any) -> Any:
+        _, function, arguments, keywords = value
+        own: Any = there if type(there) is functools.partial else functools.partial(_nothing)
+        olds = own.args if len(own.args) == len(arguments) else [ABSENT] * len(arguments)
+        first = self.decode(function, own.func if own is there else ABSENT)
+        args = tuple(self.decode(v, old) for v, old in zip(arguments, olds))
+        named = {k: self.decode(v, own.keywords.get(k, ABSENT)) for k, v in keywords.items()}
+        if any(v is ABSENT for v in (first, *args, *named.values())):
+            return ABSENT
+        same = first is own.func and _alike(args, own.args) and [*named] == [*own.keywords]
+        if same and _alike(tuple(named.values()), tuple(own.keywords.values())):
+            return own
+        return functools.partial(first, *args, **named)
+
+    def mapping(self, content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, Any]:
+        decoded = {k: self.decode(v, now.get(k, ABSENT)) for k, v in content.items()}
+        return {k: v for k, v in decoded.items() if v is not ABSENT}
+
+    def items(self, content: list[Any], now: list[Any], what: str) -> list[Any]:
+        olds = now if len(now) == len(content) else [ABSENT] * len(content)
+        items = [self.decode(v, old) for v, old in zip(content, olds)]
+        if any(i is ABSENT for i in items):
+            raise StateMismatchError(f"{what}: an element has state that cannot be carried")
+        return items
+
+
+_VARIABLES = (Kind.FRAME, Kind.GLOBALS)
+
+
+def _is_of_set_up(node: EncodedNode) -> bool:
+    """What each process has made by the time that it comes to the loop; a second one of it is the last resort."""
+    return node.kind in (Kind.DDP, Kind.OPTIMIZER) or (node.kind is Kind.MODULE and node.content[4] is None)
+
+
+def _nothing() -> None: ...
+
+
+def _alike(made: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
+    plain = [type(a) is type(b) and type(a) in PLAIN and a == b for a, b in zip(made, there)]
+    return len(made) == len(there) and all(a is b or same for a, b, same in zip(made, there, plain))
+
+
+def _what(node: EncodedNode) -> str:
+    if node.kind in (Kind.FUNCTION, Kind.CLASS):
+        return f"{node.kind.name.lower()} {node.extra[1]}"
+    return node.cls.__name__ if node.cls is not None else "of a local class"
+
+
+def child(kind: Kind, parent: Any, key: Any) -> Any:
+    """What stands at `key` of a node's object now, or ABSENT."""
+    if type(key) is Fields:
+        own = fields(parent)
+        return ABSENT if own is None else own
+    if type(key) is Deep:
+        try:
+            return follow(parent, key)
+        except (LookupError, AttributeError, TypeError):
+            return ABSENT
+    if type(key) is Inside:
+        return _inside(child(kind, parent, key.key), key.place)
+    if type(key) is Nth:
+        values = [*dict_items(parent).values()] if issubclass(type(parent), dict) else []
+        return values[key.place] if key.place < len(values) else ABSENT
+    return HANDLERS[kind].child(parent, key)
+
+
+def _inside(outer: Any, place: int | str) -> Any:
+    """In a tuple, or in what is looked through like one; hooks are kept in a dict by numbers that mean nothing elsewhere."""
+    if isinstance(place, str):
+        return ABSENT if outer is ABSENT else getattr(outer, place, ABSENT)
+    if isinstance(outer, dict):
+        outer = tuple(outer.values())
+    return outer[place] if isinstance(outer, tuple) and place < len(outer) else ABSENT

@@ -1,0 +1,202 @@
+"""What a walk finds: the objects that an iteration of the training loop can change, and how they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from torchrelay.shim.adapters.tensors.dtensor import Spread
+from torchrelay.shim.capture.state.shared import AnyNumbered, Numbered, NumberTable, copy_of, copy_of_places
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
+
+
+@dataclass(slots=True)
+class StateNode:
+    """`parent` and `key` say how to reach the object from another node; `content` is its shallow copy at the boundary.
+
+    Not changed once its walk is over: a later walk that finds the object as it was takes over the node.
+    """
+
+    kind: Kind
+    obj: Any
+    parent: int
+    key: Any
+    content: Any
+    edges: list[tuple[Any, Any]] = field(default_factory=list)
+    """What hangs below it, by key."""
+    seen: Any = None
+    """What else tells whether it is as it was, where the content alone does not."""
+
+
+@dataclass
+class HostState:
+    nodes: Numbered[StateNode] = field(default_factory=list)
+    index: NumberTable = field(default_factory=dict[int, int])
+    """id(object) -> place in `nodes`; valid while the nodes hold the objects."""
+    versions: list[tuple[torch.Tensor, int, str]] = field(default_factory=list)
+    """Tensors too large to copy, with the version that they had."""
+    tree_versions: TreeVersions = field(default_factory=list)
+    """The same for parameters and large buffers of each tree of modules."""
+    large: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The same by path: part of the device state."""
+    roots: list[torch.nn.Module] = field(default_factory=list)
+    optimizers: list[tuple[str, torch.optim.Optimizer]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    places: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    """Of each unknown thing, by name: the node that it hangs below, and by which key."""
+    iterators: list[tuple[str, Any]] = field(default_factory=list)
+    """Those of the unknown that are drawn from, by name: what comes next is state."""
+    drawn_from: set[int] = field(default_factory=set)
+    """All nodes that are iterators."""
+    generators: set[int] = field(default_factory=set)
+    """All that are random generators."""
+    bulk: list[tuple[Any, int, str]] = field(default_factory=list)
+    """What is taken for data, with its length: the least that tells whether it was."""
+    covered: set[int] = field(default_factory=set)
+    """Modules that are part of a tree, by id: no nodes of their own."""
+    uses: Numbered[int] = field(default_factory=list)
+    """How many edges lead to each node; empty until a walk goes on from this state."""
+    free: list[int] = field(default_factory=list)
+    """Places in `nodes` that hold none."""
+    definitions: list[Definition] = field(default_factory=list)
+    spaces: list[Mapping[str, Any]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """Attributes of the script's functions and classes, with how many there were: a new one is seen by that."""
+    without_state: dict[int, Any] = field(default_factory=dict)
+    """Globals that are functions, classes or modules with nothing behind them, by id."""
+    renewed: set[int] = field(default_factory=set)
+    """Nodes that are others than in the state that the walk went on from."""
+    written: Numbered[bytes] = field(default_factory=list[bytes])
+    """The nodes in a journal: of the state that the walk went on from until `encoded`, of this one from then on."""
+    blocks: list[tuple[bytes, ...]] = field(default_factory=list)
+    """The same, pickled by so many together: a journal of thousands of objects of which few have changed is written quickly."""
+    encoded: bool = False
+    takes_over: bool = False
+    """Whether `written` holds for nodes that are not renewed."""
+    fleeting: set[int] = field(default_factory=set)
+    """Nodes with weak references: these are no edges, so a node may stay while what they mean moves."""
+
+    def path(self, number: int, *keys: Any) -> str:
+        """How a person would write the way to a node, or to what hangs below it: `self.scheduler.base_lrs`."""
+        return path_of(self.nodes, number, *keys, items=False)
+
+    def root(self, number: int) -> StateNode:
+        while (parent := self.nodes[number].parent) >= 0:
+            number = parent
+        return self.nodes[number]
+
+    def as_it_is_now(self) -> HostState:
+        """The same objects, with the versions that their tensors have now."""
+        now = self.fork()
+        now.versions = [(tensor, version_of(tensor), name) for tensor, _, name in self.versions]
+        now.tree_versions = versions_now(self.tree_versions)
+        return now
+
+    def fork(self) -> HostState:
+        """For a walk that goes on from here; `covered` is shared, since what changes it starts from scratch."""
+        return HostState(
+            copy_of(self.nodes),
+            copy_of_places(self.index),
+            list(self.versions),
+            self.tree_versions,
+            dict(self.large),
+            list(self.roots),
+            list(self.optimizers),
+            list(self.unknown),
+            dict(self.places),
+            list(self.iterators),
+            set(self.drawn_from),
+            set(self.generators),
+            list(self.bulk),
+            self.covered,
+            copy_of(self.uses),
+            list(self.free),
+            self.definitions,
+            self.spaces,
+            self.sizes,
+            self.without_state,
+            set(),
+            self.written,
+            self.blocks,
+            False,
+            self.encoded,
+            self.fleeting,
+        )
+
+
+def path_of(nodes: AnyNumbered[Any], number: int, *keys: Any, items: bool = True) -> str:
+    """The same for nodes of any form that have a `kind`, a `parent` and a `key`.
+
+    `items`: a dict's are written as such, `meters['loss']`. Names of tensors, which ranks agree on, have `meters.loss`.
+    """
+    parts = [_step(key) for key in reversed(keys)]
+    if keys and number >= 0:
+        parts[-1] = _step(keys[0], of_dict=items and nodes[number].kind is Kind.DICT)
+    while number >= 0:
+        node = nodes[number]
+        if node.parent >= 0:
+            parts.append(_step(node.key, of_dict=items and nodes[node.parent].kind is Kind.DICT))
+        elif node.kind is not Kind.FRAME:
+            parts.append(str(node.key))
+        number = node.parent
+    return "".join(reversed(parts)).lstrip(".")
+
+
+def _step(key: Any, *, of_dict: bool = False) -> str:
+    if type(key) is Inside:
+        return f"{_step(key.key, of_dict=of_dict)}{_step(key.place)}"
+    if type(key) is Deep:
+        return "".join(map(_step, key.steps))
+    return f".{key}" if isinstance(key, str) and key.isidentifier() and not of_dict else f"[{key!r}]"
+
+
+TreeVersions = list[tuple[list[tuple[str, torch.Tensor]], list[int]]]
+
+
+def versions_now(trees: TreeVersions) -> TreeVersions:
+    return [(large, versions_of([tensor for _, tensor in large])) for large, _ in trees]
+
+
+class Definition(NamedTuple):
+    """Attributes of a function, or of a class, by name: those that it had. `cls`: the class, whose dict cannot be written."""
+
+    space: Mapping[str, Any]
+    names: frozenset[str]
+    cls: type | None
+
+
+class Inside(NamedTuple):
+    """Key of a value that stands in a tuple, or behind a bound method or the like: these are looked through, not nodes."""
+
+    key: Any
+    place: int | str
+
+
+class Deep(NamedTuple):
+    """Key of what is found inside of an object whose other parts are no state: attributes, keys and places on the way."""
+
+    steps: tuple[Any, ...]
+
+
+class Nth(NamedTuple):
+    """Key of a value in a dict whose own key is an object: the place among the items."""
+
+    place: int
+
+
+class Fields(NamedTuple):
+    """Key of the attributes of a container: a dict of its own, since the container's content is its items."""
+
+
+class LargeTensor(NamedTuple):
+    """Stands for a tensor whose content comes from elsewhere."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    device: str
+    spread: Spread | None = None
+    """Of a tensor that is spread over ranks; the shape is that of this rank's part then."""

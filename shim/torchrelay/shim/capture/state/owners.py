@@ -1,0 +1,33 @@
+"""Objects that are parts of another one, whoever else holds them: modules, parameters and buffers of a model, parameter groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values.base_types import get_item
+from torchrelay.shim.capture.values.kinds import Kind
+
+
+def is_group(state: HostState, parent: int, obj: Any) -> bool:
+    """Whether a dict in a list is a parameter group of the optimizer that the list belongs to."""
+    node = state.nodes[parent]
+    if node.key != "param_groups" or state.nodes[node.parent].kind is not Kind.OPTIMIZER:
+        return False
+    return isinstance(get_item(obj, "params", None), list)
+
+
+def parts_met_elsewhere(state: HostState) -> frozenset[int]:
+    """ids of the parts that have a node of their own in a finished walk, since they were met before their owners."""
+    found = set()
+    for _, optimizer in state.optimizers:
+        for group in optimizer.param_groups:
+            number = state.index.get(id(group))
+            if number is not None and state.nodes[number].kind is not Kind.PARAM_GROUP:
+                found.add(id(group))
+    trees = [node.content for node in state.nodes if node.kind is Kind.MODULE]
+    for content in trees:
+        for part in (*content.tree.modules[1:], *content.bound):
+            if id(part) in state.index:
+                found.add(id(part))
+    return frozenset(found)

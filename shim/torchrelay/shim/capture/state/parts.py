@@ -1,0 +1,184 @@
+"""Which parts of an object are state: for a walk that sees it for the first time, and for one that sees it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchrelay.shim.adapters.cpython import frames as frame_access
+from torchrelay.shim.adapters.cpython.liveness import answer
+from torchrelay.shim.adapters.raw_memory import dict_versions
+from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
+from torchrelay.shim.capture.state.host_state import Deep
+from torchrelay.shim.capture.state.random_below import follow, random_below
+from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values.base_types import fields, slot_names, slot_value
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+
+_OPTIMIZER_SKIP = frozenset({"state", "param_groups"})
+_LOADER_PARTS = ("generator", "sampler", "batch_sampler", "dataset", "_iterator")
+_BELOW_A_DATASET = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.DATASET)
+
+_MISSING = object()
+
+NONE: frozenset[str] = frozenset()
+
+
+class Bindings:
+    """All names of a module or of an object, those that are no state included; of a module, which of them are dead."""
+
+    __slots__ = ("_addresses", "_at", "_dead", "_kept", "_namespace", "_version")
+
+    def __init__(self, namespace: dict[str, Any], dead: frozenset[str] = NONE, *, of_module: bool) -> None:
+        works = dict_versions.OF_MODULES if of_module else dict_versions.OF_INSTANCES
+        self._namespace, self._dead = namespace, dead
+        self._version = dict_versions.version(namespace) if works else None
+        self._at = self._version.value if self._version is not None else None
+        self._kept = [*namespace], [*namespace.values()]  # alive, so that their addresses are nobody else's
+        self._addresses = pointers(self._kept[0]) + pointers(self._kept[1])
+
+    def still_true(self, namespace: dict[str, Any], dead: frozenset[str] = NONE) -> bool:
+        if dead != self._dead or namespace is not self._namespace:
+            return False
+        now = self._version.value if self._version is not None else None
+        if now is not None and now == self._at:
+            return True
+        if self._addresses != pointers([*namespace]) + pointers([*namespace.values()]):
+            return False
+        self._at = now
+        return True
+
+
+def live_names(frame: FrameType) -> dict[str, Any]:
+    """Locals of a function's frame that can still be read."""
+    names = answer(frame).in_order
+    if names is not None:
+        return frame_access.read_locals(frame, names)
+    return {k: v for k, v in frame_access.read_locals(frame).items() if not k.startswith("__")}
+
+
+def global_names(values: Mapping[str, Any], dead: frozenset[str], without_state: Mapping[int, Any]) -> dict[str, Any]:
+    """`without_state`: functions, classes and modules that are known to have none, by id."""
+    return {
+        k: v
+        for k, v in values.items()
+        if not k.startswith("__")
+        and k not in dead
+        and (type(v) in PLAIN or not (id(v) in without_state or callables.is_hidden(v)))
+    }
+
+
+def dead_globals(frames: Sequence[FrameType]) -> dict[int, frozenset[str]]:
+    """By id of the namespace, for modules whose own code is running: what neither it nor any of its functions will read."""
+    dead = {}
+    for frame in frames:
+        if frame.f_code.co_name == frame_access.MODULE:
+            dead[id(frame.f_globals)] = answer(frame).dead
+    return dead
+
+
+def ddp_flags(obj: torch.nn.parallel.DistributedDataParallel) -> dict[str, Any]:
+    return {
+        "require_backward_grad_sync": obj.require_backward_grad_sync,
+        "require_forward_param_sync": obj.require_forward_param_sync,
+    }
+
+
+def optimizer_attributes(obj: torch.optim.Optimizer) -> dict[str, Any]:
+    return {k: v for k, v in obj.__dict__.items() if k not in _OPTIMIZER_SKIP and not k.endswith("_hooks")}
+
+
+def optimizer_hooks(obj: torch.optim.Optimizer) -> list[tuple[str, tuple[Any, ...]]]:
+    return callables.hooks(obj, ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
+
+
+def loader_parts(obj: Any) -> dict[str, Any]:
+    found = ((name, getattr(obj, name, None)) for name in _LOADER_PARTS)
+    return {name: value for name, value in found if value is not None}
+
+
+def dataset_parts(obj: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Plain attributes, and generators and datasets below."""
+    own = {name: (kind_of(type(value)), value) for name, value in attributes(obj).items()}
+    plain = {name: value for name, (kind, value) in own.items() if kind is Kind.PLAIN}
+    return plain, {name: value for name, (kind, value) in own.items() if kind in _BELOW_A_DATASET}
+
+
+def below_dataset(obj: Any) -> tuple[dict[str, Any], dict[Any, Any]]:
+    """The same with generators that are no attributes of its own: those of its transforms, for example."""
+    plain, own = dataset_parts(obj)
+    return plain, {**own, **{way: found for way, found in random_below(obj).items() if len(way.steps) > 1}}
+
+
+def below_loader(obj: Any) -> dict[Any, Any]:
+    return {**loader_parts(obj), **random_in_loader(obj)}
+
+
+def random_in_loader(obj: Any) -> dict[Deep, Any]:
+    """Generators of the object that collates."""
+    collate = getattr(obj, "collate_fn", None)
+    return {} if collate is None or kind_of(type(collate)) is not Kind.ATTRS else random_below(collate, "collate_fn")
+
+
+def still_there(obj: Any, edges: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether what was found inside is where it was."""
+    try:
+        return all(follow(obj, key) is value for key, value in edges if type(key) is Deep)
+    except (LookupError, AttributeError, TypeError):
+        return False
+
+
+def attributes(obj: Any) -> dict[str, Any]:
+    """Instance attributes, those in slots included, past whatever its class makes of them."""
+    found = dict(fields(obj) or {})
+    for base, name in slots_of(type(obj)):
+        value = slot_value(base, name, obj, _MISSING)
+        if value is not _MISSING:
+            found[name] = value
+    return found
+
+
+_slots: dict[type, list[tuple[type, str]]] = {}
+
+
+def slots_of(cls: type) -> list[tuple[type, str]]:
+    known = _slots.get(cls)
+    if known is None:
+        known = _slots[cls] = slot_names(cls)
+    return known
+
+
+def set_attributes(obj: Any, content: Mapping[str, Any], *, remove_new: bool) -> None:
+    """Writes attributes past any property or `__setattr__`; takes away those that were born since."""
+    own = fields(obj)
+    slots = {name: base for base, name in slots_of(type(obj))}
+    now = attributes(obj)
+    if remove_new:
+        for name in now.keys() - content.keys():
+            if name in slots:
+                vars(slots[name])[name].__delete__(obj)
+            elif own is not None:
+                del own[name]
+    for name, value in content.items():
+        if now.get(name, _MISSING) is value:
+            continue
+        if name in slots:
+            vars(slots[name])[name].__set__(obj, value)
+        elif own is not None:
+            own[name] = value
+        else:
+            object.__setattr__(obj, name, value)
+
+
+def set_class_attributes(cls: type, content: Mapping[str, Any]) -> None:
+    """Past any `__setattr__` of its metaclass."""
+    for name, value in content.items():
+        if vars(cls).get(name, _MISSING) is not value:
+            type.__setattr__(cls, name, value)
+
+
+def numpy_random_state(obj: Any) -> Any:
+    return obj.bit_generator.state if hasattr(obj, "bit_generator") else obj.get_state()

@@ -1,0 +1,55 @@
+"""Random generators inside of what is otherwise taken for data: a data set's transforms, an object that collates.
+
+The rest of it is not looked at: it may be large, and is not expected to change.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from torchrelay.shim.capture.state.host_state import Deep
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+
+GENERATORS = frozenset({Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM})
+MOST_OBJECTS = 500
+"""Beyond that it is data indeed."""
+MOST_ITEMS = 64
+"""Of a container: longer ones hold samples."""
+_WITH_ATTRIBUTES = (Kind.ATTRS, Kind.DATASET, Kind.MODULE)
+_SEQUENCES = (Kind.LIST, Kind.TUPLE, Kind.DEQUE)
+
+
+def random_below(root: Any, *first: str) -> dict[Deep, Any]:
+    """By the way that leads from `root` to each, the nearest first. `first`: how its own way begins."""
+    found: dict[Deep, Any] = {}
+    seen, queue = {id(root)}, deque([(first, root)])
+    while queue and len(seen) < MOST_OBJECTS:
+        way, obj = queue.popleft()
+        for step, value in _parts(obj):
+            kind = Kind.PLAIN if type(value) in PLAIN else kind_of(type(value))
+            if kind is Kind.PLAIN or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if kind in GENERATORS:
+                found[Deep((*way, step))] = value
+            elif kind in _WITH_ATTRIBUTES or kind in _SEQUENCES or kind is Kind.DICT:
+                queue.append(((*way, step), value))
+    return found
+
+
+def _parts(obj: Any) -> Iterator[tuple[Any, Any]]:
+    kind = kind_of(type(obj))
+    if kind in _WITH_ATTRIBUTES:
+        yield from [*getattr(obj, "__dict__", {}).items()]
+    elif len(obj) <= MOST_ITEMS:
+        yield from [*obj.items()] if kind is Kind.DICT else enumerate(obj)
+
+
+def follow(root: Any, way: Deep) -> Any:
+    """What stands there. Raises LookupError, AttributeError or TypeError where nothing does."""
+    for step in way.steps:
+        has_attributes = kind_of(type(root)) in (*_WITH_ATTRIBUTES, Kind.LOADER)
+        root = getattr(root, step) if has_attributes else root[step]
+    return root

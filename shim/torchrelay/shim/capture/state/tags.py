@@ -1,0 +1,26 @@
+"""What a value that is not plain is written as: the first element of a tuple. See `encode`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART, SAVE, BOUND, FREE, VALUE, OWN = range(13)
+
+
+def is_left(value: Any, node_is_left: Callable[[int], bool]) -> bool:
+    """Whether all of it, or a part of it, is not carried: another process keeps what it has itself in that place."""
+    if type(value) is not tuple:
+        return False
+    tag = value[0]
+    if tag == OPAQUE:
+        return True
+    if tag in (REF, WEAK, PART, BOUND):
+        return node_is_left(value[1])
+    if tag == TUPLE:
+        return any(is_left(item, node_is_left) for item in value[2])
+    if tag == METHOD:
+        return is_left(value[1], node_is_left)
+    if tag == PARTIAL:
+        return any(is_left(part, node_is_left) for part in (value[1], *value[2], *value[3].values()))
+    return False

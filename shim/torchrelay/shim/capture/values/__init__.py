@@ -1,0 +1,1 @@
+"""What one value of the script is by itself: its kind, what it holds, whether it equals another one. Knows no walk."""

@@ -1,0 +1,165 @@
+"""Reads and writes containers and attributes by the base type's own methods, never by those of the object's class.
+
+A subclass may forbid a method (`update` of transformers' ModelOutput), count its calls, or keep something beside its items that
+the method would write to as well: what it keeps beside them is state by itself. Only the stored items are read and written here.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Iterable, Mapping
+from types import BuiltinFunctionType, MappingProxyType, WrapperDescriptorType
+from typing import Any
+
+_ORDERED = collections.OrderedDict
+_MISSING = object()
+_POINTER_BYTES = tuple.__itemsize__
+
+
+def dict_items(obj: Any) -> dict[Any, Any]:
+    """A shallow copy of a dict's items, in its own order."""
+    cls = type(obj)
+    if cls is dict:
+        return dict(obj)
+    if issubclass(cls, _ORDERED):
+        return {key: dict.__getitem__(obj, key) for key in _ORDERED.__iter__(obj)}
+    return dict(dict.items(obj))
+
+
+def put_dict_items(obj: Any, items: Mapping[Any, Any]) -> None:
+    if issubclass(type(obj), _ORDERED):  # it keeps its order beside the items
+        _ORDERED.clear(obj)
+        for key, value in items.items():
+            _ORDERED.__setitem__(obj, key, value)
+        return
+    dict.clear(obj)
+    dict.update(obj, items)
+
+
+def get_item(obj: Any, key: Any, default: Any) -> Any:
+    """Of a dict."""
+    return dict.get(obj, key, default)
+
+
+def list_items(obj: Any) -> list[Any]:
+    items: list[Any] = list.__getitem__(obj, slice(None))
+    return items
+
+
+def put_list_items(obj: Any, items: Iterable[Any]) -> None:
+    list.__setitem__(obj, slice(None), items)
+
+
+def set_items(obj: Any) -> set[Any]:
+    return {*set.__iter__(obj)}
+
+
+def put_set_items(obj: Any, items: Iterable[Any]) -> None:
+    set.clear(obj)
+    set.update(obj, items)
+
+
+def deque_items(obj: Any) -> list[Any]:
+    return [*collections.deque.__iter__(obj)]
+
+
+def put_deque_items(obj: Any, items: Iterable[Any]) -> None:
+    collections.deque.clear(obj)
+    collections.deque.extend(obj, items)
+
+
+def fields(obj: Any) -> dict[str, Any] | None:
+    """The dict that holds its attributes, whatever its class says of `__dict__`; None if it has none.
+
+    Of a `threading.local` that of the calling thread.
+    """
+    try:
+        found = _attribute_of(type(obj))(obj, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+def file_of(module: Any) -> str | None:
+    """The file that a module is from, None if it does not say. It is not asked: a lazy one would import what it stands for."""
+    return (fields(module) or {}).get("__file__")
+
+
+_attributes_of: dict[type, Any] = {}
+
+
+def _attribute_of(cls: type) -> Any:
+    """How attributes are read, past what is written in Python: a base in C may keep them elsewhere than `object` does."""
+    known = _attributes_of.get(cls)
+    if known is None:
+        found = (vars(base).get("__getattribute__") for base in cls.__mro__)
+        known = next(method for method in found if isinstance(method, WrapperDescriptorType))
+        _attributes_of[cls] = known
+    return known
+
+
+def maker_of(cls: type) -> type | None:
+    """The nearest base in C, by whose `__new__` an object is made; None if that keeps more of an object than its attributes.
+
+    What such a base keeps in memory of its own nobody has written down. Of a `threading.local` it is attributes.
+    """
+    base = next(base for base in cls.__mro__ if isinstance(vars(base).get("__new__"), BuiltinFunctionType))
+    known = object.__basicsize__ + _POINTER_BYTES * ((base.__dictoffset__ > 0) + (base.__weakrefoffset__ > 0))
+    return base if base is threading.local or (base.__basicsize__ == known and not base.__itemsize__) else None
+
+
+def make_object(cls: type, args: tuple[Any, ...] = (), named: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """An object without attributes, past its class's own `__new__`; None where it cannot be made so.
+
+    `args`, `named`: for what a base in C keeps of them.
+    """
+    base: Any = maker_of(cls)
+    try:
+        return None if base is None else base.__new__(cls, *args, **named)
+    except TypeError:  # of a class that is made by its own functions alone
+        return None
+
+
+def slot_names(cls: type) -> list[tuple[type, str]]:
+    """Names of attributes in slots, each with the class that defines it."""
+    found = []
+    for base in cls.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name in ("__dict__", "__weakref__"):
+                continue
+            if name.startswith("__") and not name.endswith("__"):
+                name = f"_{base.__name__.lstrip('_')}{name}"
+            found.append((base, name))
+    return found
+
+
+def slot_value(base: type, name: str, obj: Any, default: Any = _MISSING) -> Any:
+    """Raises AttributeError for a slot that holds nothing, unless there is a default."""
+    descriptor = vars(base).get(name)
+    try:
+        if descriptor is None:
+            raise AttributeError(name)
+        return descriptor.__get__(obj, type(obj))
+    except AttributeError:
+        if default is _MISSING:
+            raise
+        return default
+
+
+_CONTAINERS: tuple[type, ...] = (
+    _ORDERED, collections.defaultdict, collections.deque, dict, list, set, bytearray,
+)  # fmt: skip
+
+
+def make_empty(cls: type) -> Any:
+    """A container of this class, past its own `__new__` and `__init__`, which may want to be told something."""
+    base: Any = next(base for base in _CONTAINERS if issubclass(cls, base))
+    return base.__new__(cls)
+
+
+def make_tuple(cls: Any, items: list[Any]) -> Any:
+    if hasattr(cls, "n_sequence_fields"):  # `time.struct_time` and the like have a `__new__` of their own in C
+        return cls(items)
+    return tuple.__new__(cls, items)

@@ -1,0 +1,163 @@
+"""Objects that are carried by value because nothing better is known of them: whatever pickles, and fresh locks where locks were.
+
+Asked for of objects that set-up may not have made in another process: patterns, loggers, schemas, types of numpy, modules.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import pickle
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+import torch
+
+MOST_BYTES = 64 << 10
+_MOST_KEPT = 4096
+_ELSEWHERE = frozenset(
+    {"asyncio", "concurrent", "io", "_io", "mlflow", "multiprocessing", "select", "selectors", "socket", "ssl"}
+    | {"subprocess", "tempfile", "tensorboard", "torchrelay", "wandb", "zipfile"}
+)
+"""What these modules' objects stand for is elsewhere: a copy of the object would be none of it. So it is
+with torch's, but for enums."""
+
+
+_LOCKS: dict[type, Any] = {
+    type(threading.Lock()): threading.Lock,
+    type(threading.RLock()): threading.RLock,
+    threading.Condition: threading.Condition,
+    threading.Event: threading.Event,
+}
+"""Nobody holds them at the head of a step."""
+
+
+def is_importable(named: Any) -> bool:
+    """Return whether another process that imports the same modules finds this function or class by its name."""
+    try:
+        return pickle.loads(pickle.dumps(named)) is named
+    except (pickle.PickleError, AttributeError, ImportError, TypeError):
+        return False
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if issubclass(type(obj), ModuleType):
+            name = getattr(obj, "__name__", None)
+            if name is None or sys.modules.get(name) is not obj:
+                raise pickle.PicklingError("a module that is not imported under its name")
+            return importlib.import_module, (name,)
+        return NotImplemented
+
+    def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, (torch.Tensor, torch.nn.Module)):
+            raise pickle.PicklingError("a tensor or a model is no value")
+        return None
+
+
+class _Limited(io.BytesIO):
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > MOST_BYTES:
+            raise OverflowError("too large for a value")
+        return super().write(data)
+
+
+_kept: dict[int, tuple[Any, bytes]] = {}
+"""By id, each with its object, so that the id stays its own. For objects that nothing changes."""
+_not_values: set[type] = set()
+
+
+def dumps(obj: Any) -> bytes | None:
+    """None where it cannot be pickled, or is large."""
+    written = _Limited()
+    try:
+        _Pickler(written, pickle.HIGHEST_PROTOCOL).dump(obj)
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
+        return None
+    return written.getvalue()
+
+
+class _Nowhere(io.RawIOBase):
+    def write(self, data: Any) -> int:
+        return memoryview(data).nbytes
+
+
+_pickles: dict[type, bool] = {}
+
+
+def pickles(obj: Any) -> bool:
+    """Whether it says by itself what it is, however large that is. One object of each class is asked."""
+    cls = type(obj)
+    if cls not in _pickles:
+        try:
+            _Pickler(_Nowhere(), pickle.HIGHEST_PROTOCOL, buffer_callback=lambda _: None).dump(obj)
+            _pickles[cls] = True
+        except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
+            _pickles[cls] = False
+    return _pickles[cls]
+
+
+def content(obj: Any) -> bytes | None:
+    """Return the same of two objects that are alike, whichever of their parts are one object; None as `dumps`, and in a circle."""
+    written = _Limited()
+    pickler = _Pickler(written, pickle.HIGHEST_PROTOCOL)
+    pickler.fast = True
+    try:
+        pickler.dump(obj)
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
+        return None
+    return written.getvalue()
+
+
+def comes_back(written: bytes) -> bool:
+    """Whether another process can make the object of what was written."""
+    try:
+        pickle.loads(written)
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
+        return False
+    return True
+
+
+def is_equal(written: bytes, obj: Any) -> bool:
+    """Return whether a dict that holds `obj` as a key finds it by what another process makes of `written`."""
+    try:
+        made = pickle.loads(written)
+        return hash(made) == hash(obj) and bool(made == obj)
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
+        return False
+
+
+def constant(obj: Any) -> bytes | None:
+    """The same for objects that do not change, or whose changes are no state. Each is asked once."""
+    known = _kept.get(id(obj))
+    if known is not None:
+        return known[1]
+    cls = type(obj)
+    if never(cls):
+        return None
+    lock = _LOCKS.get(cls)
+    written = pickle.dumps(functools.partial(lock)) if lock is not None else dumps(obj)
+    if written is None or not comes_back(written):
+        _not_values.add(cls)
+        return None
+    if len(_kept) >= _MOST_KEPT:
+        _kept.clear()
+    _kept[id(obj)] = obj, written
+    return written
+
+
+def never(cls: type) -> bool:
+    """Whether no object of this class is carried so."""
+    root = (cls.__module__ or "").partition(".")[0]
+    return cls in _not_values or root in _ELSEWHERE or (root == "torch" and not hasattr(cls, "__members__"))
+
+
+def loaded(written: bytes, there: Any) -> Any:
+    """`there`: what stands in its place; kept if it is of the same value."""
+    made = pickle.loads(written)
+    if type(made) is functools.partial:  # a lock
+        return there if type(there) in _LOCKS else made()
+    return there if type(there) is type(made) and dumps(there) == written else made

@@ -1,0 +1,197 @@
+"""What functions, classes and bound methods of the script hold: variables of a function that has returned another one,
+mutable default arguments, attributes of functions and of classes, the object that a method belongs to.
+
+Only the script's own code is looked into. Installed packages keep too much behind their functions that is no state.
+"""
+
+from __future__ import annotations
+
+import dis
+import enum
+import functools
+import sys
+from collections.abc import Iterator, Mapping
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torchrelay.shim.capture.values.base_types import file_of
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.script import sites
+
+_NOT_FOREIGN = frozenset({"builtins", "collections", "functools", "random", "torch", "numpy"})
+_WITHOUT_CLASS_STATE = (enum.Enum, tuple, BaseException)
+_WRAPS = {
+    MethodType: ("__self__", "__func__"),
+    BuiltinFunctionType: ("__self__",),
+    functools.partial: ("func", "args", "keywords"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    property: ("fget", "fset", "fdel"),
+}
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def is_users(file: Any) -> bool:
+    return file in sites.INSTRUMENTED_FILES and file not in sites.PACKAGES
+
+
+def is_users_class(cls: type) -> bool:
+    """Whether the script defines it, and it can have state."""
+    if issubclass(cls, _WITHOUT_CLASS_STATE):
+        return False
+    return is_users(file_of(sys.modules.get(cls.__module__)))
+
+
+def is_users_function(function: FunctionType) -> bool:
+    return is_users(function.__code__.co_filename)
+
+
+def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
+    """What a tuple, a bound method and the like, or another's wrapper around a function of the script, stands for."""
+    cls = type(value)
+    if kind_of(cls) is Kind.TUPLE:
+        yield from enumerate(value)
+    elif cls is FunctionType:
+        inner = getattr(value, "__wrapped__", None)
+        if isinstance(inner, FunctionType):
+            yield "__wrapped__", inner
+    else:
+        for base, names in _WRAPS.items():
+            if isinstance(value, base):
+                for name in names:
+                    part = getattr(value, name, None)
+                    if part is not None and not (name == "__self__" and is_foreign(part)):
+                        yield name, part
+                return
+
+
+def is_looked_through(value: Any) -> bool:
+    kind = kind_of(type(value))
+    return kind in (Kind.TUPLE, Kind.THROUGH) or (kind is Kind.FUNCTION and not is_users_function(value))
+
+
+def is_foreign(obj: Any) -> bool:
+    """Whether it is of a class of an installed package other than torch, or a module."""
+    cls = obj if isinstance(obj, type) else type(obj)
+    if issubclass(cls, ModuleType):
+        return True
+    return cls.__module__.partition(".")[0] not in _NOT_FOREIGN and not is_users(
+        file_of(sys.modules.get(cls.__module__))
+    )
+
+
+def leads_to_state(value: Any) -> bool:
+    """Of a value that is no container and no object with attributes: whether the walk has to look at it at all."""
+    kind = kind_of(type(value))
+    if kind is Kind.FUNCTION:
+        return is_users_function(value) or any(is_users_function(inner) for _, inner in parts(value))
+    if kind is Kind.CLASS:
+        return is_users_class(value)
+    if kind is Kind.THROUGH:
+        return any(leads_to_state(part) for _, part in parts(value) if type(part) not in PLAIN)
+    if kind is Kind.TUPLE:
+        return any(leads_to_state(part) for part in value if type(part) not in PLAIN)
+    return kind is not Kind.OPAQUE and kind is not Kind.PLAIN
+
+
+def is_hidden(value: Any) -> bool:
+    """Whether an attribute that holds it is no state: a function, a class, a module, and nothing of the script's behind it."""
+    kind = kind_of(type(value))
+    return kind is Kind.OPAQUE or (kind in (Kind.FUNCTION, Kind.CLASS, Kind.THROUGH) and not leads_to_state(value))
+
+
+def cells(function: FunctionType) -> dict[str, Any]:
+    """What the variables of the function around it are bound to."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # nothing is bound yet
+            continue
+    return found
+
+
+def variables(function: FunctionType) -> dict[str, Any]:
+    """The same, if any of it can change: in place, or because the function binds the name anew."""
+    if not function.__closure__:
+        return {}
+    found = cells(function)
+    found.pop("__class__", None)
+    if any(leads_to_state(v) for v in found.values() if type(v) not in PLAIN) or rebinds(function.__code__):
+        return found
+    return {}
+
+
+@functools.lru_cache(maxsize=4096)
+def rebinds(code: CodeType) -> bool:
+    """Whether it, or a function inside of it, binds a variable of the function around it anew."""
+    outer = set(code.co_freevars)
+    if not outer:
+        return False
+    if any(i.opname in ("STORE_DEREF", "DELETE_DEREF") and i.argval in outer for i in dis.get_instructions(code)):
+        return True
+    return any(isinstance(c, CodeType) and rebinds(c) for c in code.co_consts)
+
+
+def bind(function: FunctionType, values: Mapping[str, Any]) -> None:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        if name in values:
+            cell.cell_contents = values[name]
+
+
+def defaults(function: FunctionType) -> dict[str, Any]:
+    """Those that can change, as attributes of the function."""
+    found: dict[str, Any] = {}
+    if any(leads_to_state(v) for v in function.__defaults__ or () if type(v) not in PLAIN):
+        found["__defaults__"] = function.__defaults__
+    if any(leads_to_state(v) for v in (function.__kwdefaults__ or {}).values() if type(v) not in PLAIN):
+        found["__kwdefaults__"] = function.__kwdefaults__
+    return found
+
+
+def fields(function: FunctionType) -> dict[str, Any]:
+    """Its own attributes; empty if there are none but the one that wrappers have."""
+    own = vars(function)
+    return own if len(own) > ("__wrapped__" in own) else {}
+
+
+def has_state(function: FunctionType) -> bool:
+    return bool(fields(function) or variables(function) or defaults(function))
+
+
+def class_state(cls: type) -> dict[str, Any]:
+    """Class attributes that are data, and methods with something behind them."""
+    found = {}
+    for name, value in vars(cls).items():
+        kind = kind_of(type(value))
+        if kind is Kind.FUNCTION or kind is Kind.THROUGH:
+            inner = [value] if kind is Kind.FUNCTION else [v for _, v in parts(value)]
+            if any(type(f) is FunctionType and is_users_function(f) and has_state(f) for f in inner):
+                found[name] = value
+        elif kind is not Kind.OPAQUE and not name.startswith(("__", "_abc_")) and not is_hidden(value):
+            found[name] = value
+    return found
+
+
+def hooks(owner: Any, names: tuple[str, ...] = _HOOKS) -> list[tuple[str, tuple[Any, ...]]]:
+    """Hooks of a module or an optimizer with the script's own code behind them, by the attribute that keeps them."""
+    found = []
+    for name in names:
+        registered = owner.__dict__.get(name)
+        if registered and any(map(_is_users_hook, registered.values())):
+            found.append((name, tuple(registered.values())))
+    return found
+
+
+def tensor_hooks(tensor: Any) -> bool:
+    """Whether a hook of a tensor has something of the script's behind it. These are not walked into."""
+    registered = [f for name in _TENSOR_HOOKS for f in (getattr(tensor, name, None) or {}).values()]
+    return any(_is_users_hook(f) and (type(f) is not FunctionType or has_state(f)) for f in registered)
+
+
+def _is_users_hook(hook: Any) -> bool:
+    function = hook.__func__ if isinstance(hook, MethodType) else hook
+    if isinstance(function, functools.partial):
+        return _is_users_hook(function.func)
+    return isinstance(function, FunctionType) and is_users_function(function)

@@ -1,0 +1,305 @@
+"""How the walk treats an object of a type: by value, as a container, as an object with attributes, or not at all."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import itertools
+import pathlib
+import random
+import sys
+import threading
+import types
+import uuid
+from typing import Any
+
+import torch
+import torch.distributed
+
+from torchrelay.shim.adapters.cpython import plain_iterators
+from torchrelay.shim.capture.values.replay_point import ReplayPoint
+from torchrelay.shim.script.save_future import SaveFuture
+
+PLAIN = frozenset(
+    {int, float, str, bytes, bool, type(None), complex, range, slice, torch.dtype, torch.device, torch.Size}
+)
+"""Immutable, with nothing below: pickled as they are. The walk's fast path is one look-up in here."""
+
+BY_VALUE = (
+    enum.Enum,
+    pathlib.PurePath,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    datetime.tzinfo,
+    decimal.Decimal,
+    fractions.Fraction,
+    uuid.UUID,
+    frozenset,
+    int,
+    float,
+    str,
+    bytes,
+    complex,
+    torch.layout,
+    torch.memory_format,
+    type(Ellipsis),
+    type(NotImplemented),
+)
+
+_WITHOUT_STATE = (
+    types.ModuleType,
+    types.CodeType,
+    types.FrameType,
+    types.TracebackType,
+    types.MappingProxyType,
+    types.GenericAlias,
+    types.UnionType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.MethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    BaseException,
+)
+"""Set-up makes them anew in a joiner, and an iteration does not change them."""
+
+_THROUGH = (
+    types.MethodType,
+    types.BuiltinFunctionType,
+    functools.partial,
+    staticmethod,
+    classmethod,
+    property,
+)
+"""Without state of their own; what they stand for may have some."""
+
+_MACHINERY = frozenset(
+    {
+        "_abc",
+        "_csv",
+        "_io",
+        "_queue",
+        "_thread",
+        "_weakref",
+        "_weakrefset",
+        "abc",
+        "asyncio",
+        "concurrent",
+        "contextlib",
+        "csv",
+        "ctypes",
+        "importlib",
+        "inspect",
+        "io",
+        "logging",
+        "mlflow",
+        "multiprocessing",
+        "queue",
+        "re",
+        "select",
+        "selectors",
+        "signal",
+        "socket",
+        "subprocess",
+        "tempfile",
+        "tensorboard",
+        "threading",
+        "torchrelay",
+        "typing",
+        "typing_extensions",
+        "wandb",
+        "warnings",
+        "weakref",
+        "zipfile",
+    }
+)
+_HANDLES = (
+    ("socket", "socket"),
+    ("subprocess", "Popen"),
+    ("multiprocessing.process", "BaseProcess"),
+    ("multiprocessing.connection", "_ConnectionBase"),
+    ("concurrent.futures", "Executor"),
+)
+"""What the script speaks to through them is elsewhere. By module and name: only what is imported can be met."""
+_TORCH_MACHINERY = (
+    "torch.distributed.",
+    "torch._C",
+    "torch.cuda",
+    "torch.autograd",
+    "torch.fx",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.profiler",
+    "torch.utils.tensorboard",
+    "torch.utils.hooks",
+    "torch.storage",
+    "torch.jit",
+    "torch._ops",
+)
+_TORCH_STATE = "torch.distributed.algorithms."
+"""Averagers of models, which count the steps, and what communication hooks keep: written in Python, and training changes it."""
+
+
+class Kind(enum.IntEnum):
+    PLAIN = 0
+    OPAQUE = 1
+    UNKNOWN = 2
+    """Of a type that nothing is known of: carried if it pickles, and otherwise named in the protection report."""
+    LIST = 3
+    DICT = 4
+    SET = 5
+    DEQUE = 6
+    TUPLE = 7
+    ATTRS = 8
+    TENSOR = 9
+    MODULE = 10
+    OPTIMIZER = 11
+    LOADER = 12
+    LOADER_ITER = 13
+    DATASET = 14
+    TORCH_GENERATOR = 15
+    PYTHON_RANDOM = 16
+    NUMPY_RANDOM = 17
+    NDARRAY = 18
+    BYTEARRAY = 19
+    FRAME = 20
+    GLOBALS = 21
+    PARAM_GROUP = 22
+    OPTIMIZER_STATE = 23
+    DDP = 24
+    REPLAY_POINT = 25
+    GONE = 26
+    """A place that holds no object any more."""
+    FUNCTION = 27
+    CLASS = 28
+    THROUGH = 29
+    """A bound method and the like: looked through, as tuples are."""
+    CYCLE = 30
+    GENERATOR = 31
+    PROCESS_GROUP = 35
+    HANDLE = 40
+    """What the script speaks to through it is elsewhere: named in the protection report."""
+    PROMISE = 32
+    """The future of a save that a thread does: known by which save that is."""
+    ITERATOR = 33
+    """One of Python's own, of which it is known where it stands."""
+    LOOPS = 34
+    """The iterators of the running loops."""
+
+
+FRAME, GLOBALS, GONE = Kind.FRAME, Kind.GLOBALS, Kind.GONE
+LIST, DICT, TUPLE, ATTRS, TENSOR, PARAM_GROUP = (
+    Kind.LIST,
+    Kind.DICT,
+    Kind.TUPLE,
+    Kind.ATTRS,
+    Kind.TENSOR,
+    Kind.PARAM_GROUP,
+)
+"""Members for what runs in each step: to get one from its class takes five times as long as from a module."""
+
+
+def _numpy_kind(cls: type) -> Kind | None:
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or cls.__module__.split(".")[0] != "numpy":
+        return None
+    if issubclass(cls, numpy.generic):
+        return Kind.PLAIN
+    if issubclass(cls, numpy.ndarray):
+        return Kind.NDARRAY
+    if cls.__name__ in ("Generator", "RandomState"):
+        return Kind.NUMPY_RANDOM
+    return Kind.OPAQUE
+
+
+def _torch_kind(cls: type) -> Kind | None:
+    from torch.utils.data import dataloader
+
+    for base, kind in (
+        (torch.Tensor, Kind.TENSOR),
+        (torch.nn.parallel.DistributedDataParallel, Kind.DDP),
+        (torch.nn.Module, Kind.MODULE),
+        (torch.optim.Optimizer, Kind.OPTIMIZER),
+        (dataloader.DataLoader, Kind.LOADER),
+        (dataloader._BaseDataLoaderIter, Kind.LOADER_ITER),
+        (torch.utils.data.Dataset, Kind.DATASET),
+        (torch.Generator, Kind.TORCH_GENERATOR),
+    ):
+        if issubclass(cls, base):
+            return kind
+    if torch.distributed.is_available() and issubclass(cls, torch.distributed.ProcessGroup):
+        return Kind.PROCESS_GROUP
+    return None
+
+
+_CONTAINERS: tuple[tuple[type, Kind], ...] = (
+    (list, Kind.LIST),
+    (dict, Kind.DICT),
+    (set, Kind.SET),
+    (collections.deque, Kind.DEQUE),
+    (tuple, Kind.TUPLE),
+    (bytearray, Kind.BYTEARRAY),
+    (random.Random, Kind.PYTHON_RANDOM),
+    (itertools.cycle, Kind.CYCLE),
+    (types.GeneratorType, Kind.GENERATOR),
+    *((cls, Kind.ITERATOR) for cls in plain_iterators.TYPES - {itertools.cycle}),
+)
+
+
+_known: dict[type, Kind] = {}
+
+
+def kind_of(cls: type) -> Kind:
+    """The kind of instances of `cls`; the answer for a type never changes."""
+    kind = _known.get(cls)
+    if kind is None:
+        kind = _known[cls] = _find(cls)
+    return kind
+
+
+def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in the order that decides
+    if cls in PLAIN or issubclass(cls, BY_VALUE):
+        return Kind.PLAIN
+    if issubclass(cls, ReplayPoint):
+        return Kind.REPLAY_POINT
+    if issubclass(cls, SaveFuture):
+        return Kind.PROMISE
+    found = _torch_kind(cls) or _numpy_kind(cls)
+    if found is not None:
+        return found
+    for base, kind in _CONTAINERS:
+        if issubclass(cls, base):
+            return kind
+    if issubclass(cls, _WITHOUT_STATE):
+        return Kind.OPAQUE
+    for bases, kind in ((types.FunctionType, Kind.FUNCTION), (type, Kind.CLASS), (_THROUGH, Kind.THROUGH)):
+        if issubclass(cls, bases):
+            return kind
+    if _is_handle(cls):
+        return Kind.HANDLE
+    if cls is threading.local:
+        return Kind.ATTRS
+    module = cls.__module__ or ""
+    if module.split(".")[0] in _MACHINERY or (
+        module.startswith(_TORCH_MACHINERY) and not module.startswith(_TORCH_STATE)
+    ):
+        return Kind.OPAQUE
+    if module == "argparse" and cls.__name__ != "Namespace":
+        return Kind.OPAQUE
+    if getattr(cls, "__dictoffset__", 0) or any("__slots__" in vars(c) for c in cls.__mro__):
+        return Kind.ATTRS
+    return Kind.UNKNOWN
+
+
+def _is_handle(cls: type) -> bool:
+    handles = (getattr(sys.modules.get(module), name, None) for module, name in _HANDLES)
+    return any(isinstance(handle, type) and issubclass(cls, handle) for handle in handles)
+
+
+IMPLIED = {Kind.TENSOR: torch.Tensor, Kind.GLOBALS: dict, Kind.FRAME: types.FrameType}
+"""Classes that are not written down: most steps make tensors anew, and to pickle a class takes longer than the rest of it."""

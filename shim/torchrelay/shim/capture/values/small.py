@@ -1,0 +1,155 @@
+"""Small tensors by value: what a journal holds of losses, counters and running statistics."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import sys
+from typing import Any, NamedTuple
+
+import torch
+
+from torchrelay.shim.adapters.raw_memory.memory import read
+from torchrelay.shim.adapters.tensors.dtensor import Spread, around, local, spread_of, waited_for
+from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf
+from torchrelay.shim.capture.rng import byte_tensor, tensor_bytes
+
+SMALL_BYTES = 64 << 10
+"""A tensor up to this size is kept by value; a larger one has to come from a replica or from the leaver."""
+
+FRESH_BYTES = 1 << 20
+"""The same for tensors that the step has made and that are read after its gate: no other rank has them."""
+
+_META = "meta"
+"""A device whose tensors have no content: models are built there before they are spread over ranks."""
+
+
+class TensorValue(NamedTuple):
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    requires_grad: bool
+    data: bytes
+    spread: Spread | None = None
+    """Of a tensor that is spread over ranks; all else is of this rank's part then."""
+
+
+def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        tensor = waited_for(local(tensor))
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and (tensor.is_meta or tensor.numel() * tensor.element_size() <= limit_bytes)
+    )
+
+
+def why_not_taken(tensor: torch.Tensor) -> str:
+    """In words, of one that is not by value in a gate's journal."""
+    part = tensor if type(tensor) in (torch.Tensor, torch.nn.Parameter) else waited_for(local(tensor))
+    if type(part) not in (torch.Tensor, torch.nn.Parameter):
+        return f"of class {type(part).__qualname__}, which has no memory of its own"
+    if part.layout is not torch.strided or part.is_quantized:
+        return "quantized" if part.is_quantized else f"of layout {part.layout}"
+    return f"larger than {FRESH_BYTES >> 20} MiB"
+
+
+def take_if_small(tensor: torch.Tensor, limit_bytes: int) -> TensorValue | None:
+    if type(tensor) is torch.Tensor and tensor.is_cpu:
+        dtype = tensor.dtype
+        name, item_bytes = _COMMON.get(dtype, _NOT_COMMON)
+        if item_bytes and tensor.layout is torch.strided:
+            shape = tuple(tensor.shape)
+            size_bytes = item_bytes * math.prod(shape)
+            if size_bytes > limit_bytes:
+                return None
+            if (not shape or tensor.is_contiguous()) and not tensor.is_neg():
+                leaf = tensor.requires_grad and tensor.is_leaf
+                return TensorValue(name, shape, "cpu", leaf, read(tensor.data_ptr(), size_bytes))
+    return _take_any(tensor) if is_small(tensor, limit_bytes) else None
+
+
+def take(tensor: torch.Tensor) -> TensorValue:
+    if type(tensor) is torch.Tensor and tensor.is_cpu:
+        return take_if_small(tensor, sys.maxsize) or _take_any(tensor)
+    return _take_any(tensor)
+
+
+def _take_any(tensor: torch.Tensor) -> TensorValue:
+    leaf_grad = is_leaf(tensor)
+    part, spread = tensor, None
+    if type(tensor) is not torch.Tensor:
+        part, spread = waited_for(local(tensor)), spread_of(tensor)
+    name, device = _dtype_name(part.dtype), _device_name(part.device)
+    data = b"" if part.is_meta else tensor_bytes(part)
+    return TensorValue(name, tuple(part.shape), device, leaf_grad, data, spread)
+
+
+_COMMON = {
+    dtype: (str(dtype).removeprefix("torch."), dtype.itemsize)
+    for dtype in (
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.uint8,
+        torch.bool,
+    )
+}
+"""Neither quantized nor complex: most steps make tensors of these, and each question to torch takes its time."""
+
+
+_NOT_COMMON = ("", 0)
+
+
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+_device_name = functools.cache(str)
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name) if re.fullmatch(r"[a-z0-9_]+", name) else None
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"torch has no dtype {name!r}")
+    return dtype
+
+
+def build(value: TensorValue) -> torch.Tensor:
+    """A new tensor with the recorded content."""
+    dtype = _dtype(value.dtype)
+    if value.device == _META:
+        tensor = torch.empty(value.shape, dtype=dtype, device=_META)
+    else:
+        tensor = byte_tensor(value.data).view(dtype).reshape(value.shape).clone().to(value.device)
+    if value.spread is not None:
+        tensor = around(tensor, value.spread)
+    return tensor.requires_grad_() if value.requires_grad else tensor
+
+
+def fits(value: TensorValue, tensor: Any) -> bool:
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tuple((part := local(tensor)).shape) == value.shape
+        and str(part.dtype) == f"torch.{value.dtype}"
+        and spread_of(tensor) == value.spread
+        and part.is_meta == (value.device == _META)
+    )
+
+
+def put(value: TensorValue, tensor: torch.Tensor) -> None:
+    """Writes the recorded content into an existing tensor: it may have aliases. One that was resized gets its form back."""
+    if not fits(value, tensor):
+        with torch._C.DisableTorchFunctionSubclass():
+            tensor.data = build(value._replace(requires_grad=False))
+        return
+    part = local(tensor)
+    # Only inference mode writes to what it has made.
+    with torch.inference_mode(part.is_inference()), torch.no_grad():
+        part.detach().copy_(build(value._replace(spread=None)).detach())

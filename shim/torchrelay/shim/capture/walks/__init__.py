@@ -1,0 +1,1 @@
+"""Finds the state: a walk from scratch, and one that goes on from an earlier one and looks only at what may differ."""

@@ -1,0 +1,89 @@
+"""Which objects that cannot be captured training changes: a replay buffer in an array, an emulator behind an environment.
+
+A new process has what its own set-up made of them, and would go on with other numbers once that is something else. An array tells
+by its content. An object that does not pickle shows nothing: it counts as changed once the objects on the way to it hold other
+values than before, as those do that count its steps. A namespace is not on that way: it holds variables of all kinds, as a
+module does. Objects of the standard library are connections, digests and the like, from which no numbers of training come.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from torchrelay.shim.capture.records.rebuild import child
+from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
+
+_EACH = 8
+"""Boundaries at which every array is looked at; after these, powers of two."""
+_MOST_BYTES = 1 << 30
+"""Of arrays at one boundary: the content of further ones is not looked at."""
+_VARIABLES = (Kind.FRAME, Kind.GLOBALS)
+_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace")}
+"""Modules and names of classes whose objects hold a script's options, and whatever else it likes to have together."""
+
+
+class UnseenChanges:
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+        """Name in the host state -> how it is known to change."""
+        self._arrays: dict[str, int] = {}
+        self._holders: dict[str, list[Any]] = {}
+
+    def look(self, state: HostState, boundary: int) -> None:
+        left_bytes = _MOST_BYTES if boundary <= _EACH or boundary.bit_count() == 1 else 0
+        for name in state.unknown:
+            place = state.places.get(name)
+            if name in self.found or place is None:
+                continue
+            parent, key = place
+            obj = child(state.nodes[parent].kind, state.nodes[parent].obj, key)
+            kind = kind_of(type(obj))
+            if kind is Kind.NDARRAY and obj.dtype.kind != "O" and obj.nbytes <= left_bytes:
+                left_bytes -= obj.nbytes
+                now = _content(obj)
+                if self._arrays.setdefault(name, now) != now:
+                    self.found[name] = "training writes to it"
+            elif kind is Kind.UNKNOWN and not _is_of_python(obj) and not by_value.pickles(obj):
+                self._look_at_holders(state, name, parent)
+
+    def _look_at_holders(self, state: HostState, name: str, parent: int) -> None:
+        way = [*_way(state, parent)]
+        if name in self._holders and state.takes_over and state.renewed.isdisjoint(way):
+            return
+        now = [_values(state.nodes[number].content) for number in way]
+        if not alike(self._holders.setdefault(name, now), now):
+            self.found[name] = "what leads to it changes while training runs"
+
+
+def _is_of_python(obj: Any) -> bool:
+    return type(obj).__module__.partition(".")[0] in sys.stdlib_module_names
+
+
+def _way(state: HostState, number: int) -> Iterator[int]:
+    """The objects that lead to a node, itself included, up to the variable or namespace."""
+    while number >= 0 and state.nodes[number].kind not in _VARIABLES and not _is_namespace(state.nodes[number].obj):
+        yield number
+        number = state.nodes[number].parent
+
+
+def _is_namespace(obj: Any) -> bool:
+    cls = type(obj)
+    return (cls.__module__, cls.__qualname__) in _NAMESPACES
+
+
+def _values(content: Any) -> Any:
+    """Numbers, strings and the like."""
+    if type(content) is dict:
+        return {key: value for key, value in content.items() if kind_of(type(value)) is Kind.PLAIN}
+    return [value for value in content if kind_of(type(value)) is Kind.PLAIN] if type(content) is list else None
+
+
+def _content(array: Any) -> int:
+    data = array if array.flags.c_contiguous else array.copy()
+    return zlib.crc32(data.reshape(-1).view("u1"))

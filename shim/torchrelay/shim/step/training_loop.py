@@ -1,0 +1,120 @@
+"""Which loop is the training loop: found by watching, as the innermost one around an optimizer step that comes round again.
+
+Until a step has been seen, others stand in for it. `LoopTracker.boundary_sites` has what was found.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
+from torchrelay.shim.script.sites import PACKAGES, SITES
+from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
+from torchrelay.shim.step.step_state import StepState
+from torchrelay.shim.step.updates.early_updates import EarlyUpdates
+
+_MOST_STAND_INS = 2
+_MOST_IN_A_STEP = 16
+"""So many updates of one iteration can be one step. What they write is copied before."""
+
+
+class LoopHead(enum.Enum):
+    """What the head of a loop is that was just reached."""
+
+    BOUNDARY = "of the training loop, or of one that stands in for it"
+    MAY_TRAIN = "of a further loop that seems to train: a boundary, and perhaps around another one"
+    AROUND = "of a loop around the training loop"
+    MAY_BE_AROUND = "of a loop that may turn out to be around one"
+    OTHER = "of any other loop"
+
+    @property
+    def is_boundary(self) -> bool:
+        return self in (LoopHead.BOUNDARY, LoopHead.MAY_TRAIN)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a joiner needs the state at this head, to be led into the loop."""
+        return self in (LoopHead.MAY_TRAIN, LoopHead.AROUND, LoopHead.MAY_BE_AROUND)
+
+
+class TrainingLoop:
+    def __init__(self, tracker: LoopTracker, step: StepState, early: EarlyUpdates) -> None:
+        self._tracker, self._step, self._early = tracker, step, early
+        self.around: set[str] = set()
+        """Sites of the loops around and of those that train."""
+        self.step_stack: list[Activation] = []
+        """The loops around the latest optimizer step, outermost first."""
+        self._looked_at: set[str] = set()
+        self._stood_in: dict[str, int] = {}
+
+    def at_head(self, activation: Activation, depth: int, latest: BoundarySnapshot | None) -> LoopHead:
+        """Return what this head is. `depth`: the place of the loop in the stack; `latest`: the boundary before."""
+        tracker, step = self._tracker, self._step
+        if step.stepped and activation.heads > 1 and tracker.boundary_sites != {activation.site}:
+            self._refine(activation, depth, latest)
+        known = bool(tracker.boundary_sites)
+        if activation.site in tracker.boundary_sites:
+            is_one = step.stepped or latest is None or self._begins_anew(activation, latest)
+            return LoopHead.BOUNDARY if is_one else LoopHead.OTHER
+        if (
+            not known
+            and activation.heads == 1
+            and not step.stepped
+            and depth == 0
+            and self._is_worth_a_look(activation)
+        ):
+            return LoopHead.BOUNDARY
+        if activation.site in self.around:
+            return LoopHead.AROUND
+        if known and self._may_train(activation, latest):
+            self._looked_at.add(activation.site)
+            return LoopHead.MAY_TRAIN
+        if activation.heads == 1 and not (known and activation.site in self._looked_at):
+            if not self._is_worth_a_look(activation):
+                return LoopHead.OTHER
+            self._looked_at.add(activation.site)
+            return LoopHead.MAY_BE_AROUND
+        return LoopHead.OTHER
+
+    def _is_worth_a_look(self, activation: Activation) -> bool:
+        """A few times, before a step was seen: each look is a walk. Always if the user's own code there seems to train."""
+        site = SITES[activation.site]
+        if site.trains and site.file not in PACKAGES:
+            return True
+        self._stood_in[activation.site] = self._stood_in.get(activation.site, 0) + 1
+        return self._stood_in[activation.site] <= _MOST_STAND_INS
+
+    def _begins_anew(self, activation: Activation, latest: BoundarySnapshot) -> bool:
+        """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.
+
+        Gradients that were computed there would be lost by going back to here.
+        """
+        return activation.heads == 1 and latest.activation not in self._tracker.stack and not self._step.gradients_open
+
+    def _may_train(self, activation: Activation, latest: BoundarySnapshot | None) -> bool:
+        """Whether a further training loop seems to begin, or one around it: it stands in until a step is seen, and once only."""
+        if latest is None or activation.site in self._looked_at or not SITES[activation.site].trains:
+            return False
+        return self._begins_anew(activation, latest)
+
+    def _refine(self, activation: Activation, depth: int, latest: BoundarySnapshot | None) -> None:
+        """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
+        if activation not in self.step_stack:
+            return
+        if activation.site in self.around:
+            if self._step.astray and activation.steps <= _MOST_IN_A_STEP and self.step_stack[-1] is activation:
+                assert latest is not None
+                self._take_together(activation, latest)
+            return
+        around_step = [a.site for a in self.step_stack]
+        known = self._tracker.boundary_sites.intersection(around_step)
+        if all(around_step.index(site) < depth for site in known):
+            self._tracker.boundary_sites -= known
+            self._tracker.boundary_sites.add(activation.site)
+            self.around |= {a.site for a in self._tracker.stack[: depth + 1]}
+
+    def _take_together(self, activation: Activation, latest: BoundarySnapshot) -> None:
+        """A few steps in a loop of their own, and one more behind it: an iteration of the loop around both is one step."""
+        self._tracker.boundary_sites.discard(latest.activation.site)
+        self._tracker.boundary_sites.add(activation.site)
+        self._early.turns[activation.site] = (activation.steps - 1, activation.steps - 1)

@@ -1,0 +1,122 @@
+"""Optimizers that call their closure several times in a step, as LBFGS does, and write to the parameters in between; and those
+that communicate within their step, and average gradients or gather parameters there.
+
+No rank can be taken into the middle of such a step. So the gate comes behind it, when all ranks are through with what they do
+together, and until then the step can be taken back like an update before the gate: of what it writes there is a copy.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.values import small
+from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+
+_CLOSURE = "a closure's result"
+
+
+def _name(optimizer: torch.optim.Optimizer) -> str:
+    """Of its class: the same in every process of a job."""
+    return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+
+
+def _written(result: Any) -> Any:
+    """None where it cannot be kept."""
+    if isinstance(result, torch.Tensor):
+        fits = result.numel() * result.element_size() <= MAX_RECORDED_BYTES
+        return [small.take(result.detach())] if fits else None
+    return pickle.dumps(result) if isinstance(result, (bool, int, float)) else None
+
+
+def _answered(recorded: Any, result: Any) -> Any:
+    if isinstance(recorded, bytes):
+        return pickle.loads(recorded)
+    if recorded is None or not small.fits(recorded[0], result):
+        raise StateMismatchError("what a closure has given to its optimizer was not kept")
+    small.put(recorded[0], result)
+    return result
+
+
+class WholeSteps:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._begun: torch.optim.Optimizer | None = None
+        self._inner = 0
+        """Steps within it that are under way."""
+        self.communicating: set[str] = set()
+        """Names of classes of optimizers that have called a collective in a step."""
+
+    @property
+    def open(self) -> bool:
+        """Whether one is under way: the gate comes behind it."""
+        return self._begun is not None
+
+    def begins(self, frame: FrameType, optimizer: torch.optim.Optimizer, *, closure: bool) -> bool:
+        """Before a step: whether it is one of these. A joiner has to know them too, before it has seen any step."""
+        updates = self._engine.updates
+        if threading.get_ident() != threading.main_thread().ident:
+            return False
+        if self._begun is not None:
+            self._inner += 1  # a wrapper's own optimizer, or a class's step that calls its parent's
+            updates.keep_whole(frame, optimizer)
+            return False
+        if updates.within_a_step():
+            return False
+        if (closure and isinstance(optimizer, torch.optim.LBFGS)) or self.communicates(optimizer):
+            self._begun = optimizer
+            updates.keep_whole(frame, optimizer)
+        return self.open
+
+    def communicates(self, optimizer: torch.optim.Optimizer) -> bool:
+        return _name(optimizer) in self.communicating
+
+    def collective_within(self, optimizer: torch.optim.Optimizer) -> None:
+        """Such a step is known by its class from then on."""
+        self.communicating.add(_name(optimizer))
+
+    def begin_without(self, optimizer: torch.optim.Optimizer) -> None:
+        """In a joiner numbers are there, and tensors come at the gate. Begun without either, it comes through; both are replaced.
+
+        Tensors that an optimizer has made with itself are there, and stay: it would not make them again.
+        """
+        for parameter, values in list(optimizer.state.items()):
+            if isinstance(optimizer, torch.optim.LBFGS) or not any(map(torch.is_tensor, values.values())):
+                del optimizer.state[parameter]
+
+    def told(self, result: Any) -> Any:
+        """What a closure gives goes through the optimizer to the script, where no journal sees it: it is recorded by itself.
+
+        Raises StateMismatchError where a joiner's shadow step calls it where the lost rank did not.
+        """
+        engine = self._engine
+        before_gate = engine.step.is_in_body or (engine.way_in is not None and engine.way_in.before_gate())
+        mode = engine.mode() if before_gate and result is not None else "off"
+        if mode == "answer":
+            return _answered(engine.answer(_CLOSURE, "").results, result)
+        if mode == "record":
+            engine.record_message(FinishedCollective(_CLOSURE, "", _written(result)))
+        return result
+
+    def ended(self) -> bool:
+        """Behind a step: whether it was one of these."""
+        if self._begun is None or threading.get_ident() != threading.main_thread().ident:
+            return False
+        if self._inner > 0:
+            self._inner -= 1
+            return False
+        self._begun = None
+        return True
+
+    def forget(self) -> None:
+        """An interrupted one is begun again."""
+        self._begun, self._inner = None, 0

@@ -1,0 +1,421 @@
+"""The optimizer's steps of a rank: the gate in front of the update, updates that come before it, and what follows them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.messages import FirstStep
+from torchrelay.protocol.words.positions import RankPhase, StandingPosition
+from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.observe.origins import call_site
+from torchrelay.shim.script.rewind import Rewind
+from torchrelay.shim.step.costs import OwnWork
+from torchrelay.shim.step.step_state import StepPosition
+from torchrelay.shim.step.updates.closure_steps import WholeSteps
+from torchrelay.shim.step.updates.early_updates import EarlyUpdates
+from torchrelay.shim.step.updates.early_writes import EarlyWrites
+from torchrelay.shim.step.updates.late_writes import LateWrites
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+
+class Updates:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.early, self.late, self.whole = EarlyUpdates(), LateWrites(), WholeSteps(engine)
+        self.writes = EarlyWrites()
+        self._done = 0
+        """In this iteration."""
+        self._depth = 0
+        """Of optimizer steps within optimizer steps, as wrappers make them."""
+        self._stepping: torch.optim.Optimizer | None = None
+        self._updating_early = False
+        self._training_thread = threading.main_thread().ident
+        self._site = ""
+        """The training loop that an unprotected rank was in when it gave up: its gates stay where the others have theirs."""
+        self._turns = 0
+        """Of an unprotected rank: how many updates of an iteration come before the gate, as the others learn it, too."""
+        self._is_through = False
+        """Whether the latest gate that was waited at has been passed, counted or not."""
+        self._owes_gate = False
+        """Of an unprotected rank: whether there was an update in this iteration, and no gate yet."""
+
+    def begin_iteration(self) -> None:
+        self._done, self._depth = 0, 0
+        self.whole.forget()
+
+    def within_a_step(self) -> bool:
+        return self._depth > 0
+
+    def collective_begins(self) -> None:
+        """On the training thread: from the next iteration on the gate comes behind an optimizer's step that it is in."""
+        if self._depth > 0 and self._stepping is not None:
+            self.whole.collective_within(self._stepping)
+            commit = self._engine.commit
+            if commit is not None and self.early.learn(commit.activation.site, self._done, together=True):
+                self._engine.reporter.in_turn()
+
+    def summed_up(self, tensors: list[torch.Tensor]) -> None:
+        """The result of a collective that sums up is in `tensors`, which torch has not counted as a write."""
+        self.writes.summed_up(tensors)
+        self._engine.again.summed_up(tensors)
+
+    def have_begun(self) -> bool:
+        """Whether there was one in this iteration, such as the first of two in turn."""
+        return self._done > 0
+
+    def all_done(self) -> bool:
+        """Whether an iteration of this loop has no further update to make, as far as that is known."""
+        commit = self._engine.commit
+        return commit is None or self._done > self.early.last(commit.activation.site)
+
+    def take_back_early(self, target: int) -> None:
+        """Updates before the gate, if all meet at the boundary that they came after."""
+        commit = self._engine.commit
+        if self.early.pending and commit is not None and target == commit.boundary:
+            self.early.put_back(commit.state)
+        if commit is not None and target == commit.boundary:
+            self.writes.put_back(commit.state)
+
+    def late_now(self) -> dict[str, int]:
+        """What was written between the last optimizer step and the place where this rank's tensors are those of."""
+        commit = self._engine.commit
+        if commit is None:
+            return {}
+        at_boundary = self._engine.step.gates_passed == commit.boundary
+        if at_boundary and self._engine.replaced.late is not None:
+            return self._engine.replaced.late
+        return self.late.until(commit.state if at_boundary else commit.state.as_it_is_now())
+
+    # In front of the update.
+
+    def before_step(
+        self, frame: FrameType, optimizer: torch.optim.Optimizer | None = None, *, whole: bool = False
+    ) -> None:
+        """`whole`: what the optimizer writes is written already, and kept."""
+        engine = self._engine
+        if not engine.tracker.live or threading.get_ident() != self._training_thread:
+            return
+        passed, depth, self._is_through = engine.step.gates_passed, self._depth, False
+        try:
+            self._before_step(frame, optimizer, whole=whole)
+        except Exception as error:
+            if not engine.guard.takes(error):
+                raise
+            if self._is_through and engine.step.gates_passed == passed:
+                self._count_gate()  # the others have gone on: nobody is at this gate any more
+            elif engine.step.gates_passed == passed and engine.step.is_before_update:
+                # The others wait for this rank at their gate. Without protection there is less to do on the way to it.
+                engine.step.left_gate()
+                self._depth = depth
+                try:
+                    self._before_step(frame, optimizer, whole=whole)
+                except Exception as again:
+                    if not engine.guard.takes(again):
+                        raise
+                    self._gate_unprotected()
+
+    def _before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None, *, whole: bool) -> None:  # noqa: C901 - one question after the other, in the order that decides
+        engine = self._engine
+        self._depth += 1
+        if self._depth > 1 or self.whole.open:
+            return
+        self._stepping = optimizer
+        running = engine.tracker.around_step(frame)
+        if engine.capturing and engine.way_in is None and engine.shadow is None:
+            self._refuse_in_draw(frame, running)
+        if engine.step.position is StepPosition.SET_UP:
+            if engine.way_in is not None:
+                engine.way_in.at_step(frame)
+            elif engine.capturing and running and running[-1].computes:
+                # Set-up was recorded too long for a joiner to repeat it.
+                engine.give_up(UnsupportedError("training has begun in a loop whose beginning was not captured"))
+            engine.reporter.step_in_set_up(frame)
+        if engine.step.position not in (StepPosition.BODY, StepPosition.AFTER):
+            return
+        if not engine.capturing and engine.step.gradients_open:
+            self._turns = max(self._turns, self._done)
+        if optimizer is not None and engine.capturing and engine.shadow is None:
+            engine.gradients.used_by(optimizer)
+        if self._is_behind_its_loop(frame, running):
+            engine.step.began_behind_loop()
+            engine.reporter.step_behind_loop(frame)
+        elif engine.commit is not None and running and engine.commit.activation not in running:
+            self._step_elsewhere(running)
+            return
+        elif engine.commit is not None and running:
+            site = engine.commit.activation.site
+            together = engine.step.gradients_open or (optimizer is not None and self.whole.communicates(optimizer))
+            if self.early.learn(site, self._done, together=together):
+                engine.reporter.in_turn()
+            if engine.step.is_in_body and self._done < self.early.before_gate(site):
+                self._update_early(None if whole else optimizer, running)
+                return
+        if engine.step.position is StepPosition.AFTER:
+            return
+        if not running and not engine.step.behind:
+            engine.reporter.step_in_no_loop(frame)
+            return
+        if not engine.protects_this_step():
+            return
+        engine.again.leave()
+        if engine.capturing:
+            self.gate(frame)
+        else:
+            self._gate_unprotected()
+        self._steps_in(running)
+
+    def _gate_unprotected(self) -> None:
+        if self._done < max(self._turns, self.early.before_gate(self._site)):
+            self._updating_early = self._owes_gate = True
+        else:
+            self._gate_only(-1)
+
+    def unprotected_in(self, site: str) -> None:
+        """The rank gives up in this training loop."""
+        self._site, self._owes_gate = site, self.early.pending and not self._is_through
+        self.early.drop()
+        self.writes.drop()
+
+    def at_head_unprotected(self) -> None:
+        """An iteration that has made fewer updates than others has its gate at its end."""
+        if self._owes_gate:
+            self._gate_only(-1)
+
+    def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
+        """Another one comes in this iteration, behind a backward: the gate is there."""
+        engine = self._engine
+        engine.training.step_stack, self._updating_early = running, True
+        engine.step.updated_early()
+        if engine.shadow is None and optimizer is not None:
+            self.early.keep(optimizer)
+            engine.again.ignore(self.early.tensors())
+
+    def keep_whole(self, frame: FrameType, optimizer: torch.optim.Optimizer) -> None:
+        """A step that is taken back as a whole, should a rank be lost before the gate behind it."""
+        engine = self._engine
+        if not engine.tracker.live or not engine.capturing:
+            return
+        in_shadow = engine.shadow is not None and engine.step.is_in_body
+        if in_shadow or (engine.way_in is not None and engine.way_in.before_gate()):
+            self.whole.begin_without(optimizer)
+            return
+        if not engine.step.is_in_body or engine.shadow is not None:
+            return
+        if engine.commit is not None and engine.commit.activation in engine.tracker.running(frame):
+            self.early.keep(optimizer)
+            engine.again.ignore(self.early.tensors())
+
+    def _is_behind_its_loop(self, frame: FrameType, running: list[Activation]) -> bool:
+        """Whether the step belongs to the latest boundary although that one's loop is over: gradients were left over from it.
+
+        It has a gate like any other, and what follows it is carried. Before that gate nobody can go back to the boundary.
+        """
+        engine = self._engine
+        in_body = engine.step.is_in_body and engine.step.gradients_open
+        if engine.commit is None or not in_body or self._done > 0:
+            return False
+        loop = engine.commit.activation
+        return loop not in running and loop.around is (running[-1] if running else None) and loop.is_run_by(frame)
+
+    def _steps_in(self, running: list[Activation]) -> None:
+        """A gate was passed in all of these loops."""
+        self._engine.training.step_stack = running
+        for activation in running:
+            activation.steps += 1
+
+    def _step_elsewhere(self, running: list[Activation]) -> None:
+        """A step outside of the loop that the boundaries are in: nobody can come in here, until this loop comes round."""
+        engine = self._engine
+        assert engine.commit is not None
+        if engine.shadow is not None:
+            raise StateMismatchError("a further training loop begins where there are no peers yet")
+        if engine.step.astray and engine.training.step_stack[-1] in running:
+            return  # another one in the same iteration
+        engine.reporter.step_in_another_loop(engine.commit, running[-1].site)
+        engine.step.went_astray()
+        self._done = 0
+        self._steps_in(running)
+        engine.again.leave()
+        engine.waiting(True)
+        try:
+            self._gate_only(engine.step.gates_passed + 1)
+        except RuntimeError as error:
+            engine.interrupted(error)
+            raise
+        finally:
+            engine.waiting(False)
+        engine.records.after, engine.records.replay = [], {}
+
+    def _refuse_in_draw(self, frame: FrameType, running: list[Activation]) -> None:
+        """A generator that yields its training steps to a loop: a new process cannot be taken into the middle of such a step."""
+        engine = self._engine
+        if engine.tracker.is_in_draw(frame, running[-1] if running else None):
+            file, line = call_site(frame)
+            why = f"the optimizer step at {file}:{line} is made while a loop draws its next item from a generator"
+            engine.give_up(UnsupportedError(why))
+
+    def trained_in_draw(self) -> None:
+        """A generator with a training loop has yielded: it will be asked again, and a new process has none that stands there."""
+        if self._engine.capturing and self._engine.shadow is None:
+            self._engine.give_up(
+                UnsupportedError("a generator that trains has yielded, and is to go on where it stands")
+            )
+
+    # The gate.
+
+    def gate(self, frame: FrameType) -> None:
+        """Passes only after every rank has all its gradients of this step."""
+        engine = self._engine
+        assert engine.commit is not None
+        boundary = engine.commit.boundary
+        engine.step.reached_gate()
+        engine.phase(RankPhase.GATE)
+        if engine.shadow is not None:
+            engine.shadow.at_gate(frame, engine.heads_at_gate())
+        else:
+            engine.inject("gate")
+            if engine.keeper is not None:
+                engine.keeper.at_gate(boundary)
+            if engine.numbers is not None:
+                engine.numbers.at_gate(engine.commit)
+            engine.layouts.note(boundary + 1)
+            self.writes.at_gate(engine.commit.state, {id(tensor) for tensor in self.early.tensors()})
+            self._write(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
+            self._wait(StandingPosition.BEHIND if engine.step.behind else StandingPosition.GATE)
+            if engine.numbers is not None:
+                engine.numbers.passed()
+        self.passed(boundary + 1)
+        engine.phase(RankPhase.UPDATE)
+        engine.inject("optimizer")
+        if engine.first_step_due and engine.shadow is None:
+            engine.first_step_due = False
+            engine.link.send(FirstStep(engine.comms.now.number, engine.step.gates_passed))
+
+    def at_head(self, activation: Activation) -> bool:
+        """The iteration is over, and what its early updates have done was not confirmed. Whether it has to be done again."""
+        engine = self._engine
+        commit = engine.commit
+        if commit is None or (activation is not commit.activation and commit.activation in engine.tracker.stack):
+            return False
+        engine.again.leave()
+        engine.step.reached_gate()
+        self._is_through = False
+        engine.phase(RankPhase.GATE)
+        try:
+            self._wait(StandingPosition.GATE if activation is commit.activation else StandingPosition.ASTRAY)
+        except Rewind:
+            activation.heads -= 1
+            engine.go_back(commit)
+            return True
+        self.passed(commit.boundary + 1)
+        engine.step.updated_before_gate()
+        return False
+
+    def _gate_only(self, number: int) -> None:
+        self._pass(number)
+        self._count_gate()
+
+    def _pass(self, number: int) -> None:
+        """Returns when all ranks are at this gate. Raises RuntimeError when the generation is broken."""
+        engine = self._engine
+        if engine.keeper is None:
+            engine.comms.gate(number)
+            return
+        engine.keeper.meet()
+        yes, busy = engine.keeper.asks(number)
+        engine.keeper.agreed(engine.comms.gate(number, yes=yes, busy=busy))
+
+    def _count_gate(self) -> None:
+        engine = self._engine
+        self._owes_gate = False
+        engine.step.passed_gate(engine.step.gates_passed + 1)
+        engine.journal.gates_passed = engine.step.gates_passed
+        engine.phase(RankPhase.UPDATE)
+
+    def _write(self, frame: FrameType) -> None:
+        engine = self._engine
+        assert engine.commit is not None
+        own = OwnWork()
+        try:
+            engine.gradients.at_gate()
+            engine.writer.gate(engine.commit, frame)
+            engine.costs.gate(own.took_s())
+            engine.budget.spent(own.took_cpu_s())
+        except Exception as error:
+            if not engine.guard.takes(error):
+                raise
+
+    def _wait(self, position: StandingPosition) -> None:
+        engine = self._engine
+        engine.waiting(True)
+        started_s = time.perf_counter()
+        try:
+            engine.journal.copies.wait()
+            self._pass(engine.step.gates_passed + 1)
+            self._is_through = True
+            engine.costs.barrier(time.perf_counter() - started_s)
+        except RuntimeError as error:
+            if engine.commit is None:
+                raise
+            if engine.recovery.stand(position, error):
+                engine.rewind()
+        finally:
+            engine.journal.wait(False)  # published with the phase that begins now
+
+    def passed(self, number: int) -> None:
+        engine = self._engine
+        if engine.shadow is None:
+            engine.records.after, engine.records.replay = [], {}
+        engine.step.passed_gate(number)
+        self.early.drop()
+        self.writes.drop()
+        engine.replaced.drop()
+        engine.gradients.passed()
+        engine.journal.gates_passed = number
+
+    # Behind the update.
+
+    def after_step(self) -> None:
+        engine = self._engine
+        if not engine.tracker.live or threading.get_ident() != self._training_thread:
+            return
+        try:
+            self._after_step()
+        except Exception as error:
+            if not engine.guard.takes(error):
+                raise
+
+    def _after_step(self) -> None:
+        engine = self._engine
+        self._depth = max(self._depth - 1, 0)
+        self._stepping = self._stepping if self._depth > 0 else None
+        if self._depth > 0 or not (engine.step.is_past_gate or self._updating_early):
+            return
+        self._updating_early = False
+        self._done += 1
+        if self._done > 1:
+            engine.tracker.watch_inside = True
+        if engine.step.position is StepPosition.UPDATE:
+            engine.step.updated()
+            engine.phase(RankPhase.AFTER)
+            self._updated()
+            engine.inject("after-step")
+        elif engine.step.position is StepPosition.AFTER:
+            self._updated()
+
+    def _updated(self) -> None:
+        """After an update behind the gate: the tensors of the next boundary are there, if it was the last one."""
+        engine = self._engine
+        if engine.shadow is not None:
+            if self.all_done():
+                engine.shadow.at_step_end()
+        elif engine.commit is not None and not engine.step.astray:
+            self.late.note(engine.commit.state)

@@ -1,0 +1,199 @@
+"""What is found before anything starts, and what is noticed when it changes while a job runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cli_harness import SECRET, TIMEOUT_S, Cli
+from support.ports import free_port
+
+from torchrelay.cli.preflight.finding import FindingMark
+
+TRAINS = """
+    import os, pathlib, time, torch, torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(torch.nn.Linear(16, 16))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def wait_until(says):
+        # One of the ranks: the other one waits for it in the next step.
+        end = time.monotonic() + 60
+        while dist.get_rank() == 0 and not says(levels()) and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def levels():
+        lines = pathlib.Path(os.environ["EVENTS"]).read_text().splitlines()
+        return [line for line in lines if '"name":"protection"' in line.replace(": ", ":")]
+
+    for step in range(40):
+        loss = model(torch.randn(4, 16)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep(0.02)
+        if step in (20, 30) and dist.get_rank() == 0:
+            exec(os.environ[f"AT_{step}"])
+    dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with Cli(tmp_path) as used:
+        yield used
+
+
+def _can_mount() -> bool:
+    return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+
+
+needs_mount = pytest.mark.skipif(not _can_mount(), reason="a file system of its own takes the right to mount one")
+
+
+def with_shared_memory(cli: Cli, size: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """`torchrelay` where /dev/shm has that size, for it and its processes alone."""
+    inside = f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"'
+    (cli.folder / "wrapped").write_text(
+        f"#!/bin/sh\nexec unshare -m sh -c '{inside}' -- {sys.executable} -m torchrelay.cli \"$@\"\n"
+    )
+    (cli.folder / "wrapped").chmod(0o755)
+    return cli.start_program(str(cli.folder / "wrapped"), *arguments, **environment)
+
+
+def levels(cli: Cli) -> list[tuple[str, str]]:
+    events = [json.loads(line) for line in (cli.folder / "events.jsonl").read_text().splitlines()]
+    return [(e["level"], e["reason"]) for e in events if e["name"] == "protection"]
+
+
+def test_a_folder_for_checkpoints_that_cannot_be_written_is_refused_before_anything_starts(cli: Cli) -> None:
+    done = cli.run("run", "--jit-dir", "/proc/x", "SCRIPT", script="print('started')")
+    assert done.returncode == 2
+    assert "--jit-dir /proc/x: nothing can be written into /proc" in done.stderr
+    assert "give another folder" in done.stderr
+    assert "started" not in done.stdout
+    assert not cli.state.exists()
+
+
+@needs_mount
+def test_shared_memory_without_room_is_refused_with_its_path_what_is_needed_and_what_to_do(cli: Cli) -> None:
+    (cli.folder / "train.py").write_text("print('started')")
+    process = with_shared_memory(cli, "1m", "run", "--nproc-per-node=2", "--spares=1", "train.py")
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out) == (2, "")
+    assert "/dev/shm has 1.0 MiB of 1.0 MiB free, and the journals of 3 processes need 3.0 MiB" in err
+    assert "--shm-size" in err
+
+
+@needs_mount
+def test_shared_memory_that_fills_up_ends_protection_before_a_loss_needs_it_and_brings_it_back(cli: Cli) -> None:
+    (cli.folder / "train.py").write_text(TRAINS.replace("\n    ", "\n").strip())
+    fill = "room, fd = os.statvfs('/dev/shm'), os.open('/dev/shm/filled', os.O_CREAT | os.O_WRONLY); "
+    fill += "os.posix_fallocate(fd, 0, room.f_bavail * room.f_frsize); os.close(fd); "
+    options = ["--nproc-per-node=2", "--spares=1", "--events=events.jsonl"]
+    process = with_shared_memory(
+        cli,
+        "64m",
+        *("run", *options, "train.py"),
+        EVENTS=str(cli.folder / "events.jsonl"),
+        AT_20=fill + "wait_until(lambda levels: 'no room for its journals' in levels[-1])",
+        AT_30="os.unlink('/dev/shm/filled'); wait_until(lambda levels: 'no room' not in levels[-1])",
+    )
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, err
+    told = levels(cli)
+    (lost,) = [at for at, (_, reason) in enumerate(told) if "no room for its journals" in reason]
+    assert [level for level, _ in told[lost - 1 : lost + 2]] == ["protected", "unprotected", "protected"]
+    assert "/dev/shm/torchrelay-" in told[lost][1]
+    assert "not protected: no process could take over a rank: there is no room for its journals" in err
+
+
+def test_a_folder_for_checkpoints_that_is_gone_lowers_protection_with_the_reason(cli: Cli) -> None:
+    process = cli.start(
+        *("run", "--nproc-per-node=2", "--spares=1", "--events=events.jsonl", "--jit-dir=jit", "SCRIPT"),
+        script=TRAINS,
+        EVENTS=str(cli.folder / "events.jsonl"),
+        AT_20="pathlib.Path('jit').touch(); wait_until(lambda levels: 'nothing can be saved' in levels[-1])",
+        AT_30="os.unlink('jit'); wait_until(lambda levels: 'nothing can be saved' not in levels[-1])",
+    )
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, err
+    told = levels(cli)
+    (lost,) = [at for at, (_, reason) in enumerate(told) if "nothing can be saved" in reason]
+    assert [level for level, _ in told[lost - 1 : lost + 2]] == ["protected", "partly", "protected"]
+    assert told[lost][1].endswith(f"{cli.folder}/jit: {cli.folder}/jit is no folder")
+
+
+def on_two_machines(cli: Cli, scripts: tuple[Path, Path], *options: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Exit code and what was said on each."""
+    controller, master = free_port(), free_port()
+    common = ["run", "--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={master}"]
+    own = options or ((), ())
+    first = cli.start(*common, f"--controller-port={controller}", *own[0], str(scripts[0]), TORCHRELAY_SECRET=SECRET)
+    joined = ["--node-rank=1", f"--controller=127.0.0.1:{controller}", *own[1]]
+    second = cli.start(*common, *joined, str(scripts[1]), TORCHRELAY_SECRET=SECRET)
+    said = [process.communicate(timeout=TIMEOUT_S)[1] for process in (first, second)]
+    return [(first.returncode, said[0]), (second.returncode, said[1])]
+
+
+def test_machines_whose_scripts_are_elsewhere_are_refused_with_both_paths(cli: Cli) -> None:
+    scripts = cli.folder / "src" / "train.py", cli.folder / "code" / "train.py"
+    for script in scripts:
+        script.parent.mkdir()
+        script.write_text("import time; time.sleep(60)")
+    for code, said in on_two_machines(cli, scripts):
+        assert code == 2, said
+        assert f"runs {scripts[0]}" in said
+        assert f"runs {scripts[1]}" in said
+
+
+def test_a_folder_for_checkpoints_that_machines_do_not_share_is_refused_with_both_paths(cli: Cli) -> None:
+    script = cli.folder / "train.py"
+    script.write_text("import time; time.sleep(60)")
+    folders = cli.folder / "jit-0", cli.folder / "jit-1"
+    for code, said in on_two_machines(cli, (script, script), *((f"--jit-dir={folder}",) for folder in folders)):
+        assert code == 2, said
+        assert f"{folders[0]} on n0 and {folders[1]} on n1 are not the same folder" in said
+    assert [path for folder in folders if folder.exists() for path in folder.iterdir()] == []
+
+
+def test_machines_with_other_faults_are_refused(cli: Cli) -> None:
+    script = cli.folder / "train.py"
+    script.write_text("import time; time.sleep(60)")
+    fault = ("--inject=kill:rank=1,step=3",)
+    for code, said in on_two_machines(cli, (script, script), fault, ()):
+        assert code == 2, said
+        assert "the faults of --inject differ: kill:rank=1,step=3,phase=forward on n0, none on n1" in said
+
+
+def doctor(cli: Cli, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = cli.run("doctor", "--json", *arguments, script="pass")
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_doctor_looks_at_everything_and_starts_nothing(cli: Cli) -> None:
+    started = time.monotonic()
+    code, told = doctor(cli, "--nproc-per-node=2", "SCRIPT", "--any", "--args")
+    assert code == 0, told
+    assert told["worst"] != "bad"
+    assert {"torch", "shared-memory", "jit-dir", "stack-reader"} <= {c["check"] for c in told["checks"]}
+    assert time.monotonic() - started < TIMEOUT_S
+    assert sorted(p.name for p in cli.folder.iterdir()) == ["train.py"]
+
+
+def test_doctor_ends_with_1_and_says_what_to_do_where_something_is_wrong(cli: Cli) -> None:
+    code, told = doctor(cli, "--jit-dir", "/proc/x", "--spares=-1", "SCRIPT")
+    assert (code, told["worst"]) == (1, "bad")
+    wrong = {c["check"]: c for c in told["checks"] if c["mark"] == "bad"}
+    assert wrong.keys() == {"jit-dir", "command"}
+    assert wrong["jit-dir"]["remedy"] == "give another folder: --jit-dir DIR"
+    plain = cli.run("doctor", "--jit-dir", "/proc/x", "SCRIPT")
+    assert plain.returncode == 1
+    assert f"{FindingMark.BAD.sign} --jit-dir /proc/x: nothing can be written into /proc" in plain.stdout

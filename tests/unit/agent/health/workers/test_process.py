@@ -1,0 +1,57 @@
+"""The kernel's word on processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from torchrelay.agent.health.workers.process import GONE, exit_reason, process_activity, process_state
+
+
+def test_the_state_of_a_process_is_read_until_it_is_gone() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert process_state(process.pid) == "T"
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert process_state(process.pid) == "Z"
+    assert process_state(process.pid) == GONE
+
+
+def test_processor_time_is_the_main_threads() -> None:
+    state, before_s = process_activity(os.getpid())
+    assert state == "R"
+    end_s = time.thread_time() + 0.05
+    while time.thread_time() < end_s:
+        pass
+    assert process_activity(os.getpid())[1] - before_s >= 0.03
+    assert process_activity(os.getpid())[1] <= time.process_time() + 0.02
+
+
+def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:
+    odd = tmp_path / "a) T (b"
+    odd.write_text("#!/bin/sh\nread line\n")
+    odd.chmod(0o700)
+    with subprocess.Popen([str(odd)], stdin=subprocess.PIPE) as process:
+        assert process_state(process.pid) in ("R", "S", "D")
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "number", "words"),
+    [
+        (0, 0, "ended"),
+        (3, 0, "ended with exit code 3"),
+        (143, signal.SIGTERM, "killed by SIGTERM"),
+        (137, signal.SIGKILL, "killed by SIGKILL (by hand, or by the kernel when memory ran out)"),
+        (128 + 99, 99, "killed by signal 99"),
+    ],
+)
+def test_an_end_is_told_in_words(exit_code: int, number: int, words: str) -> None:
+    assert exit_reason(exit_code, number) == words

@@ -1,0 +1,244 @@
+"""`kubectl torchrelay`, with an API server over HTTP in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.http_api import HttpApi
+
+from torchrelay.cli.cluster import commands, view
+from torchrelay.cli.cluster.__main__ import main
+from torchrelay.cli.cluster.api import JOBS, Cluster
+from torchrelay.protocol.errors import FatalError, UserError
+from torchrelay.protocol.kube.holders import pack_holders
+
+Object = dict[str, Any]
+
+
+def job(name: str = "llama", **status: Any) -> Object:
+    ranks = [{"rank": r, "pod": f"{name}-{r}", "node": f"gpu-{r}", "state": "running"} for r in range(2)]
+    known = {"phase": "Running", "worldSize": 2, "step": 7, "spares": 1, "sparesWarm": 1, "ranks": ranks}
+    meta = {"name": name, "namespace": "team"}
+    return {"metadata": meta, "spec": {}, "status": {**known, "protection": "protected", **status}}
+
+
+def put_status(api: HttpApi, resource: str, name: str, **status: Any) -> None:
+    found = api.of(resource).objects["team", name]
+    api.put(resource, {**found, "status": {**found.get("status", {}), **status}})
+
+
+async def controller(api: HttpApi, *statuses: Object) -> Object:
+    """Does with the first Migration what a controller would, one look after the other; returns its spec."""
+    await api.wait_until(lambda: bool(api.of("migrations").objects))
+    await api.wait_for_watch("migrations")
+    ((_, name), found) = next(iter(api.of("migrations").objects.items()))
+    for status in statuses:
+        put_status(api, "migrations", name, **status)
+    return dict(found["spec"])
+
+
+def asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, ask: Callable[[Cluster], Awaitable[Any]]
+) -> Any:
+    async def run() -> Any:
+        async with api.served(tmp_path) as config:
+            monkeypatch.setenv("KUBECONFIG", str(config))
+            async with Cluster("team") as cluster:
+                return await asyncio.wait_for(ask(cluster), 20)
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def api() -> HttpApi:
+    api = HttpApi()
+    api.put("trainingjobs", job())
+    return api
+
+
+def test_kubectl_finds_the_program_by_its_name() -> None:
+    project = (Path(__file__).parents[4] / "pyproject.toml").read_text()
+    assert 'kubectl-torchrelay = "torchrelay.cli.cluster.__main__:main"' in project
+
+
+def test_usage_is_as_a_user_of_kubectl_types_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["migrate", "llama"])
+    assert "Try `kubectl torchrelay migrate --help`." in capsys.readouterr().err
+
+
+def test_who_moves_has_to_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--rank", "1", "--pod", "llama-1"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(["migrate", "llama", "--reason", "fan", *more])
+        assert "hint: kubectl torchrelay status llama" in capsys.readouterr().err
+
+
+def test_status_shows_all_jobs_or_all_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked(tmp_path, monkeypatch, api, lambda c: commands.status(c, None, False, as_json=False, watch=False))
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.split()[:8] == ["llama", "Running", "2", "7", "1", "of", "1", "ready"]
+    asked(tmp_path, monkeypatch, api, lambda c: commands.status(c, "llama", False, as_json=False, watch=False))
+    assert "llama-1  gpu-1  running" in capsys.readouterr().out
+    asked(tmp_path, monkeypatch, api, lambda c: commands.status(c, "llama", False, as_json=True, watch=False))
+    assert json.loads(capsys.readouterr().out)["status"]["step"] == 7
+
+
+def test_a_job_that_is_not_there_is_said_with_where_to_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi
+) -> None:
+    spec: Object = {"rank": 0, "reason": "fan"}
+    with pytest.raises(
+        UserError, match=r"no job lama in namespace team\nhint: kubectl get trainingjobs.torchrelay.dev"
+    ):
+        asked(tmp_path, monkeypatch, api, lambda c: commands.move(c, "lama", spec, wait=True))
+    assert api.of("migrations").objects == {}
+
+
+def test_a_cluster_that_cannot_be_reached_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        async with HttpApi().served(tmp_path) as config:
+            monkeypatch.setenv("KUBECONFIG", str(config))
+        async with Cluster("team") as cluster:  # nobody listens there any more
+            await commands.history(cluster, None, as_json=False)
+
+    with pytest.raises(FatalError, match=r"cannot be reached.*\nhint: kubectl cluster-info"):
+        asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        ({"outcome": "committed", "reason": "every rank has done a step since"}, 0),
+        ({"outcome": "abandoned", "reason": "the spare was lost"}, 1),
+        ({"outcome": "refused", "phase": "refused", "reason": "there is no spare"}, 2),
+    ],
+)
+def test_a_move_is_a_migration_that_is_followed_to_its_end(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    api: HttpApi,
+    capsys: pytest.CaptureFixture[str],
+    last: Object,
+    code: int,
+) -> None:
+    async def both(cluster: Cluster) -> Any:
+        spec: Object = {"rank": 1, "reason": "the fan is loud"}
+        move = commands.move(cluster, "llama", spec, wait=True)
+        return await asyncio.gather(move, controller(api, {"phase": "prepare"}, {"phase": "transfer"}, last))
+
+    ended, spec = asked(tmp_path, monkeypatch, api, both)
+    assert (ended, spec) == (code, {"job": "llama", "rank": 1, "reason": "the fan is loud"})
+    told = capsys.readouterr().err
+    assert f": {last['outcome']}: {last['reason']}\n" in told
+    assert told.index("prepare") < told.index("transfer") < told.index("hint: kubectl torchrelay explain llama-")
+
+
+def test_a_drain_waits_until_no_rank_of_any_job_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def moves() -> None:
+        await api.wait_for_watch("trainingjobs")
+        ranks = [{"rank": 0, "node": "gpu-0"}, {"rank": 1, "node": "gpu-9"}]
+        put_status(api, "trainingjobs", "llama", ranks=ranks)
+
+    async def both(cluster: Cluster) -> Any:
+        return await asyncio.gather(commands.drain(cluster, "gpu-1", "new switch", None), moves())
+
+    assert asked(tmp_path, monkeypatch, api, both)[0] == 0
+    assert api.of("quarantines").objects["", "gpu-1"]["spec"] == {"node": "gpu-1", "reason": "new switch"}
+    told = capsys.readouterr().err
+    assert told.index("team/llama: 1 rank (1) to move") < told.index("gpu-1 is free")
+
+
+def test_jobs_of_one_name_in_two_namespaces_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi
+) -> None:
+    other = job(ranks=[{"rank": 0, "node": "gpu-7"}])
+    api.put("trainingjobs", {**other, "metadata": {"name": "llama", "namespace": "zeta"}})
+
+    async def places(_: Cluster) -> set[str]:
+        async with Cluster(everywhere=True) as cluster, contextlib.aclosing(cluster.states(JOBS)) as states:
+            return {one["metadata"]["namespace"] for one in await anext(states)}
+
+    assert asked(tmp_path, monkeypatch, api, places) == {"team", "zeta"}
+
+
+def test_a_drain_that_takes_too_long_says_who_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(tmp_path, monkeypatch, api, lambda c: commands.drain(c, "gpu-1", "new switch", 0.05)) == 1
+    assert "gpu-1 is not free: team/llama: 1 rank (1) still there" in capsys.readouterr().err
+
+
+def test_of_a_large_job_every_rank_counts_for_a_drain() -> None:
+    packed = pack_holders({r: f"team/pod-{r}" for r in range(500)}, lambda pod: f"gpu-{int(pod[9:]) // 8}")
+    large = job(worldSize=500, ranks=[], holders=packed)
+    assert view.ranks_on([large], "gpu-3") == {"team/llama": [24, 25, 26, 27, 28, 29, 30, 31]}
+    assert view.ranks_on([job(finishedAt="2026-01-01T00:00:00Z")], "gpu-1") == {}
+
+
+def test_quarantine_is_added_once_and_cleared_by_node_device_or_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_add(c, "gpu-1", "GPU-5d0a", "XID 79"))
+    assert len(api.of("quarantines").objects) == 1
+    asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_list(c, as_json=False))
+    assert "XID 79" in capsys.readouterr().out
+    with pytest.raises(UserError, match="gpu-1 is not in quarantine"):  # one of its devices is
+        asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_clear(c, "gpu-1"))
+    asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_clear(c, "GPU-5d0a"))
+    assert api.of("quarantines").objects == {}
+
+
+def test_spares_are_added_to_the_jobs_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match="no pool of spares llama"):
+        asked(tmp_path, monkeypatch, api, lambda c: commands.spares_add(c, 2, "llama"))
+    pool = {"metadata": {"name": "llama", "namespace": "team"}, "spec": {"job": "llama", "spares": 1}}
+    api.put("sparepools", pool)
+    asked(tmp_path, monkeypatch, api, lambda c: commands.spares_add(c, 2, "llama"))
+    assert api.of("sparepools").objects["team", "llama"]["spec"]["spares"] == 3
+    assert "there are to be 3 from now on" in capsys.readouterr().err
+
+
+def test_history_and_explain_say_who_asked_and_what_it_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    phases = [{"phase": "first_step", "at": "2026-01-01T00:00:01Z", "seconds": 0.25}]
+    status = {"kind": "planned", "outcome": "committed", "rank": 1, "requestedBy": "alice", "downtimeSeconds": 0.6}
+    more = {"fromPod": "llama-1", "toPod": "llama-spare-0", "phases": phases, "decisions": ["all stand after step 7"]}
+    spec = {"job": "llama", "rank": 1, "reason": "the fan is loud"}
+    migration = {"metadata": {"name": "llama-3f9a1c", "namespace": "team"}, "spec": spec, "status": status | more}
+    api.put("migrations", migration)
+    monkeypatch.setenv("COLUMNS", "200")
+    asked(tmp_path, monkeypatch, api, lambda c: commands.history(c, "llama", as_json=False))
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.split()[:9] == [
+        "llama-3f9a1c",
+        "1",
+        "planned",
+        "committed",
+        "0.60",
+        "s",
+        "llama-1",
+        "llama-spare-0",
+        "alice",
+    ]
+    asked(tmp_path, monkeypatch, api, lambda c: commands.explain(c, "llama-3f9a1c", as_json=False))
+    told = capsys.readouterr().out
+    for text in ("the fan is loud", "alice", "first step", "all stand after step 7"):
+        assert text in told
+    with contextlib.suppress(UserError):
+        asked(tmp_path, monkeypatch, api, lambda c: commands.history(c, "other", as_json=False))
+    assert "nothing was moved" in capsys.readouterr().out

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from torchrelay.controller.config import Policy
+from torchrelay.controller.decide.detection.hang import Vital, find_culprit
+from torchrelay.protocol.messages import LinkState
+
+STEP_S = 1.0
+POLICY = Policy()
+LIMIT_S = 3 * STEP_S + POLICY.hang_extra_s
+
+
+def waits(rank: int, silent_s: float, **changes: object) -> Vital:
+    vital = Vital(rank, 5, 5, "body", True, "S", silent_s, silent_s, 0.1)
+    return dataclasses.replace(vital, **changes)  # type: ignore[arg-type]  # of any of its fields
+
+
+def works(rank: int, silent_s: float, **changes: object) -> Vital:
+    return waits(rank, silent_s, **{"waiting": False, **changes})
+
+
+def culprit_of(*vitals: Vital) -> int | None:
+    found = find_culprit(vitals, STEP_S, POLICY)
+    return None if found is None else found.rank
+
+
+def test_who_does_not_wait_and_does_nothing_while_peers_wait_is_the_culprit() -> None:
+    assert culprit_of(waits(0, LIMIT_S), works(1, LIMIT_S + 1), waits(2, LIMIT_S)) == 1
+
+
+@pytest.mark.parametrize(
+    "vitals",
+    [
+        (waits(0, LIMIT_S - 0.1), works(1, LIMIT_S + 1)),  # peers have not waited long enough
+        (waits(0, LIMIT_S + 60), works(1, 0.2)),  # rank 1 evaluates: its loop moves
+        (works(0, LIMIT_S + 60), works(1, LIMIT_S + 60)),  # nobody waits: a slow step
+        (waits(0, LIMIT_S + 60), waits(1, LIMIT_S + 60)),  # all wait: nobody is to blame
+        (waits(0, LIMIT_S + 60), works(1, LIMIT_S + 60, idle_s=0.3)),  # rank 1 computes, if without a sign of a loop
+        (waits(0, LIMIT_S + 20), works(1, LIMIT_S + 20, phase="after")),  # slow storage, saving, uploading
+        (waits(0, LIMIT_S + 60), works(1, LIMIT_S + 60, phase="finished")),
+        (waits(0, LIMIT_S + 60), works(1, LIMIT_S + 60, phase="set-up")),
+        (waits(0, LIMIT_S + 60), works(1, LIMIT_S + 60, phase="standing")),
+        (waits(0, LIMIT_S + 60), works(1, LIMIT_S + 60, news_age_s=4.0)),  # its agent is silent: no news is no news
+        (waits(0, LIMIT_S + 60, news_age_s=4.0), works(1, LIMIT_S + 60)),
+    ],
+)
+def test_no_false_alarm(vitals: tuple[Vital, ...]) -> None:
+    assert culprit_of(*vitals) is None
+
+
+def test_storage_that_stays_away_is_a_hang_in_the_end() -> None:
+    assert culprit_of(waits(0, 61), works(1, 61, phase="after")) == 1
+
+
+def test_a_rank_that_only_burns_processor_time_is_given_up_in_the_end() -> None:
+    silent_s = POLICY.busy_hang_s + 1
+    assert culprit_of(waits(0, silent_s), works(1, silent_s, idle_s=0.1)) == 1
+
+
+def test_a_stopped_process_is_found_after_a_second_if_peers_wait() -> None:
+    stopped = works(1, 1.1, process_state="T", stopped_s=1.1)
+    assert culprit_of(waits(0, 0.3), stopped) == 1
+    assert culprit_of(works(0, 0.3), stopped) is None
+    assert culprit_of(waits(0, 0.3), dataclasses.replace(stopped, stopped_s=0.9)) is None
+
+
+@pytest.mark.parametrize(("state", "words"), [("Z", "is dead"), ("gone", "is gone")])
+def test_a_process_that_is_dead_behind_a_command_that_lives_is_found_like_a_stopped_one(state: str, words: str) -> None:
+    vitals = [waits(0, 1.0), waits(1, 1.5, process_state=state, stopped_s=1.5)]
+    culprit = find_culprit(vitals, 0.1, Policy())
+    assert culprit is not None
+    assert (culprit.rank, words in culprit.reason) == (1, True), culprit.reason
+
+
+def test_peers_that_are_done_wait_for_a_stopped_one_as_well() -> None:
+    stopped = works(1, 1.1, process_state="T", stopped_s=1.1, phase="after")
+    assert culprit_of(works(0, 0.3, phase="finished"), stopped) == 1
+
+
+def test_a_process_stopped_inside_a_collective_is_found_too() -> None:
+    assert culprit_of(waits(0, 1.0), waits(1, 1.5, process_state="T", stopped_s=1.5)) == 1
+
+
+def test_of_several_the_one_that_is_furthest_behind_is_blamed() -> None:
+    behind = works(2, LIMIT_S + 1, boundary=4, gates_passed=4)
+    assert culprit_of(waits(0, LIMIT_S), works(1, LIMIT_S + 2), behind) == 2
+    assert culprit_of(waits(0, LIMIT_S), works(1, LIMIT_S + 1), works(2, LIMIT_S + 2)) == 2
+
+
+def test_the_reason_names_numbers_and_witnesses() -> None:
+    found = find_culprit([waits(0, 9.0), works(1, 9.5), waits(2, 9.0)], STEP_S, POLICY)
+    assert found is not None
+    assert found.reason == (
+        "rank 1 has shown no progress for 9.5 s (a step takes 1.00 s, the limit is 7.0 s) while ranks 0, 2 wait"
+    )
+    assert "rank 2: 5 steps done, body, waiting, state S, silent for 9.0 s" in found.evidence
+
+
+def test_code_that_runs_in_circles_is_a_hang_wherever_it_is() -> None:
+    for phase, waiting in (("body", False), ("after", False), ("body", True)):
+        circling = works(1, LIMIT_S + 1, phase=phase, waiting=waiting, idle_s=0.1, process_state="R", motion="circling")
+        assert culprit_of(waits(0, LIMIT_S), circling) == 1
+        assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, motion="moving")) is None
+        assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, motion="still")) is None
+        assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, silent_s=LIMIT_S - 1)) is None
+
+
+def test_who_polls_and_sleeps_may_wait_for_an_upload() -> None:
+    polling = works(1, LIMIT_S + 20, phase="after", motion="circling")
+    assert culprit_of(waits(0, LIMIT_S), polling) is None
+
+
+def test_a_loader_that_waits_for_itself_gets_no_slack() -> None:
+    loading = works(1, LIMIT_S + 1, phase="after")
+    assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(loading, asleep=True)) == 1
+    assert culprit_of(waits(0, LIMIT_S), loading) is None
+
+
+def test_of_all_that_wait_the_odd_one_out_is_the_culprit() -> None:
+    at_gate = [waits(rank, LIMIT_S + 1, phase="gate") for rank in (0, 1)]
+    assert culprit_of(*at_gate, waits(2, LIMIT_S + 1)) == 2
+    in_body = [waits(rank, LIMIT_S + 1) for rank in (0, 1)]
+    assert culprit_of(*in_body, waits(2, LIMIT_S + 1, phase="gate")) == 2
+    assert culprit_of(waits(0, LIMIT_S + 1, phase="gate"), waits(1, LIMIT_S + 1)) == 1
+    calls = {rank: ("all_reduce (a.py:3)",) if rank == 1 else ("backward (a.py:9)",) for rank in range(3)}
+    assert culprit_of(*(waits(rank, LIMIT_S + 1, stack=calls[rank]) for rank in range(3))) == 1
+
+
+@pytest.mark.parametrize(
+    "vitals",
+    [
+        (waits(0, LIMIT_S + 1, phase="gate"), waits(1, LIMIT_S - 1)),  # one of them has just come
+        (waits(0, LIMIT_S + 1, phase="gate"), waits(1, LIMIT_S + 1, idle_s=0.2)),  # a long backward
+        (waits(0, LIMIT_S + 1, phase="gate"), waits(1, LIMIT_S + 1, news_age_s=4.0)),  # of one nothing is known
+        (waits(0, LIMIT_S + 1, phase="gate"), waits(1, LIMIT_S + 1), works(2, 0.1, phase="after")),  # one works
+        (waits(0, LIMIT_S + 60, phase="after", stack=("a",)), waits(1, LIMIT_S + 60, phase="after", stack=("b",))),
+        (waits(0, LIMIT_S + 60, stack=("a",)), waits(1, LIMIT_S + 60, stack=("a",))),  # a slow transfer
+    ],
+)
+def test_all_may_wait_for_good_reasons(vitals: tuple[Vital, ...]) -> None:
+    assert culprit_of(*vitals) is None
+
+
+def test_the_culprit_is_named_with_the_line_of_the_user() -> None:
+    stack = (
+        "step (/venv/lib/python3.11/site-packages/torch/optim/sgd.py:5)",
+        "main (/home/me/train.py:12): opt.step()",
+    )
+    found = find_culprit([waits(0, LIMIT_S), works(1, LIMIT_S + 1, stack=stack)], STEP_S, POLICY)
+    assert found is not None
+    assert found.stack == stack
+    assert found.reason.endswith("it is in main (/home/me/train.py:12): opt.step()")
+
+
+def linked(vitals: list[Vital], cut: int, unanswered_s: float = 6.0, probed_s: float = 3.0) -> list[Vital]:
+    """A connection between any two; those of rank `cut` are not answered."""
+    seen: dict[int, list[LinkState]] = {v.rank: [] for v in vitals}
+    for a in seen:
+        for b in seen:
+            if a != b:
+                dead_s = unanswered_s if cut in (a, b) else 0.0
+                seen[a].append(LinkState(f"h{a}:{b}", f"h{b}:{a}", dead_s, probed_s, dead_s or 0.9))
+    return [dataclasses.replace(v, links=tuple(seen[v.rank])) for v in vitals]
+
+
+LET_THROUGH = [
+    waits(0, LIMIT_S + 1, phase="gate"),
+    waits(1, LIMIT_S + 1, phase="gate"),
+    waits(2, LIMIT_S + 1, boundary=6, gates_passed=6),
+]
+"""Rank 1 is cut off; it has let rank 2 through the gate, which stands elsewhere now."""
+
+
+def test_who_is_cut_off_is_blamed_rather_than_who_waits_elsewhere() -> None:
+    assert culprit_of(*LET_THROUGH) == 2
+    found = find_culprit(linked(LET_THROUGH, 1), STEP_S, POLICY)
+    assert found is not None
+    assert (found.rank, found.silent_s) == (1, LIMIT_S + 1)
+    assert found.reason.startswith("rank 1's connections to ranks 0, 2 have not been answered for 6.0 s")
+
+
+def test_nobody_is_blamed_before_all_have_been_asked_for_long_enough() -> None:
+    early = linked(LET_THROUGH, 1)
+    early[2] = dataclasses.replace(early[2], links=None)
+    assert culprit_of(*early) is None
+    for unknown in (linked(LET_THROUGH, -1, probed_s=1.0), [dataclasses.replace(v, links=None) for v in LET_THROUGH]):
+        assert culprit_of(*unknown) is None
+        later = [dataclasses.replace(v, silent_s=v.silent_s + POLICY.explain_grace_s) for v in unknown]
+        assert culprit_of(*later) == 2, "nobody may ever answer"
+    assert culprit_of(*linked(LET_THROUGH, -1)) == 2
+
+
+SAME_PLACE = [waits(rank, LIMIT_S + 1) for rank in range(3)]
+
+
+def test_where_all_wait_at_one_place_it_is_who_is_cut_off_or_nobody() -> None:
+    assert culprit_of(*linked(SAME_PLACE, 0)) == 0
+    assert culprit_of(*linked(SAME_PLACE, -1)) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"waiting": False, "silent_s": 0.2, "idle_s": 0.2, "phase": "after"},  # a long evaluation
+        {"idle_s": 0.2},  # it computes, inside of a backward
+        {"silent_s": LIMIT_S - 0.1},
+        {"news_age_s": 4.0},
+        {"phase": "set-up", "waiting": False},
+    ],
+)
+def test_dead_links_hurt_nobody_as_long_as_somebody_has_something_to_do(changes: dict[str, object]) -> None:
+    vitals = linked(SAME_PLACE, 0)
+    assert culprit_of(*vitals[:2], dataclasses.replace(vitals[2], **changes)) is None  # type: ignore[arg-type]  # of any of its fields
+
+
+def test_a_stopped_rank_is_told_as_stopped_whatever_its_links_are() -> None:
+    vitals = linked(SAME_PLACE, 1)
+    vitals[1] = dataclasses.replace(vitals[1], process_state="T", stopped_s=2.0)
+    found = find_culprit(vitals, STEP_S, POLICY)
+    assert found is not None
+    assert found.reason.startswith("rank 1 has been stopped")
+
+
+def test_ranks_that_are_done_are_reached_or_not_like_others() -> None:
+    done = [*SAME_PLACE[:2], works(2, LIMIT_S + 1, phase="finished")]
+    assert culprit_of(*linked(done, 1)) == 1
+    assert culprit_of(*linked(done, -1)) is None
+    assert culprit_of(waits(0, LIMIT_S + 1, phase="gate"), *done[1:]) is None, "no odd one out where one is done"

@@ -1,0 +1,74 @@
+"""Whether ranks still hold the same after a migration, told from digests."""
+
+from __future__ import annotations
+
+from torchrelay.controller.decide.migration.apart import alike, apart
+from torchrelay.protocol.messages import ReplicaCheck
+
+
+def check(boundary: int, kept: tuple[str, ...] = (), since: int = 0, **digests: str) -> ReplicaCheck:
+    small = {name: digests.pop(name) for name in list(digests) if name.startswith("small")}
+    return ReplicaCheck(boundary, digests, kept, since, small)
+
+
+def test_what_was_equal_at_all_boundaries_and_is_not_any_more_is_named_with_its_ranks() -> None:
+    before = {rank: [check(1, w="a", b="p"), check(2, w="c", b="p")] for rank in range(3)}
+    known = alike(before, 5)
+    assert apart(known, {rank: check(6, w="x", b="p") for rank in range(3)}) is None
+    found = apart(known, {0: check(6, w="x", b="p"), 1: check(6, w="x", b="p"), 2: check(6, w="y", b="p")})
+    assert found is not None
+    assert (found.ranks, found.path, found.count, found.boundary) == ((0, 1, 2), "w", 1, 6)
+    assert "ranks 0, 1, 2 differ in w after step 6" in found.reason()
+
+
+def test_two_ranks_that_have_told_are_enough() -> None:
+    known = alike({rank: [check(1, w="a"), check(2, w="c")] for rank in range(3)}, 5)
+    assert apart(known, {0: check(6, w="x")}) is None
+    assert apart(known, {0: check(6, w="x"), 2: check(6, w="y")}) is not None
+
+
+def test_small_buffers_count_too() -> None:
+    known = alike({rank: [check(1, small0="a"), check(2, small0="c")] for rank in range(2)}, 5)
+    found = apart(known, {0: check(6, small0="x"), 1: check(6, small0="y")})
+    assert found is not None
+    assert found.path == "small0"
+
+
+def test_ranks_that_average_now_and_then_are_left_alone() -> None:
+    """Equal at 8 and apart at 9: as at any boundary that is no multiple."""
+    apart_at_9 = {rank: [check(8, w="a"), check(9, w=str(rank)), check(16, w="b")] for rank in range(2)}
+    assert alike(apart_at_9, 20) == {}
+
+
+def test_ranks_that_were_apart_where_they_have_gone_back_from_are_left_alone() -> None:
+    """A wrapper holds the model, but its gradients are not averaged in each step."""
+    before = {
+        rank: [check(1, ("w", "b"), w="a", b="p"), check(2, ("w", "b"), w=f"of {rank}", b="q")] for rank in range(2)
+    }
+    known = alike(before, 2)
+    assert known == {"b": [frozenset({0, 1})]}
+    assert apart(known, {rank: check(2, w=f"of {rank}", b="q") for rank in range(2)}) is None
+    assert apart(known, {rank: check(2, w="x", b=f"of {rank}") for rank in range(2)}) is not None
+
+
+def test_equality_by_initialisation_and_what_was_seen_once_only_say_nothing() -> None:
+    assert alike({rank: [check(0, w="a")] for rank in range(2)}, 5) == {}
+    assert alike({rank: [check(0, w="a"), check(1, w="b")] for rank in range(2)}, 5) == {}
+    kept = {rank: [check(0, ("w",), w="a"), check(1, ("w",), w="b")] for rank in range(2)}
+    assert alike(kept, 5) == {"w": [frozenset({0, 1})]}
+
+
+def test_checks_of_another_loop_and_of_the_boundary_itself_do_not_count() -> None:
+    earlier = [check(1, w="a"), check(2, w="b")]
+    assert alike({0: [*earlier, check(10, since=10, w="c")], 1: [*earlier, check(10, since=10, w="c")]}, 12) == {}
+    assert alike({rank: [check(1, w="a"), check(2, w="b")] for rank in range(2)}, 2) == {}
+
+
+def test_groups_of_ranks_that_hold_shards_are_compared_among_themselves() -> None:
+    before = {rank: [check(1, w="ab"[rank % 2]), check(2, w="cd"[rank % 2])] for rank in range(4)}
+    known = alike(before, 5)
+    assert set(known["w"]) == {frozenset({0, 2}), frozenset({1, 3})}
+    assert apart(known, {rank: check(6, w="xy"[rank % 2]) for rank in range(4)}) is None
+    found = apart(known, {rank: check(6, w="xyxz"[rank]) for rank in range(4)})
+    assert found is not None
+    assert found.ranks == (1, 3)

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from torchrelay.controller.decide.migration.donors import MAX_HELPERS, ChosenDonor, choose_donor, choose_helpers
+from torchrelay.controller.decide.migration.stand import Cannot
+from torchrelay.protocol.messages import ReplicaCheck, Standing
+
+
+def at(boundary: int, gates: int, position: str = "body") -> Standing:
+    return Standing(1, boundary, gates, position, "", "h", 1)
+
+
+def check(boundary: int, ddp: str = "", **digests: str) -> ReplicaCheck:
+    return ReplicaCheck(boundary, digests, tuple(ddp))
+
+
+HERE = {0: at(9, 9), 2: at(9, 9)}
+
+
+def test_equal_contents_at_a_common_boundary_make_a_donor() -> None:
+    checks = {0: [check(4, a="1", b="3")], 1: [check(4, a="1", b="2")], 2: [check(4, a="1", b="2", c="9")]}
+    donor = choose_donor(1, 9, HERE, checks)
+    assert donor == ChosenDonor(2, "rank 2 gives its tensors to rank 1: all 2 tensors were bitwise equal after step 4")
+
+
+def test_the_newest_common_check_counts() -> None:
+    equal_once = [check(2, a="1"), check(4, a="1")]
+    donor = choose_donor(1, 9, {0: at(9, 9)}, {0: equal_once, 1: [check(2, a="1"), check(4, a="2"), check(6, a="1")]})
+    assert isinstance(donor, Cannot)
+    assert "differed after step 4, such as a" in donor.reason
+
+
+def test_equality_by_initialisation_proves_nothing() -> None:
+    checks = {0: [check(0, a="1", b="1")], 1: [check(0, a="1", b="1")]}
+    assert isinstance(choose_donor(1, 9, {0: at(9, 9)}, checks), Cannot)
+
+
+@pytest.mark.parametrize("target", [0, 1, 9])
+def test_what_a_data_parallel_wrapper_keeps_equal_counts_until_contents_were_compared(target: int) -> None:
+    checks = {0: [check(0, "ab", a="1", b="1")], 1: [check(0, "ab", a="1", b="1")]}
+    donor = choose_donor(1, target, {0: at(target, target)}, checks)
+    assert isinstance(donor, ChosenDonor)
+
+
+def test_a_rank_that_died_before_its_first_check_takes_from_who_shares_everything() -> None:
+    assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, {0: [check(0, "a", a="1")]}), ChosenDonor)
+    assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, {0: [check(0, "a", a="1", b="1")]}), Cannot)
+    assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, {}), Cannot)
+
+
+def kept(boundary: int, *paths: str, **digests: str) -> ReplicaCheck:
+    return ReplicaCheck(boundary, digests, paths)
+
+
+def test_stages_of_a_pipeline_have_equal_paths_and_are_no_replicas_of_each_other() -> None:
+    """Each stage is data parallel with its like: ranks 0 and 2, ranks 1 and 3."""
+    checks = {rank: [kept(0, "w@0,2" if rank % 2 == 0 else "w@1,3", w="1")] for rank in range(4)}
+    here = {rank: at(1, 1) for rank in (0, 1, 3)}
+    donor = choose_donor(2, 1, here, checks)
+    assert isinstance(donor, ChosenDonor)
+    assert donor.rank == 0
+    assert isinstance(choose_donor(2, 1, {1: at(1, 1), 3: at(1, 1)}, checks), Cannot)
+    assert isinstance(choose_donor(2, 0, {1: at(0, 0)}, {1: checks[1]}), Cannot)
+
+
+def test_shards_that_are_replicated_are_kept_equal_if_they_were_equal_once() -> None:
+    equal = {0: [kept(0, "w@=0,2", w="1")], 2: [kept(0, "w@=0,2", w="1")]}
+    assert isinstance(choose_donor(2, 1, {0: at(1, 1)}, equal), ChosenDonor)
+    differing = {0: [kept(0, "w@=0,2", w="1")], 2: [kept(0, "w@=0,2", w="7")]}
+    assert isinstance(choose_donor(2, 1, {0: at(1, 1)}, differing), Cannot)
+    assert isinstance(choose_donor(2, 1, {0: at(1, 1)}, {0: equal[0]}), Cannot)
+
+
+def test_equality_before_the_first_step_is_enough_to_do_that_step_again() -> None:
+    checks = {0: [check(0, a="1")], 1: [check(0, a="1")]}
+    assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, checks), ChosenDonor)
+    assert isinstance(choose_donor(1, 1, {0: at(1, 1)}, checks), Cannot)
+
+
+def test_only_ranks_that_have_the_targets_tensors_can_give_them() -> None:
+    checks = {r: [check(4, a="1")] for r in range(3)}
+    donor = choose_donor(1, 9, {0: at(8, 8, "gate"), 2: at(8, 9, "after")}, checks)
+    assert isinstance(donor, ChosenDonor)
+    assert donor.rank == 2
+    nobody = choose_donor(1, 9, {0: at(8, 8, "gate")}, checks)
+    assert nobody == Cannot("no rank that is left holds the tensors as they were after step 9")
+
+
+def test_who_is_at_the_target_already_is_preferred_then_the_lowest_rank() -> None:
+    checks = {r: [check(4, a="1")] for r in range(4)}
+    standings = {0: at(8, 9, "after"), 2: at(9, 9), 3: at(9, 9)}
+    donor = choose_donor(1, 9, standings, checks)
+    assert isinstance(donor, ChosenDonor)
+    assert donor.rank == 2
+    other = choose_donor(1, 9, standings, checks, busy=[2])
+    assert isinstance(other, ChosenDonor)
+    assert other.rank == 3
+
+
+def test_a_finished_rank_that_wrote_after_its_last_update_gives_nothing() -> None:
+    checks = {r: [check(4, a="1")] for r in range(2)}
+    finished = replace(at(8, 9, "finished"), late={"average.weight": 1})
+    donor = choose_donor(1, 9, {0: finished}, checks)
+    assert isinstance(donor, Cannot)
+    assert "average.weight" in donor.reason
+    assert isinstance(choose_donor(1, 9, {0: replace(finished, late={})}, checks), ChosenDonor)
+
+
+def test_checks_from_before_the_training_loop_that_runs_prove_nothing() -> None:
+    old = [check(4, a="1"), check(8, a="1")]
+    anew = replace(check(9, a="1"), since=9)
+    checks = {0: [*old, anew], 1: old}
+    assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, checks), Cannot)
+    # At the loop's first boundary itself contents are known; equality by initialisation holds for no later one.
+    checks = {0: [*old, anew], 1: [*old, anew]}
+    assert isinstance(choose_donor(1, 9, {0: at(9, 9)}, checks), ChosenDonor)
+    assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, checks), Cannot)
+    later = replace(check(10, a="1"), since=9)
+    checks = {0: [*old, anew, later], 1: [*old, anew, later]}
+    assert isinstance(choose_donor(1, 12, {0: at(12, 12)}, checks), ChosenDonor)
+
+
+def test_what_a_wrapper_of_an_earlier_loop_kept_equal_counts_no_more() -> None:
+    old, anew = check(8, "a", a="1"), replace(check(9, a="2"), since=9)
+    assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, {0: [old], 1: [old]}), ChosenDonor)
+    assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, {0: [old, anew], 1: [old]}), Cannot)
+
+
+SAME = {rank: [check(4, a="1")] for rank in range(6)}
+
+
+def test_all_that_hold_the_same_give_at_once() -> None:
+    donor = choose_donor(1, 9, {0: at(9, 9), 2: at(9, 9), 3: at(9, 9)}, SAME)
+    assert isinstance(donor, ChosenDonor)
+    assert (donor.rank, donor.helpers) == (0, (2, 3))
+    assert donor.reason.startswith("ranks 0, 2 and 3, which hold the same, give their tensors to rank 1: all 1 tensors")
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        pytest.param(at(8, 9, "after"), id="behind its gate and not at the next head"),
+        pytest.param(replace(at(9, 9), late={"w": 1}), id="it has written something since"),
+        pytest.param(replace(at(9, 9), log_length=2), id="further in the step"),
+        pytest.param(at(9, 9, "finished"), id="at the end"),
+    ],
+)
+def test_who_stands_elsewhere_does_not_help(elsewhere: Standing) -> None:
+    donor = choose_donor(1, 9, {0: at(9, 9), 2: elsewhere}, SAME)
+    assert donor == ChosenDonor(0, "rank 0 gives its tensors to rank 1: all 1 tensors were bitwise equal after step 4")
+
+
+def test_who_holds_something_else_does_not_help() -> None:
+    donor = choose_donor(1, 9, {0: at(9, 9), 2: at(9, 9)}, {**SAME, 2: [check(4, a="2")]})
+    assert isinstance(donor, ChosenDonor)
+    assert donor.helpers == ()
+
+
+def test_help_comes_from_nodes_whose_links_are_free() -> None:
+    here = {rank: at(9, 9) for rank in (0, 2, 3, 4, 5)}
+    nodes = {0: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+    assert choose_helpers(0, [2, 3, 4, 5], here, nodes=nodes) == (3, 5, 2)
+    assert choose_helpers(0, [2, 3, 4, 5], here, busy=[3], nodes=nodes) == (4, 5, 2)
+    assert len(choose_helpers(0, [2, 3, 4, 5], here)) == MAX_HELPERS
+
+
+def test_ranks_that_average_now_and_then_hold_the_same_at_some_boundaries_only() -> None:
+    """Equal at 8 by chance of the numbers, apart at 9 and at 7: whoever is lost at 10 has what nobody else has."""
+    checks = {rank: [check(1, w="a"), check(3, w=str(rank)), check(8, w="b")] for rank in range(2)}
+    donor = choose_donor(1, 10, {0: at(10, 10)}, checks)
+    assert isinstance(donor, Cannot)
+    assert "w was equal after step 8 and not after step 3" in donor.reason
+    kept_equal = {rank: [check(3, "w", w=str(rank)), check(8, "w", w="b")] for rank in range(2)}
+    assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, kept_equal), ChosenDonor)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from torchrelay.controller.decide.replacement.joins import JoinFailure, first_reason, futile
+from torchrelay.protocol.messages import Rehearsed
+from torchrelay.protocol.names import REHEARSAL_DIFFERS, REHEARSAL_FAILED, REHEARSAL_SAME
+
+OOM = "OutOfMemoryError: 812 MiB at 0x7f31"
+
+
+def test_nothing_speaks_against_the_first_spare() -> None:
+    assert futile(1, []) == ""
+
+
+def test_an_error_of_the_script_or_the_journal_would_come_again() -> None:
+    failures = [JoinFailure(1, "n0.s0", "ImportError: no module named fast_attention", lasting=True)]
+    assert futile(1, failures) == (
+        "n0.s0 could not become rank 1, and no other process could: ImportError: no module named fast_attention"
+    )
+    assert futile(0, failures) == ""
+
+
+def test_the_same_error_twice_is_no_accident_whatever_its_numbers() -> None:
+    once = [JoinFailure(1, "n0.s0", OOM), JoinFailure(0, "n0.s1", OOM)]
+    assert futile(1, once) == ""
+    twice = [*once, JoinFailure(1, "n0.s2", "OutOfMemoryError: 799 MiB at 0x7fff")]
+    assert futile(1, twice) == f"n0.s0, n0.s2 could not become rank 1, all for the same reason: {OOM}"
+
+
+def test_two_errors_that_differ_may_both_be_accidents() -> None:
+    assert futile(1, [JoinFailure(1, "n0.s0", OOM), JoinFailure(1, "n0.s1", "TimeoutError: no answer")]) == ""
+
+
+def test_a_rehearsal_that_failed_saves_the_first_spare_too() -> None:
+    for outcome in (REHEARSAL_FAILED, REHEARSAL_DIFFERS):
+        why = futile(1, [], Rehearsed(3, 1, 40, outcome, "best was 0.3 and is 0.4"))
+        assert why == "a rehearsal at step 40 has shown that no process could become rank 1: best was 0.3 and is 0.4"
+    assert futile(1, [], Rehearsed(3, 1, 40, REHEARSAL_SAME, "")) == ""
+
+
+def test_the_first_reason_is_told_where_all_spares_are_gone() -> None:
+    failures = [JoinFailure(1, "n0.s0", OOM), JoinFailure(1, "n0.s1", "TimeoutError: no answer")]
+    assert first_reason(1, failures) == f"; the first one, n0.s0, could not do it: {OOM}"
+    assert first_reason(0, failures) == ""

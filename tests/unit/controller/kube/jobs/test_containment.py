@@ -1,0 +1,177 @@
+"""What goes wrong in one job stays there: the controller lives, and the next job's migration is made."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from support.kube_cluster import STEP, KubeCluster, Play, training_pod
+
+from torchrelay.controller.containment import memory_share
+from torchrelay.controller.kube.client.api import EVENTS, PODS, SPARE_POOLS
+from torchrelay.controller.kube.cluster.pods import JobKey
+from torchrelay.protocol import messages as msg
+
+Test = Callable[[KubeCluster, Play], Coroutine[Any, Any, None]]
+
+
+def beside_another_job(test: Test) -> None:
+    """`test` is given a job that trains; another one does so too, and one of its ranks moves when all is done."""
+
+    async def run() -> None:
+        async with KubeCluster.open() as cluster:
+            other, ours = cluster.job("other"), cluster.job("llama")
+            await cluster.trains(other)
+            await cluster.trains(ours)
+            await test(cluster, ours)
+            await cluster.moves(other)
+            assert not cluster.task.done()
+
+    asyncio.run(run())
+
+
+def events_of(cluster: KubeCluster, play: Play) -> list[tuple[str, str]]:
+    ours = (e for e in cluster.api.all(EVENTS) if e["involvedObject"]["name"] == play.key.name)
+    return [(e["reason"], e["message"]) for e in ours]
+
+
+def test_an_annotation_that_names_no_container_ends_nothing() -> None:
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        newest = cluster.api.named(PODS, "llama-1")
+        newest["metadata"]["annotations"]["torchrelay.dev/container"] = "foo"
+        newest["metadata"]["creationTimestamp"] = "2027-01-01T00:00:00Z"
+        cluster.api.put(PODS, newest)
+        spare = ours.agents[-1]
+        cluster.api.remove(PODS, spare.pod.name)
+        pool = cluster.api.named(SPARE_POOLS, "llama")
+        await cluster.until(lambda: "no training container" in pool["status"].get("trouble", ""))
+
+    beside_another_job(test)
+
+
+def test_a_planned_move_of_a_rank_that_says_absurd_things_harms_nobody_else() -> None:
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        for agent in ours.agents:
+            agent.mute = True
+        wish = cluster._wish(ours, 0)
+        assign = await ours.agents[-1].heard_of(msg.Assign)
+        ours.agents[1].say(msg.Standing(assign.generation, 7, 7, "after", "", "h", 1))
+        ours.agents[1].say(msg.Standing(assign.generation, 1 << 62, -9, "upside down", "", "h", 1 << 30))
+        ours.agents[1].say(msg.QuiesceAnswer(0, False, 0))
+        assert wish
+
+    beside_another_job(test)
+
+
+def test_a_job_whose_agents_say_more_than_its_share_of_memory_is_unprotected_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_share, "BUDGET_BYTES", 2 << 20)
+    monkeypatch.setattr(memory_share, "BUDGET_BYTES_PER_AGENT", 0)
+    monkeypatch.setattr(memory_share, "LOOK_EVERY_BYTES", 1 << 20)
+
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        for number in range(24):
+            paths = {f"{number}.{path}": "ab" * 32 for path in range(4000)}
+            ours.agents[0].say(msg.ReplicaCheck(STEP + number, paths))
+        await cluster.until(lambda: "more than 2 MiB" in cluster.status(ours).get("protectionReason", ""))
+        assert cluster.status(ours)["protection"] == "unprotected"
+
+    beside_another_job(test)
+
+
+def test_a_fault_of_ours_makes_its_job_unprotected_with_an_event_and_a_traceback(caplog: Any) -> None:
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        run = cluster.controller._ledger.runs[ours.key]
+
+        def broken(*_: Any) -> None:
+            raise KeyError("a bug")
+
+        run.core._settle = broken  # type: ignore[method-assign]  # a bug, for this test
+        await cluster.until(lambda: cluster.status(ours).get("protection") == "unprotected")
+        assert "KeyError" in cluster.status(ours)["protectionReason"]
+        await cluster.until(lambda: any(r == "Unprotected" and "KeyError" in m for r, m in events_of(cluster, ours)))
+        ours.agents[0].die()
+        stop = await ours.agents[1].heard_of(msg.StopJob)
+        assert (stop.exit_code, "as with torchrun" in stop.reason) == (137, True)
+
+    beside_another_job(test)
+    assert "Traceback" in caplog.text
+    assert "a bug" in caplog.text
+
+
+def test_a_fault_while_a_job_is_looked_after_stays_with_it(caplog: Any) -> None:
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        tend = cluster.controller._keeper.tend
+
+        async def broken(run: Any) -> None:
+            if run.key == ours.key:
+                raise ZeroDivisionError("a bug")
+            await tend(run)
+
+        cluster.controller._keeper.tend = broken  # type: ignore[method-assign]  # a bug, for this test
+        await cluster.until(lambda: "ZeroDivisionError" in cluster.status(ours).get("protectionReason", ""))
+
+    beside_another_job(test)
+    assert "Traceback" in caplog.text
+
+
+def test_an_api_server_that_does_not_answer_for_one_job_holds_up_no_other() -> None:
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        tend = cluster.controller._keeper.tend
+
+        async def stuck(run: Any) -> None:
+            if run.key == ours.key:
+                await asyncio.Event().wait()
+            await tend(run)
+
+        cluster.controller._keeper.tend = stuck  # type: ignore[method-assign]  # for this test
+
+    beside_another_job(test)
+
+
+def test_a_pod_that_claims_ten_thousand_ranks_does_not_stop_the_loop() -> None:
+    async def run() -> None:
+        async with KubeCluster.open() as cluster:
+            other = cluster.job("other")
+            await cluster.trains(other)
+            claims = cluster.plays[JobKey("team", "huge")] = Play(JobKey("team", "huge"), 10_000)
+            for size in (10_000, 1 << 40):
+                launch = {**claims.launch, "WORLD_SIZE": str(size)}
+                pod = cluster.add(training_pod(JobKey("team", f"huge-{size}"), 0, 1))
+                cluster.agent(claims, pod, 0, launch)
+            slowest_s = await slowest_turn_s(cluster, 3.0)
+            assert slowest_s < 0.5
+            await cluster.moves(other)
+
+    asyncio.run(run())
+
+
+async def slowest_turn_s(cluster: KubeCluster, for_s: float) -> float:
+    """How long the loop worked at most without coming round, in its thread's processor time: others may have the machine."""
+    loop = asyncio.get_running_loop()
+    until_s, slowest_s = loop.time() + for_s, 0.0
+    while loop.time() < until_s:
+        before_s = time.thread_time()
+        await asyncio.sleep(0)
+        slowest_s = max(slowest_s, time.thread_time() - before_s)
+        assert not cluster.task.done()
+    return slowest_s
+
+
+def test_nothing_is_kept_of_a_job_that_is_gone() -> None:
+    async def run() -> None:
+        async with KubeCluster.open() as cluster:
+            job = cluster.job("llama")
+            await cluster.trains(job)
+            keeper = cluster.controller._keeper
+            assert job.key in keeper._templates
+            for pod in cluster.api.all(PODS):
+                cluster.api.remove(PODS, pod["metadata"]["name"])
+            await cluster.until(lambda: job.key not in cluster.controller._ledger.runs)
+            await cluster.until(lambda: job.key not in keeper._templates and job.key not in keeper._said)
+
+    asyncio.run(run())

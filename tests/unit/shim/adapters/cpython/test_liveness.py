@@ -1,0 +1,187 @@
+"""Which locals can still be read; seen on CPython 3.10 to 3.13."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from torchrelay.shim.adapters.cpython import liveness
+from torchrelay.shim.bootstrap.standby import Standby
+from torchrelay.shim.instrument.rewrite import HOOKS, instrument
+
+Probe = Callable[[], None]
+
+
+def recorder() -> tuple[list[frozenset[str] | None], Probe]:
+    found: list[frozenset[str] | None] = []
+    return found, lambda: found.append(liveness.live_locals(sys._getframe(1)))
+
+
+class Heads:
+    """An iterator that looks at the frame of the loop around it."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = iter(items)
+        self.found: list[frozenset[str] | None] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self.found.append(liveness.live_locals(sys._getframe(1)))
+        return next(self.items)
+
+
+def test_at_a_loops_head_the_leftovers_of_the_last_iteration_are_dead() -> None:
+    def train(heads: Heads) -> float:
+        total, hidden = 0.0, 1.0
+        for x, y in heads:
+            logits = x * hidden
+            loss = logits - y
+            total += loss
+            hidden = logits
+        return total
+
+    heads = Heads([(1.0, 2.0), (3.0, 4.0)])
+    train(heads)
+    for live in heads.found:
+        assert live is not None
+        assert {"total", "hidden"} <= live
+        assert not {"x", "y", "logits", "loss"} & live
+
+
+def test_at_the_gate_what_is_read_afterwards_is_live_and_what_is_not_is_dead() -> None:
+    found, step = recorder()
+
+    def train() -> list[float]:
+        history = []
+        for x in (1.0, 2.0):
+            logits = x * 3
+            loss = logits - 1
+            step()
+            history.append(loss)
+        return history
+
+    train()
+    for live in found:
+        assert live is not None
+        assert {"loss", "history"} <= live
+        assert not {"logits", "x"} & live
+
+
+def test_a_value_read_in_an_exception_handler_is_live() -> None:
+    found, step = recorder()
+
+    def train() -> None:
+        kept = "needed"
+        try:
+            step()
+        except ValueError:
+            print(kept)
+
+    train()
+    assert found[0] is not None
+    assert "kept" in found[0]
+
+
+def test_a_value_read_in_another_branch_or_round_is_live() -> None:
+    found, step = recorder()
+
+    def train(flag: bool) -> None:
+        best = 0
+        n = 0
+        while n < 2:
+            if n and flag:
+                print(best)
+            step()
+            n += 1
+
+    train(False)
+    assert all(live is not None and {"best", "n", "flag"} <= live for live in found)
+
+
+def test_a_models_method_eval_is_not_the_function_that_reads_any_variable() -> None:
+    found, step = recorder()
+
+    def train(model: Any) -> None:
+        dead = model.eval()
+        del dead
+        step()
+        model.vars = model.dir
+
+    def unknowable(model: Any) -> Any:
+        step()
+        return eval("model")
+
+    train(type("Model", (), {"eval": lambda self: None, "dir": 1})())
+    unknowable(None)
+    assert found[0] is not None
+    assert found[1] is None
+
+
+def test_variables_of_closures_are_always_live_and_with_locals_all_are() -> None:
+    found, step = recorder()
+
+    def train() -> Callable[[], int]:
+        shared = 1
+
+        def later() -> int:
+            return shared
+
+        step()
+        return later
+
+    def unknowable() -> int:
+        dead = 1
+        step()
+        return len(locals())
+
+    train()
+    unknowable()
+    assert found[0] is not None
+    assert "shared" in found[0]
+    assert found[1] is None
+
+
+@pytest.mark.parametrize(
+    ("function", "dead"),
+    [
+        ("def later(): return model.eval()", {"left"}),
+        ("def later(): return globals()['left']", set()),
+        ("class A:\n    def later(self): return eval('left')", set()),
+    ],
+)
+def test_variables_of_a_module_whose_functions_read_by_name_are_live(function: str, dead: set[str]) -> None:
+    found: list[liveness.CodeLiveness] = []
+    source = f"{function}\nleft = 1\nstep()\n"
+    exec(compile(source, "script.py", "exec"), {"step": lambda: found.append(liveness.answer(sys._getframe(1)))})
+    assert found[0].dead & {"left"} == dead
+
+
+def test_a_variable_that_a_rewritten_loop_binds_anew_is_dead_while_it_is_made() -> None:
+    found: list[frozenset[str] | None] = []
+    source = "def train():\n    for n in range(2):\n        model = make(n)\n    return model\n"
+    names: dict[str, Any] = {"make": lambda n: found.append(liveness.live_locals(sys._getframe(1))), HOOKS: Standby()}
+    exec(instrument(source.encode(), "script.py").code, names)
+    names["train"]()
+    assert found[0] is not None
+    assert "model" not in found[0]
+
+
+def test_a_loop_that_is_about_to_go_on_from_our_handler_has_the_variables_of_its_head() -> None:
+    found: list[frozenset[str] | None] = []
+
+    class Hooks(Standby):
+        def rewound(self, site: str) -> bool:
+            found.append(liveness.live_locals(sys._getframe(1)))
+            return True
+
+    names: dict[str, Any] = {HOOKS: Hooks(), "fail": lambda: 1 / 0}
+    source = "def train(kept, other):\n    for n in range(1):\n        fail()\n        other = kept\n    return other\n"
+    exec(instrument(source.encode(), "script.py").code, names)
+    names["train"](1, 2)
+    assert found[-1] is not None
+    assert {"kept", "other"} <= found[-1]

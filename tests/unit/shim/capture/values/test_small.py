@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from torchrelay.shim.capture.values import small
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor(1.5),
+        torch.empty(0, 3),
+        torch.tensor([1.0, float("nan"), -0.0]),
+        torch.arange(6).reshape(2, 3).t(),
+        torch.tensor([True, False]),
+        torch.ones(2, dtype=torch.bfloat16),
+        torch.tensor([1 + 2j]),
+        torch.ones(2, requires_grad=True),
+    ],
+    ids=lambda t: f"{t.dtype} {tuple(t.shape)}",
+)
+def test_a_value_is_built_again_bit_by_bit(tensor: torch.Tensor) -> None:
+    value = small.take(tensor)
+    built = small.build(value)
+    assert (built.dtype, built.shape, built.requires_grad) == (tensor.dtype, tensor.shape, tensor.requires_grad)
+    assert small.take(built) == value
+    assert small.fits(value, tensor)
+
+
+def test_what_has_no_content_has_its_form_alone() -> None:
+    planned = torch.empty(100_000, dtype=torch.bfloat16, device="meta")
+    assert small.is_small(planned), "there is nothing that a donor could give"
+    value = small.take(planned)
+    built = small.build(value)
+    assert (built.device.type, built.shape, built.dtype, value.data) == ("meta", planned.shape, planned.dtype, b"")
+    small.put(value, planned)
+    assert small.fits(value, planned)
+    assert not small.fits(value, torch.zeros(100_000, dtype=torch.bfloat16)), "content would be given up for nothing"
+    assert not small.fits(small.take(torch.zeros(3)), torch.empty(3, device="meta"))
+
+
+def test_putting_writes_in_place_past_autograd() -> None:
+    tensor = torch.zeros(2, requires_grad=True)
+    alias = tensor.detach()
+    small.put(small.take(torch.ones(2)), tensor)
+    assert alias.tolist() == [1.0, 1.0]
+
+
+def test_only_small_dense_tensors_are_kept_by_value() -> None:
+    limit = small.SMALL_BYTES // 4
+    assert small.is_small(torch.empty(limit))
+    assert not small.is_small(torch.empty(limit + 1))
+    assert small.is_small(torch.empty(limit + 1), small.FRESH_BYTES)
+    assert not small.is_small(torch.eye(2).to_sparse())
+
+
+def test_another_shape_or_type_does_not_fit() -> None:
+    value = small.take(torch.ones(2))
+    assert not small.fits(value, torch.ones(3))
+    assert not small.fits(value, torch.ones(2, dtype=torch.float64))
+    assert not small.fits(value, None)
+
+
+@pytest.mark.parametrize("name", ["load", "__class__", "ops", "float32; x"])
+def test_a_dtype_that_torch_does_not_have_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no dtype"):
+        small.build(small.TensorValue(name, (), "cpu", False, b"\0\0\0\0"))
+
+
+def test_what_a_view_only_promises_to_conjugate_or_negate_is_taken_as_it_reads() -> None:
+    numbers = torch.tensor([1 + 2j, 3 - 4j])
+    for lazy in (numbers.conj(), numbers.conj().imag[:1]):
+        assert lazy.is_contiguous()
+        assert torch.equal(small.build(small.take(lazy)), lazy)

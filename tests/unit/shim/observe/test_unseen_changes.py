@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import argparse
+import hashlib
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+from support.host_state import take
+
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.records import encode
+from torchrelay.shim.capture.values import kinds
+from torchrelay.shim.capture.walks.rewalk import Rewalk
+from torchrelay.shim.observe.unseen_changes import UnseenChanges
+
+
+class Holder:
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
+class Emulator:
+    """Stands for one in C."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("it does not pickle")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known_of_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(kinds._known, Emulator, kinds.Kind.UNKNOWN)
+
+
+def environment() -> dict[str, Any]:
+    return {"envs": [Holder(steps=0, inner=Holder(emulator=Emulator()))], "epoch": 0}
+
+
+def test_an_object_that_does_not_pickle_is_changed_once_what_leads_to_it_holds_other_values() -> None:
+    space, unseen = environment(), UnseenChanges()
+    unseen.look(take(space), 0)
+    space["epoch"] = 1  # no part of the way
+    unseen.look(take(space), 1)
+    assert not unseen.found
+    space["envs"][0].steps += 1
+    unseen.look(take(space), 2)
+    assert [*unseen.found] == ["script.envs[0].inner.emulator (Emulator)"]
+
+
+@pytest.mark.parametrize("namespace", [SimpleNamespace, argparse.Namespace])
+def test_what_else_a_namespace_holds_does_not_lead_to_it_and_what_it_holds_does(namespace: type) -> None:
+    space, unseen = {"options": namespace(env=Holder(steps=0, emulator=Emulator()), epoch=0)}, UnseenChanges()
+    unseen.look(take(space), 0)
+    space["options"].epoch = 1
+    unseen.look(take(space), 1)
+    assert not unseen.found
+    space["options"].env.steps += 1
+    unseen.look(take(space), 2)
+    assert [*unseen.found] == ["script.options.env.emulator (Emulator)"]
+
+
+def test_a_walk_that_goes_on_from_an_earlier_one_tells_it_as_well() -> None:
+    space, unseen, trees = environment(), UnseenChanges(), ModuleTrees()
+    base = take(space, trees)
+    encode.encode(base)
+    unseen.look(base, 0)
+    space["envs"][0].steps += 1
+    unseen.look(Rewalk(trees, base, at_gate=False).run([], {"script": space}), 1)
+    assert unseen.found
+
+
+def test_an_array_that_training_writes_to_is_told_and_one_that_is_read_is_not() -> None:
+    space = {"data": numpy.ones(20_000), "buffer": numpy.zeros((2, 20_000))[:, ::2], "place": 0}
+    unseen = UnseenChanges()
+    for step in range(3):
+        unseen.look(take(space), step)
+        space["place"] = step
+    assert not unseen.found
+    space["buffer"][1, 3] = 1.0
+    unseen.look(take(space), 3)
+    assert [*unseen.found] == ["script.buffer (an array larger than 64 KiB)"]
+
+
+def test_a_digest_of_the_standard_library_is_left_alone() -> None:
+    space = {"log": Holder(lines=0, digest=hashlib.sha256())}
+    unseen = UnseenChanges()
+    for step in range(3):
+        state = take(space)
+        assert len(state.unknown) == 1
+        unseen.look(state, step)
+        space["log"].lines += 1
+    assert not unseen.found
+
+
+def test_after_the_first_boundaries_arrays_are_looked_at_at_powers_of_two() -> None:
+    space, unseen = {"buffer": numpy.zeros(20_000)}, UnseenChanges()
+    unseen.look(take(space), 8)
+    space["buffer"][0] = 1.0
+    unseen.look(take(space), 15)
+    assert not unseen.found
+    unseen.look(take(space), 16)
+    assert unseen.found

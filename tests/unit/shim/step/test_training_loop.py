@@ -1,0 +1,99 @@
+"""Which loop is taken for the one that trains; whole scripts are in tests/faults/loops."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from torchrelay.shim.capture import rng
+from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
+from torchrelay.shim.script import sites
+from torchrelay.shim.script.sites import Site
+from torchrelay.shim.step.step_state import StepState
+from torchrelay.shim.step.training_loop import LoopHead, TrainingLoop
+from torchrelay.shim.step.updates.early_updates import EarlyUpdates
+
+
+class Script:
+    """Loops of a script in the order in which the test runs them, and its optimizer steps."""
+
+    def __init__(self) -> None:
+        self.tracker, self.step = LoopTracker(), StepState()
+        self.training = TrainingLoop(self.tracker, self.step, EarlyUpdates())
+        self.latest = None
+
+    def enter(self, site: str) -> Activation:
+        self.tracker.stack.append(Activation(site, sys._getframe(), rng.capture(), 1))
+        return self.tracker.stack[-1]
+
+    def head(self, activation: Activation) -> LoopHead:
+        activation.heads += 1
+        found = self.training.at_head(activation, self.tracker.stack.index(activation), self.latest)
+        if found.is_boundary:
+            self.latest = SimpleNamespace(activation=activation)  # type: ignore[assignment]  # all that is read of it
+            self.step.reached_head()
+            self.step.took_boundary()
+        return found
+
+    def leave(self, activation: Activation) -> None:
+        del self.tracker.stack[self.tracker.stack.index(activation) :]
+
+    def optimizer_step(self) -> None:
+        self.training.step_stack = list(self.tracker.stack)
+        self.step.passed_gate(self.step.gates_passed + 1)
+        self.step.updated()
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    for name, trains in (("epochs", False), ("batches", True), ("more", True), ("plain", False)):
+        site = Site(name, "script.py", 1, 9, 2, "for", None, "main", trains)
+        monkeypatch.setitem(sites.SITES, name, site)
+    return Script()
+
+
+def test_the_outermost_loop_stands_in_until_the_innermost_one_around_a_step_comes_round(script: Script) -> None:
+    epochs = script.enter("epochs")
+    assert script.head(epochs) is LoopHead.BOUNDARY
+    batches = script.enter("batches")
+    assert script.head(batches) is LoopHead.MAY_BE_AROUND
+    script.optimizer_step()
+    assert script.head(batches) is LoopHead.BOUNDARY
+    assert script.tracker.boundary_sites == {"batches"}
+    script.optimizer_step()
+    script.leave(batches)
+    assert script.head(epochs) is LoopHead.AROUND
+    assert script.head(script.enter("batches")) is LoopHead.BOUNDARY
+
+
+def test_a_further_loop_that_seems_to_train_stands_in_once(script: Script) -> None:
+    batches = script.enter("batches")
+    for _ in range(2):
+        script.head(batches)
+        script.optimizer_step()
+    script.leave(batches)
+    more = script.enter("more")
+    assert script.head(more) is LoopHead.MAY_TRAIN
+    script.leave(more)
+    assert script.head(script.enter("more")) is LoopHead.OTHER
+
+
+def test_with_gradients_left_over_no_further_loop_stands_in(script: Script) -> None:
+    batches = script.enter("batches")
+    for _ in range(2):
+        script.head(batches)
+        script.optimizer_step()
+    script.step.computed_gradients()
+    script.leave(batches)
+    assert not script.head(script.enter("more")).is_boundary
+
+
+def test_a_loop_that_does_not_seem_to_train_is_walked_a_few_times_only(script: Script) -> None:
+    found = []
+    for _ in range(4):
+        plain = script.enter("plain")
+        found.append(script.head(plain))
+        script.leave(plain)
+    assert found == [LoopHead.BOUNDARY, LoopHead.BOUNDARY, LoopHead.OTHER, LoopHead.OTHER]

@@ -1,0 +1,175 @@
+"""Further tiny data for the programs of the wild corpus: pictures, tokens and models in the forms that their readers want."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def cifar10(folder: Path) -> None:
+    """Make the files of CIFAR-10's Python version, with 200 and 40 pictures; each class has as many."""
+    draw = np.random.default_rng(11)
+    place = folder / "data" / "cifar-10-batches-py"
+    place.mkdir(parents=True)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        content = {"data": draw.integers(0, 255, (40, 3072), dtype=np.uint8), "labels": [n % 10 for n in range(40)]}
+        (place / name).write_bytes(pickle.dumps(content))
+
+
+def lmdb_pictures(folder: Path) -> None:
+    """Make an LMDB data base of 64 pictures of 16 x 16, and the folders into which StyleGAN2 writes."""
+    import lmdb
+    from PIL import Image
+
+    draw = np.random.default_rng(12)
+    for name in ("sample", "checkpoint"):
+        (folder / name).mkdir()
+    with lmdb.open(str(folder / "pictures"), map_size=1 << 24) as base, base.begin(write=True) as transaction:
+        for number in range(64):
+            encoded = io.BytesIO()
+            Image.fromarray(draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(encoded, "PNG")
+            transaction.put(f"16-{number:05}".encode(), encoded.getvalue())
+        transaction.put(b"length", b"64")
+
+
+def token_pairs(folder: Path) -> None:
+    """Make lines of token numbers: a context and its completion."""
+    draw = np.random.default_rng(13)
+    for part, count in (("train", 80), ("valid", 16)):
+        rows = [
+            {"context": draw.integers(1, 400, 9).tolist(), "completion": draw.integers(1, 400, 12).tolist()}
+            for _ in range(count)
+        ]
+        (folder / f"{part}.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+
+
+def latents(folder: Path) -> None:
+    """Make latents of 6 classes, as an encoder would leave them: 16 means and 16 deviations for each of 4 x 4 places."""
+    draw = np.random.default_rng(14)
+    for label in range(6):
+        place = folder / "cached" / f"n{label:04}"
+        place.mkdir(parents=True)
+        for number in range(16):
+            moments = draw.normal(size=(32, 4, 4)).astype(np.float32)
+            np.savez(place / f"{number}.npz", moments=moments, moments_flip=moments[:, :, ::-1].copy())
+
+
+def byte_tokenizer(folder: Path) -> None:
+    """Make nanochat's base folder: a tokenizer of bytes, how many bytes each token has, and texts in parquet files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import tiktoken
+    import torch
+    from tiny_data import text
+
+    specials = ("bos", "user_start", "user_end", "assistant_start", "assistant_end")
+    specials += ("python_start", "python_end", "output_start", "output_end")
+    encoding = tiktoken.Encoding(
+        name="bytes",
+        pat_str=r"\w+|\W+",
+        mergeable_ranks={bytes([number]): number for number in range(256)},
+        special_tokens={f"<|{name}|>": 256 + number for number, name in enumerate(specials)},
+    )
+    place = folder / "base" / "tokenizer"
+    place.mkdir(parents=True)
+    (place / "tokenizer.pkl").write_bytes(pickle.dumps(encoding))
+    torch.save(torch.tensor([1] * 256 + [0] * len(specials), dtype=torch.int32), place / "token_bytes.pt")
+    shards = folder / "base" / "base_data_climbmix"
+    shards.mkdir()
+    for shard in range(2):
+        table = pa.table({"text": [text(9 + n % 20, 1000 * shard + n) for n in range(240)]})
+        pq.write_table(table, shards / f"shard_{shard:05}.parquet", row_group_size=20)
+
+
+def tiny_stable_diffusion(folder: Path) -> None:
+    """Make a Stable Diffusion model of some thousand parameters as a local folder, and pictures of one thing."""
+    import torch
+    from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
+    from PIL import Image
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+    torch.manual_seed(15)
+    model = folder / "model"
+    letters = [chr(number) for number in range(33, 127)]
+    words = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    vocabulary = folder / "vocabulary"
+    vocabulary.mkdir()
+    (vocabulary / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (vocabulary / "merges.txt").write_text("#version: 0.2\n")
+    tokenizer = CLIPTokenizer.from_pretrained(str(vocabulary), model_max_length=32)
+    tokenizer.save_pretrained(model / "tokenizer")
+    sizes: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    CLIPTextModel(
+        CLIPTextConfig(
+            vocab_size=len(words),
+            num_attention_heads=2,
+            max_position_embeddings=32,
+            bos_token_id=len(words) - 2,
+            eos_token_id=len(words) - 1,
+            pad_token_id=len(words) - 1,
+            **sizes,
+        )
+    ).save_pretrained(model / "text_encoder")
+    AutoencoderKL(block_out_channels=(8,), norm_num_groups=4, latent_channels=4).save_pretrained(model / "vae")
+    UNet2DConditionModel(
+        sample_size=16, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4, cross_attention_dim=16,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), attention_head_dim=4,
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+    ).save_pretrained(model / "unet")  # fmt: skip
+    DDPMScheduler(num_train_timesteps=100).save_pretrained(model / "scheduler")
+    parts: dict[str, Any] = {
+        "_class_name": "StableDiffusionPipeline",
+        "requires_safety_checker": False,
+        "vae": ["diffusers", "AutoencoderKL"],
+        "text_encoder": ["transformers", "CLIPTextModel"],
+        "tokenizer": ["transformers", "CLIPTokenizer"],
+        "unet": ["diffusers", "UNet2DConditionModel"],
+        "scheduler": ["diffusers", "DDPMScheduler"],
+        "safety_checker": [None, None],
+        "feature_extractor": [None, None],
+    }
+    (model / "model_index.json").write_text(json.dumps(parts))
+    draw = np.random.default_rng(15)
+    (folder / "thing").mkdir()
+    for number in range(6):
+        Image.fromarray(draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(folder / "thing" / f"{number}.png")
+
+
+def boxes(folder: Path) -> None:
+    """Make pictures with a label file of boxes for each, and the description that YOLOv5 reads."""
+    from PIL import Image
+
+    draw = np.random.default_rng(16)
+    for part, count in (("train", 48), ("val", 8)):
+        for kind in ("images", "labels"):
+            (folder / "boxes" / kind / part).mkdir(parents=True)
+        for number in range(count):
+            pixels = draw.integers(0, 255, (64, 64, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / "boxes" / "images" / part / f"{number}.png")
+            lines = [
+                f"{number % 3} {draw.uniform(0.3, 0.7):.3f} {draw.uniform(0.3, 0.7):.3f} 0.3 0.4" for _ in range(2)
+            ]
+            (folder / "boxes" / "labels" / part / f"{number}.txt").write_text("\n".join(lines) + "\n")
+    description = {"path": "boxes", "train": "images/train", "val": "images/val", "names": ["a", "b", "c"]}
+    (folder / "boxes.yaml").write_text(json.dumps(description))
+
+
+def lines(folder: Path) -> None:
+    """Make lines of text in three parts, and a sentencepiece model of their words."""
+    import sentencepiece
+    from tiny_data import text
+
+    place = folder / "lines"
+    place.mkdir()
+    for part, first, count in (("train", 0, 80), ("valid", 200, 8), ("test", 300, 8)):
+        content = [text(6 + n % 5, first + n) for n in range(count)]
+        (place / f"{part}.txt").write_text("\n".join(content) + "\n")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(place / "train.txt"), model_prefix=str(place / "tokens"), vocab_size=32, model_type="unigram",
+        num_threads=1, minloglevel=2,
+    )  # fmt: skip

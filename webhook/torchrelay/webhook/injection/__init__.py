@@ -1,0 +1,1 @@
+"""A pod in, what is added to it out. Reads and writes nothing else."""

@@ -1,0 +1,1 @@
+"""Documents as people and API servers write them: YAML, templates, JSON patches."""

@@ -1,0 +1,1 @@
+"""The webhook's certificates: made, stored, renewed while the server runs."""

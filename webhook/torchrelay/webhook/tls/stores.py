@@ -1,0 +1,88 @@
+"""Where the certificates are kept, and how API servers are told whom to trust."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Protocol
+
+from lightkube import ApiError, AsyncClient
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.admissionregistration_v1 import MutatingWebhookConfiguration
+from lightkube.resources.core_v1 import Secret
+from lightkube.types import PatchType
+
+from torchrelay.webhook.settings import ServerSettings
+from torchrelay.webhook.tls.certificates import Data
+
+_NOT_FOUND, _CONFLICT = 404, 409
+
+
+@dataclass(frozen=True)
+class Stored:
+    """`version`: of the Secret as it was read; "" where there was none."""
+
+    data: Data
+    version: str
+
+
+class CertificateStore(Protocol):
+    """Raises OSError or the client's errors while it cannot be reached."""
+
+    async def read(self) -> Stored: ...
+
+    async def write(self, data: Data, version: str) -> bool:
+        """False if somebody else has written since `version`."""
+
+    async def publish(self, authorities: bytes) -> None:
+        """Tells API servers whom to trust, unless they know."""
+
+
+class KubernetesStore:
+    """A Secret, and `caBundle` of the webhook's configuration."""
+
+    def __init__(self, client: AsyncClient, settings: ServerSettings) -> None:
+        self._client, self._settings = client, settings
+
+    async def read(self) -> Stored:
+        try:
+            secret = await self._client.get(Secret, self._settings.secret, namespace=self._settings.namespace)
+        except ApiError as e:
+            if e.status.code != _NOT_FOUND:
+                raise
+            return Stored({}, "")
+        data = {k: base64.b64decode(v) for k, v in (secret.data or {}).items()}
+        assert secret.metadata is not None
+        return Stored(data, secret.metadata.resourceVersion or "")
+
+    async def write(self, data: Data, version: str) -> bool:
+        name, namespace = self._settings.secret, self._settings.namespace
+        encoded = {k: base64.b64encode(v).decode() for k, v in data.items()}
+        try:
+            if version:
+                patch = {"metadata": {"resourceVersion": version}, "data": encoded}
+                await self._client.patch(Secret, name, patch, namespace=namespace, patch_type=PatchType.MERGE)
+            else:
+                await self._client.create(Secret(metadata=ObjectMeta(name=name, namespace=namespace), data=encoded))
+        except ApiError as e:
+            # Deleted in between is also somebody else's doing.
+            if e.status.code not in (_CONFLICT, _NOT_FOUND):
+                raise
+            return False
+        return True
+
+    async def publish(self, authorities: bytes) -> None:
+        bundle = base64.b64encode(authorities).decode()
+        found = await self._client.get(MutatingWebhookConfiguration, self._settings.configuration)
+        assert found.metadata is not None
+        webhooks = found.webhooks or []
+        stale = [i for i, w in enumerate(webhooks) if w.clientConfig.caBundle != bundle]
+        if not stale:
+            return
+        patch: list[dict[str, object]] = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": found.metadata.resourceVersion}
+        ]
+        patch += [{"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": bundle} for i in stale]
+        await self._client.patch(
+            MutatingWebhookConfiguration, self._settings.configuration, patch, patch_type=PatchType.JSON
+        )

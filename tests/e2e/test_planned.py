@@ -26,7 +26,7 @@ def test_a_migration_that_a_person_creates(training: Training, undisturbed: Path
         "spec": {"job": training.name, "pod": f"{training.name}-1", "reason": "its fan is loud"},
     }
     training.kubectl.create(manifest)
-    training.wait_for_phase("prepare")
+    training.wait_for_phase("quiesce")
     training.let_pass(STEP)
     (migration,) = training.wait_for_migration()
     training.wait_until_succeeded()
@@ -63,7 +63,7 @@ def test_a_pod_that_is_deleted(training: Training, undisturbed: Path) -> None:
     training.wait_until_ready()
     training.wait_until_held(STEP)
     training.kubectl("delete", "pod", f"{training.name}-1", "--wait=false")
-    training.wait_for_phase("prepare")
+    training.wait_for_phase("quiesce")
     training.let_pass(STEP)
     (migration,) = training.wait_for_migration()
     training.wait_until_succeeded()
@@ -79,7 +79,7 @@ def test_a_process_that_is_told_to_end(training: Training, undisturbed: Path) ->
     training.wait_until_ready()
     training.wait_until_held(STEP)
     training.signal(f"{training.name}-1", signal.SIGTERM)
-    training.wait_for_phase("prepare")
+    training.wait_for_phase("quiesce")
     training.let_pass(STEP)
     (migration,) = training.wait_for_migration()
     training.wait_until_succeeded()
@@ -95,7 +95,7 @@ def test_a_cordoned_node(training: Training, undisturbed: Path) -> None:
     training.wait_until_ready()
     training.kubectl("cordon", NODES[1])
     try:
-        training.wait_for_phase("prepare")
+        training.wait_for_phase("quiesce")
         training.let_pass(STEP)
         (migration,) = training.wait_for_migration()
     finally:

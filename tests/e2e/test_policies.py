@@ -57,7 +57,7 @@ def test_planned_only_moves_and_replaces_nothing(training: Training, undisturbed
     training.wait_until_held(STEP)
     training.kubectl("cordon", "node-2")
     try:
-        training.wait_for_phase("prepare")
+        training.wait_for_phase("quiesce")
         training.let_pass(STEP)
         (migration,) = training.wait_for_migration()
     finally:

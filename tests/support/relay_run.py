@@ -112,8 +112,9 @@ def relay(
     out: Path | None = None,
     watch: Callable[[int], None] = _nobody,
     limit_s: float = RUN_S,
+    standard_input: Path = Path(os.devnull),
 ) -> Finished:
-    """`out`: where ranks write their results, if not below `folder`.
+    """`out`: where ranks write their results, if not below `folder`. `standard_input`: the command's.
 
     `watch` is called with the command's process again and again while it runs.
     `planned_at`: the script waits behind these steps, each until one more planned migration is about to stop the job.
@@ -140,10 +141,11 @@ def relay(
         tempfile.TemporaryDirectory(prefix="relay-") as state,  # short, for its sockets' paths
         open(folder / "stdout", "w") as stdout,
         open(folder / "stderr", "w") as stderr,
+        open(standard_input, "rb") as stdin,
     ):
         variables["TORCHRELAY_STATE_DIR"] = state
         process = subprocess.Popen(
-            command, env=_environment(variables), cwd=folder, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
+            command, env=_environment(variables), cwd=folder, stdin=stdin, stdout=stdout, stderr=stderr
         )
         try:
             _wait(process, events, [holds / str(step) for step in held], watch, limit_s)

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -62,8 +63,8 @@ def _on_stdin(turn_to: Callable[[str], None], end: Callable[[], None]) -> None:
     loop.add_reader(0, readable)
 
 
-async def _run(config: AgentConfig, secret: bytes) -> int:
-    node = NodeAgent(config, secret, ENVIRON)
+async def _run(config: AgentConfig, secret: bytes, standard_input: int) -> int:
+    node = NodeAgent(config, secret, ENVIRON, standard_input)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, node.stop, 128 + number, number, f"the agent got {number.name}")
@@ -78,6 +79,13 @@ def main() -> int:
     parser.add_argument(
         "--wait", action="store_true", help="read it when a line comes on stdin; end if stdin is closed"
     )
+    parser.add_argument(
+        "--hand-on",
+        type=int,
+        default=subprocess.DEVNULL,
+        metavar="FD",
+        help="an open file, which processes that begin with a rank get as their standard input; the others read nothing",
+    )
     arguments = parser.parse_args()
     if arguments.wait and not _is_told_to_begin():
         return 0
@@ -85,7 +93,7 @@ def main() -> int:
     set_up(log, logging.WARNING, "torchrelay agent: %(message)s")
     try:
         config = load_config(arguments.config)
-        return asyncio.run(_run(config, read_secret(Path(config.secret_file))))
+        return asyncio.run(_run(config, read_secret(Path(config.secret_file)), arguments.hand_on))
     except UserError as e:
         log.say(str(e), "error")
         return EXIT_USAGE

@@ -11,6 +11,7 @@ import shutil
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any, BinaryIO
 
 from torchrelay.agent.config import AgentConfig
@@ -33,9 +34,11 @@ from torchrelay.agent.journals.journal_keeper import JournalKeeper
 from torchrelay.agent.journals.room import RoomWatch
 from torchrelay.agent.processes.endings import Endings
 from torchrelay.agent.processes.fault_book import FaultBook
+from torchrelay.agent.processes.giving_way import GivingWay
 from torchrelay.agent.processes.late_processes import LateProcesses
 from torchrelay.agent.processes.launch import WorkerSpec, node_env, worker_specs
 from torchrelay.agent.processes.output import Output
+from torchrelay.agent.processes.priority import Priorities
 from torchrelay.agent.processes.scratch import remove_scratch
 from torchrelay.agent.processes.stack_probe import Explainer
 from torchrelay.agent.processes.supervise import Supervisor, TrainingProcess
@@ -91,10 +94,10 @@ RESTART_S = 1.0
 
 
 class NodeAgent:
-    """`environ` is what the training processes inherit."""
+    """`environ` is what the training processes inherit. `standard_input`: of those that begin with a rank, as Popen takes it."""
 
-    def __init__(self, config: AgentConfig, secret: bytes, environ: Mapping[str, str]) -> None:
-        self._config, self._environ = config, environ
+    def __init__(self, config: AgentConfig, secret: bytes, environ: Mapping[str, str], standard_input: int) -> None:
+        self._config, self._environ, self._standard_input = config, environ, standard_input
         self._credentials = Credentials.from_secret(secret, f"agent {config.node}")
         self._supervisor = Supervisor(self._exited)
         self._journals = JournalKeeper(Path(config.journal_dir))
@@ -112,7 +115,8 @@ class NodeAgent:
         self._vitals, self._cadence, self._pause = Vitals(), Cadence(), Pause()
         self._explainer = Explainer(self._ask_shim, lambda worker, report: self._send(FromWorker(worker, report)))
         self._a_child_changed = False
-        self._late = LateProcesses(config, environ, self._supervisor, self._enrol)
+        self._giving_way = GivingWay(Priorities())
+        self._late = LateProcesses(config, environ, self._supervisor, self._enrol, self._giving_way)
         self._follows = Follow("", 0)
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
@@ -139,7 +143,11 @@ class NodeAgent:
             for spec in specs:
                 self._journals.create(spec.worker)
                 self._begins(spec.worker, NO_RANK if spec.rank is None else spec.rank)
-                self._supervisor.start(spec, self._output.open(spec.worker, spec.name, spec.local_rank))
+                streams = self._output.open(spec.worker, spec.name, spec.local_rank)
+                self._supervisor.start(spec, streams, DEVNULL if spec.rank is None else self._standard_input)
+                if spec.rank is None:
+                    pid = self._supervisor.children[spec.worker].process.pid
+                    self._giving_way.until_first_step(spec.worker, pid)
             self._output.start()
             if self._config.nnodes > 1:
                 await self._copies.start()
@@ -293,6 +301,7 @@ class NodeAgent:
             self._monitor.explain_kill(worker, child.process.pid)
         self._shims.drain(worker)
         self._late.ended(worker)
+        self._giving_way.ended(worker)
         remove_scratch(child.process.pid, child.spec.env)
         log.info("%s %s", worker, exit_reason(child.exit_code, child.signal))
         self._standings[worker].exited = exited = WorkerExited(worker, child.exit_code, child.signal, child.fenced)
@@ -368,7 +377,7 @@ class NodeAgent:
         return self._output.open(spec.worker, spec.name, spec.local_rank)
 
     def _is_needed(self, worker: WorkerId) -> None:
-        self._late.is_needed(worker, self._pids.get(worker))
+        self._giving_way.is_needed(worker, self._pids.get(worker))
 
     def _tell_kept(self) -> None:
         for rank, copies in whole_copies(self._config.kept_path).items():
@@ -450,6 +459,7 @@ class NodeAgent:
             ask_kernel, self._a_child_changed = self._a_child_changed, False
             now_s = loop.time()
             seen = tuple(self._look(child, now_s, ask_kernel) for child in self._supervisor.living())
+            self._giving_way.saw(seen, self._ranks, self._pids)
             if self._cadence.is_to_be_told(seen, now_s):
                 self._send(Progress(seen))
             if self._session.away_s > self._config.orphan_s:

@@ -248,6 +248,7 @@ class Runtime:
                 if not journal.outside:
                     return
                 set_up = SetUp(journal.outside)
+            set_up.on_input = self._input_is_read
             set_up.begin()
         except TorchrelayError as e:
             if self._child is not None:
@@ -256,6 +257,19 @@ class Runtime:
                 self._cannot_join(self._spare.assign, reason_of(e), lasting=True)
             return  # told in the protection report
         self._set_up = set_up
+
+    def _input_is_read(self, reason: str) -> None:
+        """By training. Raises TorchrelayError where going on could end in wrong numbers."""
+        if self._off:
+            return
+        if self._spare.assign is not None or self._child is not None:
+            raise StateMismatchError(f"{reason}: this process has taken over a rank, and has none")
+        if self.engine is None:
+            self.disable(reason)
+        elif self.engine.unprotected.migrates():
+            raise UnsupportedError(f"{reason}, and this step is done again")
+        else:
+            self.engine.give_up(UnsupportedError(reason))
 
     def _cannot_join(self, assign: Assign, reason: str, *, lasting: bool = False) -> NoReturn:
         """The script cannot take the lost rank's way, and must not train as a rank of its own. `lasting`: as in OrderFailed."""

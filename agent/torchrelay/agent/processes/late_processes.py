@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
 from torchrelay.agent.config import AgentConfig
+from torchrelay.agent.processes.giving_way import GivingWay
 from torchrelay.agent.processes.launch import WorkerSpec, late_rank_spec, late_spare_spec, rehearser_spec
-from torchrelay.agent.processes.priority import Priorities
 from torchrelay.agent.processes.supervise import Supervisor
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.machine.memory_left import no_room_for, taken_by
@@ -29,6 +29,7 @@ class LateProcesses:
         environ: Mapping[str, str],
         supervisor: Supervisor,
         enrol: Callable[[WorkerSpec], dict[int, BinaryIO]],
+        giving_way: GivingWay,
         no_room: Callable[[int], str] = lambda pid: no_room_for(taken_by(pid)),
     ) -> None:
         self._no_room = no_room
@@ -36,9 +37,7 @@ class LateProcesses:
         self._taking_over = self._spares = self._rehearsals = 0
         self.spares_more = 0
         """How many spares this node is to have beyond those that it began with."""
-        self._priorities = Priorities()
-        self._idle: dict[WorkerId, int] = {}
-        """Spares that give way to training, with their processes."""
+        self._giving_way = giving_way
         self.latest = WorkerId("")
         self.rehearsers: set[WorkerId] = set()
         """Those that have not ended."""
@@ -60,22 +59,14 @@ class LateProcesses:
         pid, reason = self._start(spec, 0)
         self.spares_more += bool(pid) and order.more
         if pid and order.idle:
-            self._priorities.lower(pid)
-            self._idle[spec.worker] = pid
+            self._giving_way.until_needed(spec.worker, pid)
         return LateWorker(spec.worker, order.rank, pid, reason, order.in_place_of)
 
     def _largest(self) -> int:
         """The process that has the most memory; 0 if there is none."""
         return max((c.process.pid for c in self._supervisor.living()), key=taken_by, default=0)
 
-    def is_needed(self, worker: WorkerId, pid: int | None) -> None:
-        """From now on it runs as any other. `pid`: what it says that it is, where a wrapper has started it."""
-        started = self._idle.pop(worker, None)
-        if started is not None:
-            self._priorities.raise_(started, pid or started)
-
     def ended(self, worker: WorkerId) -> None:
-        self._idle.pop(worker, None)
         self.rehearsers.discard(worker)
 
     def rehearse(self, beside: int) -> RehearserStarted:

@@ -55,7 +55,7 @@ class Supervisor:
         self.children: dict[WorkerId, TrainingProcess] = {}
         self._on_exit = on_exit
 
-    def start(self, spec: WorkerSpec, streams: dict[int, BinaryIO]) -> None:
+    def start(self, spec: WorkerSpec, streams: dict[int, BinaryIO], standard_input: int = subprocess.DEVNULL) -> None:
         """Starts one process, in a session of its own. Raises FatalError if the command cannot be run.
 
         To be called on the main thread, since the kernel ties the child's life to the thread that forked it, and before
@@ -66,7 +66,7 @@ class Supervisor:
             process = subprocess.Popen(
                 spec.argv,
                 env=spec.env,
-                stdin=subprocess.DEVNULL,
+                stdin=standard_input,
                 stdout=streams.get(STDOUT),
                 stderr=streams.get(STDERR),
                 start_new_session=True,

@@ -22,25 +22,41 @@ class CommandChild:
 
     @classmethod
     async def start(
-        cls, module: str, config: Path, environment: Mapping[str, str], *, owns_stdout: bool, waits: bool = False
+        cls,
+        module: str,
+        config: Path,
+        environment: Mapping[str, str],
+        *,
+        owns_stdout: bool,
+        waits: bool = False,
+        hands_on: int | None = None,
     ) -> CommandChild:
         """Runs `python -m module --config FILE` in a session of its own: a terminal's Ctrl-C reaches only us.
 
         With `owns_stdout` its stdout is ours, for the script; without, it is our stderr. With `waits` it only imports what it
-        needs, and reads the configuration once it is told a line.
+        needs, and reads the configuration once it is told a line. `hands_on`: a descriptor that it hands to processes of its own
+        as their standard input.
         """
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            module,
-            "--config",
-            str(config),
-            *(("--wait",) if waits else ()),
-            stdin=subprocess.PIPE,
-            stdout=None if owns_stdout else sys.stderr,
-            env=dict(environment),
-            start_new_session=True,
-        )
+        # Under a number of its own: its standard input is the pipe by which it knows that this command lives.
+        given = () if hands_on is None else (os.dup(hands_on),)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                module,
+                "--config",
+                str(config),
+                *(("--wait",) if waits else ()),
+                *(f"--hand-on={fd}" for fd in given),
+                pass_fds=given,
+                stdin=subprocess.PIPE,
+                stdout=None if owns_stdout else sys.stderr,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        finally:
+            for fd in given:
+                os.close(fd)
         return cls(process)
 
     @property

@@ -381,7 +381,7 @@ class LocalJob:
 
     async def _prepare_agent(self) -> CommandChild:
         return await CommandChild.start(
-            "torchrelay.agent", self._agent_config, user_environment(), owns_stdout=True, waits=True
+            "torchrelay.agent", self._agent_config, user_environment(), owns_stdout=True, waits=True, hands_on=0
         )
 
     @property

@@ -78,6 +78,7 @@ class Reporter:
             self._engine.draws.batches.written,
             self._engine.updates.writes.copied_bytes,
             self._engine.gradients.most_copied_bytes,
+            self._engine.set_up is not None and self._engine.set_up.lost,
         )
         told = (
             commit.boundary >= WINDOW_STEPS and commit.boundary.bit_count() == 1

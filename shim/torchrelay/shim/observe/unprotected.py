@@ -24,12 +24,12 @@ class Unprotected:
 
     def fails_closed(self, error: Exception) -> bool:
         """Whether going on without protection could end in a wrong number, or leave others waiting."""
-        if is_communication_failure(error) or self._migrates():
+        if is_communication_failure(error) or self.migrates():
             return True
         has_migrated = self._engine.comms.now.number > 0 or self._engine.draws.rewinds > 0
         return has_migrated and isinstance(error, TorchrelayError)
 
-    def _migrates(self) -> bool:
+    def migrates(self) -> bool:
         """Whether a migration is under way for this rank, the step that is done again after it included."""
         engine, recovery = self._engine, self._engine.recovery
         is_joiner = engine.shadow is not None or engine.way_in is not None or engine.records.answers is not None
@@ -39,7 +39,7 @@ class Unprotected:
     def costs_too_much(self) -> bool:
         """At a head: gives up where capture has slowed training for good, and whether it did."""
         engine = self._engine
-        if not engine.budget.exceeded() or self._migrates():
+        if not engine.budget.exceeded() or self.migrates():
             return False
         state = engine.commit.state if engine.commit is not None else None
         self.give_up(UnsupportedError(engine.budget.reason(state)))

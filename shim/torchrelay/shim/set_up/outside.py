@@ -92,12 +92,21 @@ class Recorded:
     def __init__(self, key: bytes) -> None:
         self.key = key
         self._answers: dict[Key, list[Any]] = {}
+        self._needed: list[tuple[Key, Any]] = []
+        """Since the latest mark, in order."""
+        self._again: dict[Key, deque[Any]] = {}
         self._left_bytes = MAX_BYTES
         self.lost = ""
         """What was needed and could not be kept."""
 
     def answer(self, key: Key, ask: Callable[[], Any], *, needed: bool = False) -> Any:
+        if again := self._again.get(key):
+            given = again.popleft()
+            self._needed.append((key, given))
+            return given
         given = ask()
+        if needed:
+            self._needed.append((key, given))
         size = _ANSWER_BYTES + (len(given) if isinstance(given, (bytes, str)) else 0)
         kept = self._answers.setdefault(key, [])
         if self._left_bytes < size or (len(kept) >= _MAX_BY_LINE and not needed):
@@ -110,6 +119,16 @@ class Recorded:
 
     def knows(self, key: Key) -> bool:
         return False
+
+    def mark(self) -> None:
+        """Training may have to go back to here."""
+        self._needed, self._again = [], {}
+
+    def go_back(self) -> None:
+        """Give again what was needed since the mark: it can be had but once."""
+        for key, given in self._needed:
+            self._again.setdefault(key, deque()).append(given)
+        self._needed = []
 
     def snapshot(self) -> bytes:
         return pickle.dumps((self.key, self._answers, self.lost), pickle.HIGHEST_PROTOCOL)

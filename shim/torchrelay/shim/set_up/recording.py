@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.cpython.diverted import Diversions
-from torchrelay.shim.set_up import clock, entropy, stores
+from torchrelay.shim.set_up import clock, entropy, standard_input, stores
 from torchrelay.shim.set_up.files_seen import FilesSeen, SeenRecorder
 from torchrelay.shim.set_up.outside import Recorded, Replayed
 
@@ -31,12 +32,16 @@ class SetUp:
         """What the lost rank found, in a joiner."""
         self._outside: Recorded | Replayed
         if recorded:
-            answers, self.seen = pickle.loads(recorded)
+            answers, self.seen, self._has_input = pickle.loads(recorded)
             self._outside = Replayed(answers)
         else:
             self._files, self._outside = SeenRecorder(), Recorded(draw(entropy.KEY_BYTES, "generators"))
             self.seen = self._files.seen
-        self._diversions = Diversions()
+            self._has_input = standard_input.has_standard_input()
+        self._reads: standard_input.InputReads | None = None
+        self.on_input: Callable[[str], None] | None = None
+        """Called with a reason when training reads standard input, before it has what it reads."""
+        self._diversions, self._for_good = Diversions(), Diversions()
         self._is_on = False
         self.on_end: Callable[[], None] = lambda: None
 
@@ -51,6 +56,9 @@ class SetUp:
         except UnsupportedError:
             self.end()
             raise
+        if self._has_input:
+            with suppress(UnsupportedError):  # something has put an object of its own in the place of sys.stdin
+                self._reads = standard_input.watch_standard_input(self._outside, self._for_good)
         entropy.seed_python(self._outside.key)
         if NUMPY_RANDOM in sys.modules:
             self.numpy_imported(sys.modules[NUMPY_RANDOM])
@@ -70,20 +78,35 @@ class SetUp:
         """For the journal."""
         if not isinstance(self._outside, Recorded):
             return self._recorded
-        return pickle.dumps((self._outside.snapshot(), self.seen), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps((self._outside.snapshot(), self.seen, self._has_input), pickle.HIGHEST_PROTOCOL)
 
     @property
     def lost(self) -> str:
         """What of it cannot be handed on; empty if nothing."""
-        return self._outside.lost if isinstance(self._outside, Recorded) else ""
+        unseen = self._reads.unseen if self._reads is not None else ""
+        return self._outside.lost or unseen if isinstance(self._outside, Recorded) else ""
 
     @property
     def finds_more(self) -> bool:
         """Whether a joiner may find files that the job has made since."""
         return self._files is not None and self._files.is_full
 
+    def at_boundary(self, number: int) -> None:
+        """Training is where it may have to go back to. Set-up is over once a step is done."""
+        if number > 0:
+            self.end()
+        elif isinstance(self._outside, Recorded):
+            self._outside.mark()
+
+    def go_back(self) -> None:
+        """To the latest boundary: what its step has learned from outside is given again."""
+        if isinstance(self._outside, Recorded):
+            self._outside.go_back()
+
     def end(self) -> None:
-        """The training loop is reached, or nothing is protected: all is as in plain Python from here on."""
+        """The training loop is reached, or nothing is protected: all but `on_input` is as in plain Python from here on."""
+        if self._is_on and self._reads is not None:
+            self._reads.begin_training(self.on_input)
         self._is_on = False
         self._diversions.end()
         self.on_end()

@@ -355,8 +355,8 @@ class Engine:
         self.layouts.note(number)
         self.gradients.at_boundary(state, number)
         self.writer.boundary(self.commit)
-        if number > 0 and self.set_up is not None:
-            self.set_up.end()
+        if self.set_up is not None:
+            self.set_up.at_boundary(number)
         self.phase(RankPhase.BODY)
         self.costs.head(own.took_s())
         self.budget.spent(own.took_cpu_s())

@@ -46,6 +46,8 @@ class GoingBack:
         engine.gradients.put_back()
         rng.restore(commit.rng)
         engine.draws.rewind()
+        if engine.set_up is not None:
+            engine.set_up.go_back()
         activation = commit.activation
         activation.item, activation.heads = commit.item.again(engine.is_state), commit.heads
         activation.replay = True

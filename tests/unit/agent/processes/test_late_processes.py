@@ -3,12 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from torchrelay.agent.config import AgentConfig
+from torchrelay.agent.processes.giving_way import GivingWay
 from torchrelay.agent.processes.late_processes import LateProcesses
 from torchrelay.agent.processes.launch import WorkerSpec
-from torchrelay.agent.processes.priority import Priorities
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.messages import LateWorker, RehearserStarted, StartWorker
 from torchrelay.protocol.names import NO_RANK, WorkerId
@@ -35,8 +33,23 @@ class FakeSupervisor:
         return list(self.children.values())
 
 
+class GivesWay(GivingWay):
+    """Changes no priority, and notes whose would be lowered."""
+
+    def __init__(self) -> None:
+        self.lowered: dict[str, int] = {}
+
+    def until_needed(self, worker: WorkerId, pid: int) -> None:
+        self.lowered[worker] = pid
+
+
 def made(
-    tmp_path: Path, supervisor: FakeSupervisor, left: str = "", check_steps: int = 0, largest: int = 0
+    tmp_path: Path,
+    supervisor: FakeSupervisor,
+    left: str = "",
+    check_steps: int = 0,
+    largest: int = 0,
+    giving_way: GivingWay | None = None,
 ) -> LateProcesses:
     config = AgentConfig(
         run_id="r",
@@ -63,7 +76,8 @@ def made(
 
     if largest:
         supervisor.children["n1.w0"] = type("Child", (), {"process": type("Process", (), {"pid": largest})})
-    return LateProcesses(config, {}, supervisor, enrol, lambda pid: left if pid == 9 else "")  # type: ignore[arg-type]  # a fake
+    no_room = lambda pid: left if pid == 9 else ""  # noqa: E731 - it is passed on alone
+    return LateProcesses(config, {}, supervisor, enrol, giving_way or GivesWay(), no_room)  # type: ignore[arg-type]  # a fake
 
 
 def test_what_rehearses_gives_way_to_training_and_what_takes_over_does_not(tmp_path: Path) -> None:
@@ -112,18 +126,12 @@ def test_new_spares_are_counted_on_and_say_whose_place_they_have(tmp_path: Path)
     assert late.latest == "n1.s1"
 
 
-def test_a_spare_gives_way_until_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lowered: list[int] = []
-    raised: list[tuple[int, ...]] = []
-    monkeypatch.setattr(Priorities, "lower", lambda self, pid: lowered.append(pid))
-    monkeypatch.setattr(Priorities, "raise_", lambda self, *pids: raised.append(pids))
-    late = made(tmp_path, FakeSupervisor())
+def test_a_spare_gives_way_to_training_and_a_process_for_a_rank_does_not(tmp_path: Path) -> None:
+    giving_way = GivesWay()
+    late = made(tmp_path, FakeSupervisor(), giving_way=giving_way)
     late.take_over(StartWorker(3))
     late.take_over(StartWorker(NO_RANK, idle=True))
-    assert lowered == [71]
-    for worker in ("n1.r0", "n1.s0", "n1.s0"):
-        late.is_needed(WorkerId(worker), 99)
-    assert raised == [(71, 99)]
+    assert giving_way.lowered == {"n1.s0": 71}
 
 
 def test_a_spare_that_somebody_asked_for_needs_memory_of_its_own_and_is_counted(tmp_path: Path) -> None:

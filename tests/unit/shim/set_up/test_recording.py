@@ -46,9 +46,9 @@ def world() -> Iterator[Callable[[bytes], SetUp]]:
 
 def changed(rank: SetUp, change: Callable[[Any], Any]) -> bytes:
     """A rank's record with other answers."""
-    answers, seen = pickle.loads(rank.snapshot())
+    answers, *rest = pickle.loads(rank.snapshot())
     key, given, lost = pickle.loads(answers)
-    return pickle.dumps((pickle.dumps((key, {k: [*map(change, v)] for k, v in given.items()}, lost)), seen))
+    return pickle.dumps((pickle.dumps((key, {k: [*map(change, v)] for k, v in given.items()}, lost)), *rest))
 
 
 def twice(world: Callable[..., SetUp], ask: Callable[[], Any]) -> tuple[Any, Any]:

@@ -74,12 +74,14 @@ def _rounds_of(seconds: float) -> int:
 
 
 def starts(amount: Amount, folder: Path) -> Samples:
-    found: Samples = {"start_up": [], "start_up_processor": []}
+    found: Samples = {"start_up": [], "start_up_processor": [], "start_up_with_spare": []}
     for number in range(amount.pairs):
-        order = ("torchrun", "no spare") if number % 2 else ("no spare", "torchrun")
+        order = list(LAUNCHERS)[:: 1 if number % 2 else -1]
         took = {name: start_up(LAUNCHERS[name], 2, folder) for name in order}
-        found["start_up"].append(took["no spare"].wall_s / took["torchrun"].wall_s)
-        found["start_up_processor"].append(took["no spare"].cpu_s / took["torchrun"].cpu_s)
+        plain = took["torchrun"]
+        found["start_up"].append(took["no spare"].wall_s / plain.wall_s)
+        found["start_up_processor"].append(took["no spare"].cpu_s / plain.cpu_s)
+        found["start_up_with_spare"].append(took["one spare"].wall_s / plain.wall_s)
     return found
 
 

@@ -6,18 +6,26 @@ What a page, `history` and `explain` say is made of this by pure functions: `vie
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.dashboard.progress_line import ProgressLine
 from torchrelay.protocol import events
+from torchrelay.protocol.kube.job_feed import BarredSubject
 from torchrelay.protocol.metrics.account import Account, UsefulTime
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ABANDONED, COMMITTED, UNFORCED
 
-MIGRATIONS_KEPT = 1000
-HEARD_KEPT = 120
-"""Of one migration, or before it."""
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of what one record keeps. `heard`: events of one migration, or before it."""
+
+    migrations: int = 1000
+    heard: int = 120
+
+
 VERDICTS_KEPT = 200
 QUARANTINED_KEPT = 2000
 BEFORE_S = 300.0
@@ -26,6 +34,17 @@ UNDER_WAY = "under way"
 REFUSED, OBSERVED = "refused", "observed"
 _SIGNS = (events.FaultFired, events.Suspected, events.HealthVerdict, events.WorkerEnded, events.NodeLost)
 _OF_ITS_MIGRATION = (events.PhaseChanged, events.Decision, events.MoveNotMade, events.IncidentKept)
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """A job by its names in a cluster."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True)
@@ -60,6 +79,7 @@ class MigrationRecord:
     progress: events.MigrationProgressed | None = None
     """Of its phase, while that moves tensors."""
     stands_since_s: float | None = None
+    most_heard: int = Bounds.heard
     outcome: str = UNDER_WAY
     outcome_reason: str = ""
     ended_s: float | None = None
@@ -74,7 +94,7 @@ class MigrationRecord:
         return sum(self.finished.downtime_s.values()) if self.finished is not None else 0.0
 
     def note(self, heard: Heard) -> None:
-        if len(self.heard) < HEARD_KEPT:
+        if len(self.heard) < self.most_heard:
             self.heard.append(heard)
 
 
@@ -108,10 +128,10 @@ class RunTotals:
 
 
 class RunRecord:
-    """Takes the events of one run, in their order."""
+    """Takes the events of one run, in their order. `job`: where it runs in a cluster."""
 
-    def __init__(self, run_id: str = "") -> None:
-        self.run_id = run_id
+    def __init__(self, run_id: str = "", job: ClusterJob | None = None, bounds: Bounds = Bounds()) -> None:
+        self.run_id, self.job, self._bounds = run_id, job, bounds
         self.world_size = 0
         self.nodes: tuple[str, ...] = ()
         self.holders: dict[int, str] = {}
@@ -135,6 +155,8 @@ class RunRecord:
         self.pool: events.SparesChanged | None = None
         self.migrations: dict[str, MigrationRecord] = {}
         self.quarantine: dict[str, QuarantinedSubject] = {}
+        self.barred: Mapping[str, BarredSubject] = {}
+        """Device or node -> the Quarantine of a cluster that names it."""
         self.verdicts: deque[Heard] = deque(maxlen=VERDICTS_KEPT)
         self.not_made: deque[events.MoveNotMade] = deque(maxlen=VERDICTS_KEPT)
         self.incidents: deque[events.IncidentKept] = deque(maxlen=VERDICTS_KEPT)
@@ -143,7 +165,7 @@ class RunRecord:
         self.totals = RunTotals()
         self.account = Account()
         self.line = ProgressLine()
-        self._signs: deque[Heard] = deque(maxlen=HEARD_KEPT)
+        self._signs: deque[Heard] = deque(maxlen=bounds.heard)
 
     @property
     def under_way(self) -> MigrationRecord | None:
@@ -268,15 +290,25 @@ class RunRecord:
         key = name if name not in self.migrations else f"{name}.{len(self.restarts)}"
         workers = tuple(self.holders[r] for r in ranks if r in self.holders)
         made = MigrationRecord(key, name, kind, ranks, workers, reason, time_s, [kind])
-        made.phase_s = time_s
+        made.phase_s, made.most_heard = time_s, self._bounds.heard
         nodes = {self.node_of(w) for w in workers}
         of_it = [h for h in self._signs if time_s - h.time_s <= BEFORE_S and _is_about(h.what, ranks, nodes)]
         made.seen = of_it
-        self._signs = deque((h for h in self._signs if h not in of_it), maxlen=HEARD_KEPT)
+        self._signs = deque((h for h in self._signs if h not in of_it), maxlen=self._bounds.heard)
         self.migrations[key] = made
-        if len(self.migrations) > MIGRATIONS_KEPT:
-            del self.migrations[next(iter(self.migrations))]
+        self.forget_stories(self._bounds.migrations)
         return made
+
+    def forget_stories(self, keep: int) -> None:
+        """Drop the oldest migrations that are more than `keep`; what they cost stays in the totals."""
+        while len(self.migrations) > keep:
+            del self.migrations[next(iter(self.migrations))]
+
+    @property
+    def kept(self) -> int:
+        """How many events are kept, one by one."""
+        of_migrations = sum(len(m.heard) + len(m.seen) + 1 for m in self.migrations.values())
+        return of_migrations + len(self.verdicts) + len(self._signs) + len(self.not_made) + len(self.incidents)
 
     def _migration_started(self, what: events.MigrationStarted, time_s: float) -> None:
         ranks = (what.rank,) if what.rank >= 0 else ()

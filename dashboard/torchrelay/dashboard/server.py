@@ -106,7 +106,7 @@ class _Site:
         return JSONResponse({"actions": bool(self._token)})
 
     async def stream_runs(self, _: Request) -> Response:
-        return self._stream(lambda: {"runs": self._hub.cards()})
+        return self._stream(self._hub.listed)
 
     async def stream_run(self, request: Request) -> Response:
         run = request.path_params["run"]

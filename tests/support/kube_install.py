@@ -105,6 +105,7 @@ class Installation:
                         "logs",
                         f"--namespace={NAMESPACE}",
                         selector,
+                        "--all-containers",
                         "--tail=300",
                         f"--previous={str(previous).lower()}",
                     )
@@ -119,9 +120,9 @@ def _adapted(manifest: dict[str, Any]) -> dict[str, Any]:
     if kind == "Deployment":
         manifest["spec"]["replicas"] = REPLICAS[name]
         spec = manifest["spec"]["template"]["spec"]
-        (container,) = spec["containers"]
-        container["image"], container["command"][0] = IMAGE, python()
-        container.setdefault("volumeMounts", []).extend(mounts)
+        for container in spec["containers"]:
+            container["image"], container["command"][0] = IMAGE, python()
+            container.setdefault("volumeMounts", []).extend(mounts)
         spec.setdefault("volumes", []).extend(volumes)
         # This machine's Python may be in a folder of root's.
         spec["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}

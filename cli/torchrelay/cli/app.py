@@ -18,6 +18,7 @@ from torchrelay.cli.command_line import checked
 from torchrelay.cli.command_line.given import GivenOptions, takes_options_of_a_run
 from torchrelay.cli.commands.bench import bench
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import DEFAULT_DASHBOARD_PORT
 
 app = typer.Typer(
     name="torchrelay",
@@ -463,7 +464,7 @@ def dashboard(
     ] = None,
     run_id: a.RunId = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 8471,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = DEFAULT_DASHBOARD_PORT,
     allow_host: Annotated[
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="Name under which a browser reaches it; may be repeated."),

@@ -30,11 +30,17 @@ GONE = 410
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """`words`: what people call one; `plural`: as kubectl has it."""
+    """`words`: what people call one; `plural` and `group`: as kubectl has them."""
 
     words: str
     plural: str
     resource: Any
+    group: str = GROUP
+
+    @property
+    def full(self) -> str:
+        """As kubectl takes it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
 JOBS = ResourceKind("job", "trainingjobs", create_namespaced_resource(GROUP, VERSION, "TrainingJob", "trainingjobs"))
@@ -46,6 +52,12 @@ POOLS = ResourceKind(
 )
 QUARANTINES = ResourceKind(
     "quarantine", "quarantines", create_global_resource(GROUP, VERSION, "Quarantine", "quarantines")
+)
+LEASES = ResourceKind(
+    "lease",
+    "leases",
+    create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases"),
+    "coordination.k8s.io",
 )
 
 
@@ -133,14 +145,14 @@ class Cluster:
             yield
         except ApiError as e:
             if e.status.code == NOT_FOUND and name:
-                hint = f"kubectl get {kind.plural}.{GROUP}" + ("" if kind is QUARANTINES else f" -n {self.namespace}")
+                hint = f"kubectl get {kind.full}" + ("" if kind is QUARANTINES else f" -n {self.namespace}")
                 raise UserError(f"there is no {kind.words} {name}{where}\nhint: {hint}") from e
             if e.status.code == NOT_FOUND:
                 raise UserError(
-                    f"this cluster knows no {kind.plural}.{GROUP}: torchrelay is not installed in it\n"
-                    f"hint: kubectl get crd {kind.plural}.{GROUP}"
+                    f"this cluster knows no {kind.full}: torchrelay is not installed in it\n"
+                    f"hint: kubectl get crd {kind.full}"
                 ) from e
-            hint = f"\nhint: kubectl auth can-i {verb} {kind.plural}.{GROUP}" if e.status.code == FORBIDDEN else ""
+            hint = f"\nhint: kubectl auth can-i {verb} {kind.full}" if e.status.code == FORBIDDEN else ""
             raise UserError(f"the cluster refuses: {e.status.message or e}{hint}") from e
         except (httpx2.HTTPError, OSError) as e:
             raise FatalError(f"the API server cannot be reached: {e}\nhint: kubectl cluster-info") from e

@@ -11,6 +11,8 @@ import typer
 from torchrelay.cli.app import inject
 from torchrelay.cli.command_line import arguments as a
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.kube.kube_names import SYSTEM_NAMESPACE
+from torchrelay.protocol.names import DEFAULT_DASHBOARD_PORT
 
 if TYPE_CHECKING:
     from torchrelay.cli.cluster.api import Cluster
@@ -156,6 +158,28 @@ def explain(
     from torchrelay.cli.cluster import commands
 
     return _ask(lambda c: commands.explain(c, migration, as_json), namespace, context)
+
+
+@app.command()
+def dashboard(
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="On this machine. 0: a free one.")
+    ] = DEFAULT_DASHBOARD_PORT,
+    system_namespace: Annotated[
+        str, typer.Option("--system-namespace", metavar="NAME", help="Where torchrelay itself is installed.")
+    ] = SYSTEM_NAMESPACE,
+    context: Context = "",
+) -> int:
+    """Show a page with all jobs of the cluster: goodput, protection, ranks, migrations, and what is left to do.
+
+    It forwards a port of this machine's loopback device to the controller that leads, until Ctrl-C; if another one leads then,
+    to that one. It needs the right to forward ports to pods of torchrelay's own namespace.
+
+    Example: kubectl torchrelay dashboard
+    """
+    from torchrelay.cli.cluster.port_forward import show_dashboard
+
+    return _ask(lambda c: show_dashboard(c, port, context), system_namespace, context)
 
 
 quarantine = typer.Typer(name="quarantine", help="List, add and clear what is given no rank.", no_args_is_help=True)

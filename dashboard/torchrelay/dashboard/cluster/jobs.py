@@ -34,6 +34,8 @@ class FollowedJob:
         self.gone_s: float | None = None
         self.known_s = 0.0
         """Events up to this time were taken before the feed was cut off."""
+        self.told_of = True
+        """Since the feed began."""
         self._since_s, self._clock, self._problem = since_s, clock, problem
 
     def seen(self) -> Seen:
@@ -82,19 +84,19 @@ class ClusterJobs:
         self.problem = "the controller beside this dashboard has not said anything yet"
         """Why nothing is heard; empty while something is."""
         self.hub = Hub(most=JOBS_KEPT + 1, about=self.about)
-        self._uncounted = 0
+        self._uncounted, self._rounds = 0, 0
 
     def connected(self) -> None:
         """The feed begins anew, and tells again what it has told before."""
-        self.problem = ""
+        self.problem, self._rounds = "", 0
         for followed in self._jobs.values():
-            followed.known_s = followed.record.newest_s
+            followed.known_s, followed.told_of = followed.record.newest_s, False
 
     def take(self, line: FeedLine) -> None:
         """What the controller says."""
         match line:
             case Leading():
-                self.leading = line
+                self._leading(line)
             case JobSeen():
                 self._job_seen(line)
             case JobTold():
@@ -105,6 +107,15 @@ class ClusterJobs:
             case Barred():
                 self._barred.clear()  # the records look at this one
                 self._barred.update({s.device or s.node: s for s in line.subjects})
+
+    def _leading(self, line: Leading) -> None:
+        """The controller says it now and then, and between two times it has told of all jobs: the others are gone."""
+        self._rounds = self._rounds + 1 if line == self.leading else 0
+        self.leading = line
+        if self._rounds and line.leads:
+            for followed in self._jobs.values():
+                if not followed.told_of and followed.gone_s is None:
+                    followed.gone_s = self._clock()
 
     def sweep(self) -> None:
         """Drop what is gone for long enough."""
@@ -131,7 +142,7 @@ class ClusterJobs:
         run_id = run_id_of(line.namespace, line.job)
         known = self._jobs.get(run_id)
         if known is not None and known.lineage == line.lineage:
-            known.gone_s = None
+            known.gone_s, known.told_of = None, True
             return
         self._drop(run_id)
         made = FollowedJob(line, self._clock(), self._clock, lambda: self.problem)

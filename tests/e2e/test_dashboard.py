@@ -21,6 +21,7 @@ import pytest
 from support.kube_install import NAMESPACE, Installation
 from support.kubectl import wait_for
 from support.training_pods import Training
+
 from torchrelay.protocol.kube import kube_names as kube
 
 STEP = 20
@@ -81,7 +82,7 @@ def dashboard(torchrelay: Installation) -> Iterator[Dashboard]:
     finally:
         if shown.process.poll() is None:
             shown.process.kill()
-        shown.process.wait(20)
+        shown.process.communicate(timeout=20)
 
 
 @pytest.mark.core

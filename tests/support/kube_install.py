@@ -98,17 +98,11 @@ class Installation:
 
     def logs(self) -> str:
         text = self.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")
-        for selector in (CONTROLLERS, WEBHOOKS):
+        for selector, container in ((CONTROLLERS, "controller"), (CONTROLLERS, "dashboard"), (WEBHOOKS, "webhook")):
             for previous in (False, True):
+                which = (f"--container={container}", "--tail=300", f"--previous={str(previous).lower()}")
                 try:
-                    text += self.kubectl(
-                        "logs",
-                        f"--namespace={NAMESPACE}",
-                        selector,
-                        "--all-containers",
-                        "--tail=300",
-                        f"--previous={str(previous).lower()}",
-                    )
+                    text += self.kubectl("logs", f"--namespace={NAMESPACE}", selector, *which)
                 except AssertionError as e:
                     text += f"{e}\n"  # it is just being replaced, or there was none before it
         return text

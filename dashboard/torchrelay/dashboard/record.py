@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.dashboard.progress_line import ProgressLine
+from torchrelay.dashboard.workers import agent_of, ended, spread
 from torchrelay.protocol import events
 from torchrelay.protocol.kube.job_feed import BarredSubject
 from torchrelay.protocol.metrics.account import Account, UsefulTime
@@ -155,6 +156,8 @@ class RunRecord:
         self.pool: events.SparesChanged | None = None
         self.migrations: dict[str, MigrationRecord] = {}
         self.quarantine: dict[str, QuarantinedSubject] = {}
+        self.machines: Mapping[str, str] = {}
+        """Agent -> its node, in a cluster: as far as they are known."""
         self.barred: Mapping[str, BarredSubject] = {}
         """Device or node -> the Quarantine of a cluster that names it."""
         self.verdicts: deque[Heard] = deque(maxlen=VERDICTS_KEPT)
@@ -179,8 +182,9 @@ class RunRecord:
         return self.account.useful_time(now_s, running.stands_since_s if running is not None else None)
 
     def node_of(self, worker: str) -> str:
-        """The name of a worker begins with its node's."""
-        return worker.rpartition(".")[0]
+        """Where it is; in a cluster its pod's name, where the node of that is not known."""
+        agent = agent_of(worker)
+        return agent if self.job is None else self.machines.get(agent) or agent.partition(":")[0]
 
     def take(self, what: events.Occurrence, time_s: float) -> None:
         """One more event, told at `time_s`."""
@@ -213,7 +217,7 @@ class RunRecord:
                 self.quarantine.pop(what.subject, None)
             case events.WorkerEnded() if what.rank >= 0 and not what.fenced:
                 if self.holders.get(what.rank, what.worker) == what.worker:
-                    self.lost[what.rank] = _ended(what)
+                    self.lost[what.rank] = ended(what)
             case events.NodeLost():
                 self.lost.update(dict.fromkeys(what.ranks, f"its machine {what.node} is lost: {what.reason}"))
             case events.MigrationStarted():
@@ -245,7 +249,7 @@ class RunRecord:
         self.run_id = self.run_id or what.run_id
         self.world_size, self.nodes = what.world_size, what.nodes
         self.started_s = self.started_s or time_s
-        self.holders = dict(enumerate(what.holders or _spread(what.world_size, what.nodes)))
+        self.holders = dict(enumerate(what.holders or spread(what.world_size, what.nodes)))
         self.lost.clear()
         self.ranks_alive, self.spares_ready = what.world_size, 0
 
@@ -291,7 +295,7 @@ class RunRecord:
         workers = tuple(self.holders[r] for r in ranks if r in self.holders)
         made = MigrationRecord(key, name, kind, ranks, workers, reason, time_s, [kind])
         made.phase_s, made.most_heard = time_s, self._bounds.heard
-        nodes = {self.node_of(w) for w in workers}
+        nodes = {agent_of(w) for w in workers}
         of_it = [h for h in self._signs if time_s - h.time_s <= BEFORE_S and _is_about(h.what, ranks, nodes)]
         made.seen = of_it
         self._signs = deque((h for h in self._signs if h not in of_it), maxlen=self._bounds.heard)
@@ -379,14 +383,6 @@ class RunRecord:
         self.fell = None
 
 
-def _spread(world_size: int, nodes: tuple[str, ...]) -> list[str]:
-    """Who begins with each rank, where the event does not say it: as `torchrelay run` gives ranks to machines."""
-    if not nodes or world_size % len(nodes):
-        return []
-    each = world_size // len(nodes)
-    return [f"{node}.w{place}" for node in nodes for place in range(each)]
-
-
 def _is_about(what: events.Occurrence, ranks: tuple[int, ...], nodes: set[str]) -> bool:
     match what:
         case events.FaultFired() | events.Suspected() | events.WorkerEnded():
@@ -396,8 +392,3 @@ def _is_about(what: events.Occurrence, ranks: tuple[int, ...], nodes: set[str]) 
         case events.NodeLost():
             return bool(set(what.ranks) & set(ranks))
     return False
-
-
-def _ended(what: events.WorkerEnded) -> str:
-    how = f"was ended by signal {what.signal}" if what.signal else f"ended with exit code {what.exit_code}"
-    return f"its process {what.worker} {how}"

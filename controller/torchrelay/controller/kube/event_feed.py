@@ -24,6 +24,7 @@ from torchrelay.protocol.kube.job_feed import (
     Barred,
     BarredSubject,
     JobGone,
+    JobPlaces,
     JobSeen,
     JobTold,
     Leading,
@@ -47,6 +48,7 @@ class _Followed:
     log: EventLog
     place: int = 0
     passed: dict[str, JobEvent] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
 
 
 class Listener:
@@ -83,6 +85,9 @@ class Listener:
                 yield from self._rest(key, known)
             known = self._followed[key] = _Followed(run.relay.told)
             yield pack(_seen(key, run, ledger))
+        if (places := run.core.job.machines) != known.places:
+            known.places = dict(places)
+            yield pack(JobPlaces(*key, known.places))
         yield from self._rest(key, known)
 
     def _rest(self, key: JobKey, known: _Followed) -> Iterator[bytes]:

@@ -11,7 +11,16 @@ from torchrelay.dashboard.record import Bounds, ClusterJob, RunRecord
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import from_job_event
-from torchrelay.protocol.kube.job_feed import Barred, BarredSubject, FeedLine, JobGone, JobSeen, JobTold, Leading
+from torchrelay.protocol.kube.job_feed import (
+    Barred,
+    BarredSubject,
+    FeedLine,
+    JobGone,
+    JobPlaces,
+    JobSeen,
+    JobTold,
+    Leading,
+)
 from torchrelay.protocol.messages import JobEvent
 
 JOBS_KEPT = 2000
@@ -21,6 +30,8 @@ BOUNDS = Bounds(migrations=200, heard=80)
 COUNT_EVERY = 1000
 """So many events are taken before those that are kept are counted again."""
 UNUSED = {"rank_report", "log"}
+HISTORY = "kubectl torchrelay history -n NAMESPACE"
+BEGIN = "kubectl torchrelay inject -f job.yaml | kubectl apply -f -"
 READ_ONLY = "this dashboard is read-only: use kubectl torchrelay"
 
 
@@ -84,11 +95,11 @@ class ClusterJobs:
         self.problem = "the controller beside this dashboard has not said anything yet"
         """Why nothing is heard; empty while something is."""
         self.hub = Hub(most=JOBS_KEPT + 1, about=self.about)
-        self._uncounted, self._rounds = 0, 0
+        self._uncounted, self._rounds, self._leads_since_s = 0, 0, 0.0
 
     def connected(self) -> None:
         """The feed begins anew, and tells again what it has told before."""
-        self.problem, self._rounds = "", 0
+        self.problem, self.leading, self._rounds = "", None, 0
         for followed in self._jobs.values():
             followed.known_s, followed.told_of = followed.record.newest_s, False
 
@@ -101,6 +112,9 @@ class ClusterJobs:
                 self._job_seen(line)
             case JobTold():
                 self._told(line)
+            case JobPlaces():
+                if (followed := self._jobs.get(run_id_of(line.namespace, line.job))) is not None:
+                    followed.record.machines = line.nodes
             case JobGone():
                 if (followed := self._jobs.get(run_id_of(line.namespace, line.job))) is not None:
                     followed.gone_s = self._clock()
@@ -111,6 +125,8 @@ class ClusterJobs:
     def _leading(self, line: Leading) -> None:
         """The controller says it now and then, and between two times it has told of all jobs: the others are gone."""
         self._rounds = self._rounds + 1 if line == self.leading else 0
+        if line.leads and not self._leads_since_s:
+            self._leads_since_s = self._clock()
         self.leading = line
         if self._rounds and line.leads:
             for followed in self._jobs.values():
@@ -131,7 +147,9 @@ class ClusterJobs:
         if self.problem or self.leading is None:
             return About("", "", words.sentence(self.problem or "the controller has not said who leads"))
         if self.leading.leads:
-            return About("No job of this cluster has a pod that torchrelay was asked to protect.", "")
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self._leads_since_s))
+            note = f"{self.leading.pod} leads, and this page was begun at {since} UTC. What ended before: {HISTORY}"
+            return About("No job trains whose pods torchrelay was asked to protect.", BEGIN, note)
         who = f"{self.leading.leader} leads" if self.leading.leader else "no controller leads"
         again = "kubectl torchrelay dashboard"
         return About(

@@ -52,6 +52,15 @@ class JobTold:
 
 
 @dataclass(frozen=True)
+class JobPlaces:
+    """Agent -> the node of its pod, of all agents of a job."""
+
+    namespace: str
+    job: str
+    nodes: dict[str, str]
+
+
+@dataclass(frozen=True)
 class JobGone:
     """Nothing of a job is looked after any more."""
 
@@ -76,8 +85,8 @@ class Barred:
     subjects: tuple[BarredSubject, ...]
 
 
-FeedLine = Leading | JobSeen | JobTold | JobGone | Barred
-_KINDS: dict[str, type] = {c.__name__: c for c in (Leading, JobSeen, JobTold, JobGone, Barred)}
+FeedLine = Leading | JobSeen | JobTold | JobPlaces | JobGone | Barred
+_KINDS: dict[str, type] = {c.__name__: c for c in (Leading, JobSeen, JobTold, JobPlaces, JobGone, Barred)}
 
 
 def pack(line: FeedLine) -> bytes:
@@ -95,6 +104,8 @@ def parse(text: bytes) -> FeedLine:
             fields["event"] = JobEvent(**fields["event"])
         elif kind is Barred:
             fields["subjects"] = tuple(BarredSubject(**s) for s in fields["subjects"])
+        elif kind is JobPlaces:
+            fields["nodes"] = {str(agent): str(node) for agent, node in fields["nodes"].items()}
         line: FeedLine = kind(**fields)
     except (ValueError, TypeError, KeyError, AttributeError) as e:
         raise FrameError(f"not a line of this version's feed: {text[:80]!r}: {e}") from e

@@ -24,7 +24,7 @@ from torchrelay.controller.metrics.tally import JobTally, Totals
 from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.controller.server import Relay
 from torchrelay.protocol.errors import RefusedError
-from torchrelay.protocol.events import JobRestarted, ProgressMade, RestartDone, from_job_event
+from torchrelay.protocol.events import JobRestarted, ProgressMade, RestartDone, SparesChanged, from_job_event
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube import kube_names as kube
@@ -99,6 +99,7 @@ class JobRun:
         self._deleted: dict[int, tuple[str, Deleted]] = {}
         self._restarted_s: float | None = None
         """Since when it begins again, until all ranks train."""
+        self._spares: SparesChanged | None = None
         self.task = asyncio.create_task(self.relay.run())
 
     def _policy(self, health: HealthPolicy | None) -> HealthPolicy | None:
@@ -146,6 +147,12 @@ class JobRun:
         where = self.restart.directory or self.restart.checkpoint
         restarted = JobRestarted(len(self.restarts), rung, where, self.restart.step, steps, reason, ())
         self.core.outbox.emit(restarted)
+
+    def tell_spares(self, now: SparesChanged) -> None:
+        """How many pods for spares there are: told when it is another number than before."""
+        if now != self._spares and not self.is_over:
+            self._spares = now
+            self.core.outbox.emit(now)
 
     def _tell_restarted(self, event: JobEvent, since_s: float) -> None:
         progress = from_job_event(event)

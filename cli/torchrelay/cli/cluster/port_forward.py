@@ -127,7 +127,7 @@ async def _forwarded(namespace: str, pod: str, port: int, context: str) -> Async
             line = b""
         found = _READY.match(line)
         if found is None:
-            process.kill()
+            _signal(process, signal.SIGKILL)
             said = (await process.stderr.read()).decode(errors="replace").strip()
             raise UserError(_why_not(said, namespace, pod))
         reading = [asyncio.ensure_future(_drop(s)) for s in (process.stdout, process.stderr)]
@@ -145,13 +145,17 @@ async def _drop(stream: asyncio.StreamReader) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), END_S)
-        except asyncio.TimeoutError:
-            process.kill()
-            await process.wait()
+    _signal(process, signal.SIGTERM)
+    try:
+        await asyncio.wait_for(process.wait(), END_S)
+    except asyncio.TimeoutError:
+        _signal(process, signal.SIGKILL)
+        await process.wait()
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+        process.send_signal(number)
 
 
 def _why_not(said: str, namespace: str, pod: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -59,6 +59,7 @@ LEASES = ResourceKind(
     create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases"),
     "coordination.k8s.io",
 )
+EVENTS = ResourceKind("event", "events", create_namespaced_resource("", "v1", "Event", "events"), "")
 
 
 class Cluster:
@@ -91,19 +92,23 @@ class Cluster:
         with self._errors("get", kind, name):
             return dict(await self._client.get(kind.resource, name))
 
-    async def all(self, kind: ResourceKind) -> list[Object]:
-        return (await self._list(kind))[0]
+    async def all(self, kind: ResourceKind, fields: Mapping[str, str] | None = None) -> list[Object]:
+        """`fields`: a selector."""
+        return (await self._list(kind, fields))[0]
 
-    async def states(self, kind: ResourceKind) -> AsyncGenerator[list[Object], None]:
+    async def states(
+        self, kind: ResourceKind, fields: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[list[Object], None]:
         """All objects: as they are now, and after each change."""
+        where = self._where(kind, fields)
         while True:
-            listed, version = await self._list(kind)
+            listed, version = await self._list(kind, fields)
             found = {_place(o): o for o in listed}
             yield [*found.values()]
             with self._errors("watch", kind):
                 try:
                     async for what, changed in self._client.watch(
-                        kind.resource, resource_version=version, on_error=_raise, **self._where(kind)
+                        kind.resource, resource_version=version, on_error=_raise, **where
                     ):
                         place = _place(changed)
                         found.pop(place, None) if what == "DELETED" else found.update({place: dict(changed)})
@@ -130,13 +135,14 @@ class Cluster:
         with self._errors("delete", kind, name):
             await self._client.delete(kind.resource, name)
 
-    async def _list(self, kind: ResourceKind) -> tuple[list[Object], str]:
+    async def _list(self, kind: ResourceKind, fields: Mapping[str, str] | None) -> tuple[list[Object], str]:
         with self._errors("list", kind):
-            listed = self._client.list(kind.resource, **self._where(kind))
+            listed = self._client.list(kind.resource, **self._where(kind, fields))
             return [dict(one) async for one in listed], str(listed.resourceVersion)
 
-    def _where(self, kind: ResourceKind) -> dict[str, Any]:
-        return {"namespace": "*"} if self._everywhere and kind is not QUARANTINES else {}
+    def _where(self, kind: ResourceKind, fields: Mapping[str, str] | None) -> dict[str, Any]:
+        everywhere = {"namespace": "*"} if self._everywhere and kind is not QUARANTINES else {}
+        return {**everywhere, **({"fields": dict(fields)} if fields else {})}
 
     @contextlib.contextmanager
     def _errors(self, verb: str, kind: ResourceKind, name: str = "") -> Iterator[None]:

@@ -16,12 +16,12 @@ import httpx2
 from rich.console import Console
 
 from torchrelay.cli.cluster.api import LEASES, Cluster
+from torchrelay.cli.cluster.door import LOOPBACK, opened
 from torchrelay.cli.display import narrate
 from torchrelay.cli.display.teller import make_console
 from torchrelay.protocol.errors import FatalError, UserError
 from torchrelay.protocol.kube import kube_names as kube
 
-LOOPBACK = "127.0.0.1"
 LOOK_S = 3.0
 """Between two looks at who leads."""
 READY_S = 30.0
@@ -53,25 +53,27 @@ async def _forward(cluster: Cluster, port: int, context: str) -> None:
         raise UserError(
             f"no controller leads in namespace {cluster.namespace}\nhint: kubectl get pods -n {cluster.namespace}"
         )
-    while True:
-        try:
-            async with _forwarded(cluster.namespace, leader, port, context) as forwarded:
+    async with opened(port) as door:
+        while True:
+            try:
+                async with _forwarded(cluster.namespace, leader, context) as forwarded:
+                    door.target = forwarded.port
+                    if not told:
+                        await _check(door.port, cluster.namespace)
+                        _say(console, f"the dashboard is at http://{LOOPBACK}:{door.port}/ (Ctrl-C ends it)")
+                    if told != leader:
+                        _say(console, f"{leader} leads", "dim")
+                    told = leader
+                    leader = await _until_another_leads(cluster, leader, forwarded)
+            except UserError as e:
                 if not told:
-                    await _check(forwarded.port, cluster.namespace)
-                    _say(console, f"the dashboard is at http://{LOOPBACK}:{forwarded.port}/ (Ctrl-C ends it)")
-                if told != leader:
-                    _say(console, f"{leader} leads", "dim")
-                told, port = leader, forwarded.port
-                leader = await _until_another_leads(cluster, leader, forwarded)
-        except UserError as e:
-            if not told:
-                raise
-            if told != str(e):  # its pod is gone, and the lease is still its own
-                told = str(e)
-                _say(console, f"it is tried again: {told.splitlines()[0]}", "yellow")
-            await asyncio.sleep(LOOK_S)
-            with contextlib.suppress(FatalError):
-                leader = await _leader(cluster) or leader
+                    raise
+                if told != str(e):  # its pod is gone, and the lease is still its own
+                    told = str(e)
+                    _say(console, f"it is tried again: {told.splitlines()[0]}", "yellow")
+                await asyncio.sleep(LOOK_S)
+                with contextlib.suppress(FatalError):
+                    leader = await _leader(cluster) or leader
 
 
 async def _leader(cluster: Cluster) -> str:
@@ -103,10 +105,10 @@ class _Forwarded:
 
 
 @asynccontextmanager
-async def _forwarded(namespace: str, pod: str, port: int, context: str) -> AsyncIterator[_Forwarded]:
+async def _forwarded(namespace: str, pod: str, context: str) -> AsyncIterator[_Forwarded]:
     """`kubectl port-forward`, from when it listens. Raises UserError with what it says where it does not."""
     command = ["kubectl", *(["--context", context] if context else []), "port-forward", f"--namespace={namespace}"]
-    ports = f"{port or ''}:{kube.DASHBOARD_PORT}"
+    ports = f":{kube.DASHBOARD_PORT}"  # from a free one
     process = await asyncio.create_subprocess_exec(
         *command,
         f"--address={LOOPBACK}",
@@ -161,8 +163,6 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
 def _why_not(said: str, namespace: str, pod: str) -> str:
     if "forbidden" in said.lower():
         hint = f"kubectl auth can-i create pods/portforward -n {namespace}"
-    elif "listen" in said:
-        hint = "--port 0 takes a free one"
     else:
         hint = f"kubectl get pod {pod} -n {namespace}"
     return f"no port can be forwarded to {pod}: {said or 'kubectl port-forward does not begin'}\nhint: {hint}"

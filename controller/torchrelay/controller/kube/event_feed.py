@@ -135,7 +135,7 @@ class EventFeed:
         """Tell one listener until it is gone, or another one has come: there is one dashboard."""
         if self._listening is not None:
             self._listening.cancel()
-        own = self._listening = asyncio.current_task()
+        self._listening = asyncio.current_task()
         writer.transport.set_write_buffer_limits(high=WAITING_BYTES)
         listener = Listener()
         try:
@@ -148,8 +148,7 @@ class EventFeed:
         except OSError:
             pass  # it has ended, and comes again
         except asyncio.CancelledError:
-            if self._listening is own:
-                raise
+            pass  # another one listens, or nobody does any more; asyncio would print a traceback
         except Exception:  # whatever it is, no job must notice
             log.exception("the dashboard is not told any more, until it asks again")
         finally:

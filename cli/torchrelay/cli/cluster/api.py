@@ -15,7 +15,7 @@ try:
     import httpx2
     from lightkube import AsyncClient, KubeConfig
     from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
-    from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+    from lightkube.generic_resource import create_global_resource, create_namespaced_resource, get_generic_resource
     from lightkube.types import PatchType
 except ImportError as e:
     raise UserError(
@@ -59,7 +59,12 @@ LEASES = ResourceKind(
     create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases"),
     "coordination.k8s.io",
 )
-EVENTS = ResourceKind("event", "events", create_namespaced_resource("", "v1", "Event", "events"), "")
+EVENTS = ResourceKind(  # of the core group lightkube makes a class once in a process, and the controller has one, too
+    "event",
+    "events",
+    get_generic_resource("v1", "Event") or create_namespaced_resource("", "v1", "Event", "events"),
+    "",
+)
 
 
 class Cluster:

@@ -193,7 +193,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_controller_without_a_dashboard_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    port, api = free_port(), HttpApi()
+    api = HttpApi()
     leads(api, "c-1")
     body = f'import signal; print("Forwarding from 127.0.0.1:{free_port()} -> {kube.DASHBOARD_PORT}", flush=True); signal.pause()'
     Kubectl(tmp_path, monkeypatch, body)

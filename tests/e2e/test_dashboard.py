@@ -121,6 +121,28 @@ def test_a_lost_rank_is_seen_on_the_page_and_the_next_leader_serves_it(
     assert children.stdout == b""
 
 
+def test_a_job_that_begins_again_is_one_job_on_the_page(training: Training, dashboard: Dashboard) -> None:
+    training.held, training.spares = (STEP,), 0
+    training.asked = {"checkpoint-dir": f"{training.out}/checkpoints"}
+    training.start()
+    training.wait_until_ready()
+    training.wait_until_held(STEP)
+    training.signal(f"{training.name}-1", signal.SIGKILL)
+    training.let_pass(STEP)
+    page = f"api/runs/default.{training.name}/stream"
+
+    def goes_on() -> dict[str, Any] | None:
+        told = dashboard.sections(page)
+        return told["job"] if told and [r for r in told["job"]["restarts"] if r["took"]] else None
+
+    job = wait_for("a job that has begun again", goes_on, 120.0, lambda: str(dashboard.sections(page)))
+    print(json.dumps(job, indent=1))
+    assert len(job["restarts"]) == 1
+    assert "jit-checkpoint" in job["restarts"][0]["text"]
+    assert job["headline"]["text"] != "The job cannot go on in its processes"
+    training.wait_until_succeeded()
+
+
 @pytest.mark.core
 def test_nobody_reaches_it_over_the_network(torchrelay: Installation, dashboard: Dashboard) -> None:
     pod = torchrelay.kubectl.get("pod", torchrelay.leader(), f"--namespace={NAMESPACE}")

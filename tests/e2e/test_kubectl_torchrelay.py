@@ -67,7 +67,8 @@ def test_what_happened_to_a_job_what_it_cost_and_how_it_is_ended(training: Train
     ]
     assert "Decision" in reasons
     told = ask("events", name, "--json")
-    assert {json.loads(line)["kind"] for line in told.stdout.splitlines()} == {"Event"}
+    kinds = {json.loads(line)["involvedObject"]["kind"] for line in told.stdout.splitlines()}
+    assert kinds == {"TrainingJob", "Migration"}
     report = ask("report", name, "--format", "json")
     cost = json.loads(report.stdout)
     print(ask("report", name).stdout)

@@ -38,7 +38,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class About:
+class RunsNote:
     """What the list of runs says beside them. `nothing`: where there is none; `command`: begins one. `note`: empty for nothing."""
 
     nothing: str = "No job of this user runs on this machine."
@@ -59,7 +59,7 @@ class Hub:
         self,
         clock: Callable[[], float] = time.monotonic,
         most: int = RUNS_KEPT,
-        about: Callable[[], About] = About,
+        about: Callable[[], RunsNote] = RunsNote,
     ) -> None:
         self._sources: dict[str, Source] = {}
         self._made: dict[str, _Made] = {}

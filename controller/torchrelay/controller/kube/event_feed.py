@@ -23,11 +23,11 @@ from torchrelay.protocol.kube.job_feed import (
     STILL_THERE_S,
     Barred,
     BarredSubject,
+    FeedLeader,
     JobGone,
     JobPlaces,
     JobSeen,
     JobTold,
-    Leading,
     pack,
 )
 from torchrelay.protocol.messages import JobEvent
@@ -51,17 +51,17 @@ class _Followed:
     places: dict[str, str] = field(default_factory=dict)
 
 
-class Listener:
+class FeedListener:
     """What one listener has been told so far."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._followed: dict[JobKey, _Followed] = {}
-        self._leading: Leading | None = None
+        self._leading: FeedLeader | None = None
         self._said_s = 0.0
         self._barred: Barred | None = None
         self._clock = clock
 
-    def news(self, leading: Leading, ledger: Ledger | None) -> Iterator[bytes]:
+    def news(self, leading: FeedLeader, ledger: Ledger | None) -> Iterator[bytes]:
         """Yield what is new, some lines at a time: others may do something between them."""
         if leading != self._leading or self._clock() - self._said_s >= STILL_THERE_S:
             self._leading, self._said_s = leading, self._clock()
@@ -137,10 +137,10 @@ class EventFeed:
             self._listening.cancel()
         self._listening = asyncio.current_task()
         writer.transport.set_write_buffer_limits(high=WAITING_BYTES)
-        listener = Listener()
+        listener = FeedListener()
         try:
             while True:
-                for lines in listener.news(Leading(self._pod, self._leader()), self._ledger):
+                for lines in listener.news(FeedLeader(self._pod, self._leader()), self._ledger):
                     writer.write(lines)
                     await writer.drain()
                     await asyncio.sleep(0)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from torchrelay.dashboard import words
-from torchrelay.dashboard.hub import About, Answer, Hub
+from torchrelay.dashboard.hub import Answer, Hub, RunsNote
 from torchrelay.dashboard.record import Bounds, ClusterJob, RunRecord
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol.errors import FrameError
@@ -14,12 +14,12 @@ from torchrelay.protocol.events import from_job_event
 from torchrelay.protocol.kube.job_feed import (
     Barred,
     BarredSubject,
+    FeedLeader,
     FeedLine,
     JobGone,
     JobPlaces,
     JobSeen,
     JobTold,
-    Leading,
 )
 from torchrelay.protocol.messages import JobEvent
 
@@ -91,7 +91,7 @@ class ClusterJobs:
         self._ttl_s, self._clock = ttl_s, clock
         self._jobs: dict[str, FollowedJob] = {}
         self._barred: dict[str, BarredSubject] = {}
-        self.leading: Leading | None = None
+        self.leading: FeedLeader | None = None
         self.problem = "the controller beside this dashboard has not said anything yet"
         """Why nothing is heard; empty while something is."""
         self.hub = Hub(most=JOBS_KEPT + 1, about=self.about)
@@ -106,7 +106,7 @@ class ClusterJobs:
     def take(self, line: FeedLine) -> None:
         """What the controller says."""
         match line:
-            case Leading():
+            case FeedLeader():
                 self._leading(line)
             case JobSeen():
                 self._job_seen(line)
@@ -122,7 +122,7 @@ class ClusterJobs:
                 self._barred.clear()  # the records look at this one
                 self._barred.update({s.device or s.node: s for s in line.subjects})
 
-    def _leading(self, line: Leading) -> None:
+    def _leading(self, line: FeedLeader) -> None:
         """The controller says it now and then, and between two times it has told of all jobs: the others are gone."""
         self._rounds = self._rounds + 1 if line == self.leading else 0
         if line.leads and not self._leads_since_s:
@@ -142,17 +142,17 @@ class ClusterJobs:
         for run_id in over:
             self._drop(run_id)
 
-    def about(self) -> About:
+    def about(self) -> RunsNote:
         """Return what is said beside the list of jobs."""
         if self.problem or self.leading is None:
-            return About("", "", words.sentence(self.problem or "the controller has not said who leads"))
+            return RunsNote("", "", words.sentence(self.problem or "the controller has not said who leads"))
         if self.leading.leads:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self._leads_since_s))
             note = f"{self.leading.pod} leads, and this page was begun at {since} UTC. What ended before: {HISTORY}"
-            return About("No job trains whose pods torchrelay was asked to protect.", BEGIN, note)
+            return RunsNote("No job trains whose pods torchrelay was asked to protect.", BEGIN, note)
         who = f"{self.leading.leader} leads" if self.leading.leader else "no controller leads"
         again = "kubectl torchrelay dashboard"
-        return About(
+        return RunsNote(
             "", "", f"This replica ({self.leading.pod}) waits, and knows of no job: {who}. Begin again: {again}"
         )
 

@@ -17,7 +17,7 @@ LONGEST_LINE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
-class Leading:
+class FeedLeader:
     """`pod`: the controller that tells this, `leader`: the one that has the lease, empty where nobody has it."""
 
     pod: str
@@ -85,8 +85,8 @@ class Barred:
     subjects: tuple[BarredSubject, ...]
 
 
-FeedLine = Leading | JobSeen | JobTold | JobPlaces | JobGone | Barred
-_KINDS: dict[str, type] = {c.__name__: c for c in (Leading, JobSeen, JobTold, JobPlaces, JobGone, Barred)}
+FeedLine = FeedLeader | JobSeen | JobTold | JobPlaces | JobGone | Barred
+_KINDS: dict[str, type] = {c.__name__: c for c in (FeedLeader, JobSeen, JobTold, JobPlaces, JobGone, Barred)}
 
 
 def pack(line: FeedLine) -> bytes:

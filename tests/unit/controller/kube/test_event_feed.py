@@ -11,17 +11,17 @@ import pytest
 from support.kube_world import KEY, LAUNCH, World, in_world
 
 from torchrelay.controller.kube import event_feed
-from torchrelay.controller.kube.event_feed import EventFeed, Listener, feed_served
+from torchrelay.controller.kube.event_feed import EventFeed, FeedListener, feed_served
 from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.protocol.kube import job_feed as f
 from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
 from torchrelay.protocol.messages import JobEvent
 
-LEADS = f.Leading("c-1", "c-1")
+LEADS = f.FeedLeader("c-1", "c-1")
 
 
-def news(listener: Listener, world: World | None) -> list[f.FeedLine]:
+def news(listener: FeedListener, world: World | None) -> list[f.FeedLine]:
     lines = b"".join(listener.news(LEADS, world.ledger if world is not None else None))
     return [f.parse(line) for line in lines.splitlines()]
 
@@ -36,7 +36,7 @@ def say(run: JobRun, name: str, n: int = 0) -> None:
 
 def test_a_listener_hears_who_leads_which_jobs_there_are_and_what_they_tell_each_once() -> None:
     async def test(w: World) -> None:
-        listener = Listener()
+        listener = FeedListener()
         say(w.run, "spares")
         say(w.run, "progress")
         first = news(listener, w)
@@ -52,12 +52,12 @@ def test_a_listener_hears_who_leads_which_jobs_there_are_and_what_they_tell_each
 
 
 def test_a_replica_that_waits_tells_who_leads_and_nothing_else() -> None:
-    assert [*Listener().news(f.Leading("c-2", "c-1"), None)] == [f.pack(f.Leading("c-2", "c-1"))]
+    assert [*FeedListener().news(f.FeedLeader("c-2", "c-1"), None)] == [f.pack(f.FeedLeader("c-2", "c-1"))]
 
 
 def test_it_says_now_and_then_that_it_is_there() -> None:
     now_s = [0.0]
-    listener = Listener(lambda: now_s[0])
+    listener = FeedListener(lambda: now_s[0])
     assert news(listener, None) == [LEADS]
     now_s[0] = f.STILL_THERE_S - 0.1
     assert news(listener, None) == []
@@ -67,7 +67,7 @@ def test_it_says_now_and_then_that_it_is_there() -> None:
 
 def test_the_end_of_a_job_is_heard_also_where_it_is_forgotten_at_once() -> None:
     async def test(w: World) -> None:
-        listener = Listener()
+        listener = FeedListener()
         news(listener, w)
         say(w.run, "job_finished")
         del w.ledger.runs[KEY]
@@ -82,7 +82,7 @@ def test_the_end_of_a_job_is_heard_also_where_it_is_forgotten_at_once() -> None:
 
 def test_a_job_that_begins_again_is_told_to_its_end_and_then_goes_on_as_the_same() -> None:
     async def test(w: World) -> None:
-        listener = Listener()
+        listener = FeedListener()
         news(listener, w)
         say(w.run, "job_fell")
         again = w.ledger.begin_again(w.run, RestartPlan({}, directory="/jit", step=3), "so", "jit-checkpoint")
@@ -113,7 +113,7 @@ def test_all_ranks_train_again_once_they_are_beyond_the_checkpoint() -> None:
 
 def test_what_people_have_barred_is_told_when_it_changes() -> None:
     async def test(w: World) -> None:
-        listener = Listener()
+        listener = FeedListener()
         news(listener, w)
         found = {"metadata": {"name": "q"}, "spec": {"node": "gpu-1", "reason": "the fan is loud"}}
         w.ledger.quarantine_changed(found, deleted=False)
@@ -131,7 +131,7 @@ def test_a_thousand_jobs_are_told_in_short_pieces() -> None:
         for n in range(1000):
             run = JobRun(KEY._replace(name=f"j{n}"), 2, LAUNCH, Asked())
             w.ledger.runs[run.key] = run
-        pieces = [*Listener().news(LEADS, w.ledger)]
+        pieces = [*FeedListener().news(LEADS, w.ledger)]
         assert sum(piece.count(b'"kind":"JobSeen"') for piece in pieces) == 1001
         assert max(piece.count(b"\n") for piece in pieces) == event_feed.EVENTS_AT_ONCE
 

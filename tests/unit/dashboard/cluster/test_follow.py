@@ -21,7 +21,7 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import job_feed as f
 from torchrelay.protocol.kube import kube_names as kube
 
-LEADS = f.Leading("c-1", "c-1")
+LEADS = f.FeedLeader("c-1", "c-1")
 SEEN = f.JobSeen("team", "llama", "a", "Job/llama", False)
 
 

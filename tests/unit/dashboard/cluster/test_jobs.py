@@ -15,7 +15,7 @@ from torchrelay.protocol import events as e
 from torchrelay.protocol.kube import job_feed as f
 from torchrelay.protocol.messages import JobEvent
 
-LEADS, WAITS = f.Leading("c-1", "c-1"), f.Leading("c-2", "c-1")
+LEADS, WAITS = f.FeedLeader("c-1", "c-1"), f.FeedLeader("c-2", "c-1")
 NOW_S = t.BEGAN_S + 200
 DAY_S = 86_400.0
 

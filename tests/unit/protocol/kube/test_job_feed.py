@@ -9,7 +9,7 @@ from torchrelay.protocol.kube import job_feed as f
 from torchrelay.protocol.messages import JobEvent
 
 LINES = (
-    f.Leading("c-1", "c-2"),
+    f.FeedLeader("c-1", "c-2"),
     f.JobSeen("team", "llama", "3f9a1c", "PyTorchJob/llama", True),
     f.JobTold("team", "llama", JobEvent(1.5, "log", '{"text":"grüß"}')),
     f.JobGone("team", "llama"),
@@ -32,6 +32,6 @@ def test_what_is_no_line_is_refused(text: bytes) -> None:
 
 
 def test_who_leads_is_the_holder_of_the_lease() -> None:
-    assert f.Leading("c-1", "c-1").leads
-    assert not f.Leading("c-1", "c-2").leads
-    assert not f.Leading("", "").leads
+    assert f.FeedLeader("c-1", "c-1").leads
+    assert not f.FeedLeader("c-1", "c-2").leads
+    assert not f.FeedLeader("", "").leads

@@ -50,6 +50,8 @@ class EventLog:
 
         Whoever is so late that some are not kept any more is told the next ones that are.
         """
+        if place >= self.count:
+            return [], place
         if place < len(self._first):
             told = self._first[place : place + most]
             return told, place + len(told)

@@ -339,8 +339,9 @@ def test_the_controller_reads_the_platform_policy_of_the_values() -> None:
 
 def test_the_dashboard_hears_the_controller_over_a_volume_of_these_two_and_has_no_port_that_a_network_reaches() -> None:
     objects = rendered("defaults")
-    pod = one(objects, "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]
-    controller, dashboard = pod["containers"]
+    template = one(objects, "Deployment", "torchrelay-controller")["spec"]["template"]
+    controller, dashboard = template["spec"]["containers"]
+    assert template["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] == controller["name"]
     assert (controller["name"], dashboard["name"]) == ("controller", kube.DASHBOARD_CONTAINER)
     for container in (controller, dashboard):
         env = {e["name"]: e.get("value") for e in container["env"]}

@@ -153,6 +153,30 @@ def test_nobody_reaches_it_over_the_network(torchrelay: Installation, dashboard:
         socket.create_connection((address, kube.DASHBOARD_PORT), timeout=10.0)
 
 
+def test_the_role_for_it_is_enough_to_see_it_and_for_nothing_else(torchrelay: Installation) -> None:
+    kubectl, viewer = torchrelay.kubectl, "--as=a-viewer"
+    role = ("create", "rolebinding", "a-viewer", "--role=torchrelay-dashboard", "--user=a-viewer")
+    kubectl(*role, f"--namespace={NAMESPACE}")
+    try:
+        for verb, what, may in (
+            ("get", f"leases.coordination.k8s.io/{kube.CONTROLLER_LEASE}", True),
+            ("update", f"leases.coordination.k8s.io/{kube.CONTROLLER_LEASE}", False),
+            ("get", "secrets", False),
+            ("create", "pods", False),
+        ):
+            asked = ["kubectl", "auth", "can-i", verb, what, viewer, f"--namespace={NAMESPACE}"]
+            said = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False).stdout
+            assert said.strip() == ("yes" if may else "no"), (verb, what)
+        target = (f"pod/{torchrelay.leader()}", f":{kube.DASHBOARD_PORT}")
+        command = ["kubectl", "port-forward", viewer, f"--namespace={NAMESPACE}", *target]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forwarding:
+            assert forwarding.stdout is not None
+            assert forwarding.stdout.readline().startswith("Forwarding from")
+            forwarding.terminate()
+    finally:
+        kubectl("delete", "rolebinding", "a-viewer", f"--namespace={NAMESPACE}")
+
+
 def test_a_replica_that_waits_says_who_leads(torchrelay: Installation) -> None:
     leader = torchrelay.leader()
     waiting = next(name for name in torchrelay.ready_pods() if name != leader)

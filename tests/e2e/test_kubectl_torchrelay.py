@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -26,6 +29,26 @@ def program(*words: str) -> list[str]:
 
 def ask(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program(*words), env=FOUND, capture_output=True, text=True, timeout=60, check=False)
+
+
+def on_a_terminal(*words: str, until: str, key: str) -> tuple[int, str]:
+    """Exit code of a command that is ended with a key once it shows something, and all that it has shown."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe("kubectl", program(*words), {**FOUND, "TERM": "xterm", "COLUMNS": "150", "LINES": "40"})
+    seen, pressed = "", False
+    try:
+        while select.select([terminal], [], [], 60.0)[0]:
+            with contextlib.suppress(OSError):  # as a terminal says that nobody writes to it any more
+                if more := os.read(terminal, 65536).decode(errors="replace"):
+                    seen += more
+                    if until in seen and not pressed:
+                        pressed = bool(os.write(terminal, key.encode()))
+                    continue
+            break
+    finally:
+        os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
 
 
 @pytest.mark.core
@@ -51,6 +74,8 @@ def test_what_happened_to_a_job_what_it_cost_and_how_it_is_ended(training: Train
     stop = ask("stop", name)
     assert stop.returncode == 2
     assert f"hint: kubectl delete pods -l torchrelay.dev/job={name} -n default" in stop.stderr
+    code, seen = on_a_terminal("top", until=name, key="q")
+    assert (code, "steps/s" in seen, "protected" in seen) == (0, True, True), seen
     training.signal(f"{name}-1", signal.SIGKILL)
     training.let_pass(STEP)
     (migration,) = training.wait_for_migration()

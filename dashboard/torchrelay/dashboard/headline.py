@@ -127,7 +127,8 @@ def to_do(record: RunRecord) -> tuple[ToDo, ...]:
     for kept in aside[:ASIDE_NAMED]:
         command = to_paste.clear(record, kept.subject)
         rest = "Clear it when it is well." if command else "This job uses it no more."
-        made.append(ToDo(f"Look at {kept.subject}{_where(kept.node, kept.subject)}. {rest}", command))
+        subject, node = record.shown(kept.subject), record.shown(kept.node)
+        made.append(ToDo(f"Look at {subject}{_where(node, subject)}. {rest}", command))
     if len(aside) > ASIDE_NAMED:
         made.append(ToDo(f"{len(aside) - ASIDE_NAMED} more are in quarantine, and listed below."))
     for heard in list(record.verdicts)[-3:]:

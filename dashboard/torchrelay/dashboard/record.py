@@ -186,6 +186,10 @@ class RunRecord:
         agent = agent_of(worker)
         return agent if self.job is None else self.machines.get(agent) or agent.partition(":")[0]
 
+    def shown(self, subject: str) -> str:
+        """What people call a device or a node that is in quarantine: in a cluster a job's agents have their nodes' names."""
+        return self.machines.get(subject) or subject
+
     def take(self, what: events.Occurrence, time_s: float) -> None:
         """One more event, told at `time_s`."""
         self.newest_s = max(self.newest_s, time_s)

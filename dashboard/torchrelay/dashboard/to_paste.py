@@ -18,7 +18,7 @@ def clear(record: RunRecord, subject: str) -> str:
     Empty where nothing does: what a job in a cluster has put aside by itself it uses no more.
     """
     if record.job is not None:
-        found = record.barred.get(subject)
+        found = record.barred.get(record.shown(subject))
         return f"kubectl torchrelay quarantine clear {found.name}" if found is not None else ""
     return f'torchrelay quarantine clear {subject} --reason "repaired"{_run(record)}'
 

@@ -293,7 +293,7 @@ def _devices(seen: Seen) -> dict[str, Any]:
     live = seen.status.quarantine if seen.status is not None else None
     kept = [_kept(r, dataclasses.asdict(q)) for q in known.values()]
     for subject, barred in list(r.barred.items())[:BARRED_SHOWN]:
-        if subject not in known:
+        if subject not in {r.shown(q) for q in known}:
             kept.append(_kept(r, _aside(subject, barred.node, barred.reason)))
     if live is not None:  # a watcher that came late has not heard of all of them
         for text in live:
@@ -317,7 +317,8 @@ def _aside(subject: str, node: str, reason: str) -> dict[str, Any]:
 
 
 def _kept(r: RunRecord, aside: dict[str, Any]) -> dict[str, Any]:
-    return aside | {"command": to_paste.clear(r, aside["subject"])}
+    subject, node = r.shown(aside["subject"]), r.shown(aside["node"])
+    return aside | {"subject": subject, "node": node, "command": to_paste.clear(r, subject)}
 
 
 def _verdicts(r: RunRecord) -> list[dict[str, Any]]:

@@ -86,7 +86,7 @@ async def report(cluster: Cluster, job: str, assumed: Assumed, form: ReportForm)
     moves = [m for m in await cluster.all(MIGRATIONS) if m["spec"]["job"] == job]
     name = found.get("spec", {}).get("pool") or job
     pool = next((p for p in await cluster.all(POOLS) if p["metadata"]["name"] == name), None)
-    show(report_of(found, moves, pool, time.time(), assumed), form)
+    show(report_of(found, moves, pool, time.time(), assumed), form, "Job")
     return 0
 
 
@@ -98,12 +98,14 @@ async def stop(cluster: Cluster, job: str) -> int:
         return 0
     kind, _, name = found.get("spec", {}).get("owner", "").partition("/")
     if not name or kind == "Pod":
-        which, command = "nothing owns its pods", f"pods -l {kube.JOB}={job}"
+        which, command = "it is over once its pods are deleted", f"pods -l {kube.JOB}={job}"
     else:
-        which, command = f"{kind} {name} owns its pods, and would make them again", f"{kind.lower()} {name}"
+        which, command = (
+            f"{kind} {name} would make its pods again; it is over once that is deleted",
+            f"{kind.lower()} {name}",
+        )
     raise UserError(
-        f"job {job} is not ended here: {which}. Delete that, and the job is over, with spares and all\n"
-        f"hint: kubectl delete {command} -n {cluster.namespace}"
+        f"job {job} is not ended by this command: {which}\nhint: kubectl delete {command} -n {cluster.namespace}"
     )
 
 

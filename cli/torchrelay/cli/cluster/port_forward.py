@@ -162,7 +162,7 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
 
 def _why_not(said: str, namespace: str, pod: str) -> str:
     if "forbidden" in said.lower():
-        hint = f"kubectl auth can-i create pods/portforward -n {namespace}"
+        hint = f"kubectl auth can-i create pods --subresource=portforward -n {namespace}"
     else:
         hint = f"kubectl get pod {pod} -n {namespace}"
     return f"no port can be forwarded to {pod}: {said or 'kubectl port-forward does not begin'}\nhint: {hint}"

@@ -49,15 +49,15 @@ async def report(wanted: str | None, assumed: Assumed, form: ReportForm) -> int:
     return 0
 
 
-def show(told: CostReport, form: ReportForm) -> None:
-    """Print it."""
+def show(told: CostReport, form: ReportForm, noun: str = "Run") -> None:
+    """Print it. `noun`: what it is about."""
     if form is ReportForm.JSON:
         print(json.dumps({**asdict(told), "saved_device_h": told.saved_device_h}))
     elif form is ReportForm.MARKDOWN:
-        print(as_markdown(told))
+        print(as_markdown(told, noun))
     else:
         console = make_console(sys.stdout)
-        console.print(Text(f"Run {told.run_id}", style="bold"))
+        console.print(Text(f"{noun} {told.run_id}", style="bold"))
         for what, value in facts(told):
             console.print(Text(f"  {what}: {value}"))
         if told.faults:
@@ -102,8 +102,9 @@ def facts(told: CostReport) -> list[tuple[str, str]]:
 def _redone(told: CostReport) -> str:
     if told.redone_s is not None:
         return f"{words.duration(told.redone_s)} of steps were done again"
-    steps = words.count(sum(fault.steps_redone for fault in told.faults), "step")
-    return f"{steps} done again, of which the time is not known and not counted"
+    if not (steps := sum(fault.steps_redone for fault in told.faults)):
+        return "no step was done again"
+    return f"{words.count(steps, 'step')} done again, whose time is not known and not counted"
 
 
 def hours(device_h: float) -> str:
@@ -114,9 +115,9 @@ def hours(device_h: float) -> str:
     return f"{device_h * HOUR_S:.1f} device-seconds"
 
 
-def as_markdown(told: CostReport) -> str:
+def as_markdown(told: CostReport, noun: str = "Run") -> str:
     """Return the report as a page."""
-    lines = [f"# Run {told.run_id}", "", *_table(("", ""), facts(told))]
+    lines = [f"# {noun} {told.run_id}", "", *_table(("", ""), facts(told))]
     if told.faults:
         lines += ["", "## Faults", "", *_table(_COLUMNS, [_row(fault) for fault in told.faults])]
     if told.not_protected:

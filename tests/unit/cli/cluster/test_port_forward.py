@@ -166,7 +166,10 @@ def test_a_way_that_is_cut_is_made_again(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("said", "hint"),
     [
-        ('error: pods "c-1" is forbidden: User "me" cannot create', "kubectl auth can-i create pods/portforward -n"),
+        (
+            'error: pods "c-1" is forbidden: User "me" cannot create',
+            "kubectl auth can-i create pods --subresource=portforward -n",
+        ),
         ('Error from server (NotFound): pods "c-1" not found', "kubectl get pod c-1 -n torchrelay-system"),
     ],
 )

@@ -71,7 +71,7 @@ def test_what_they_do_not_say_is_said_to_be_missing() -> None:
     assert (told.goodput, told.redone_s) == (None, None)
     said = dict(facts(told))
     assert said["goodput"].startswith("not known: no object of the cluster says it")
-    assert said["lost to them"].endswith("3 steps done again, of which the time is not known and not counted")
+    assert said["lost to them"].endswith("3 steps done again, whose time is not known and not counted")
 
 
 def test_a_job_that_goes_on_counts_until_now_and_says_what_is_not_protected() -> None:

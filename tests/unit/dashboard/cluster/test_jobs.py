@@ -76,6 +76,32 @@ def test_what_a_job_has_put_aside_has_no_command_and_what_people_have_barred_doe
     assert "This job uses it no more" in str(c.section("job")["to_do"])
 
 
+def test_a_node_that_a_person_has_barred_is_told_once_and_by_its_name() -> None:
+    c = Cluster()
+    c.see()
+    c.tell(*t.begins(2, ("llama-0:0a1b", "llama-1:0c1d")))
+    c.jobs.take(f.JobPlaces("team", "llama", {"llama-1:0c1d": "gpu-7"}))
+    c.jobs.take(f.Barred((f.BarredSubject("gpu-7", "gpu-7", "", "the fan is loud"),)))
+    verdict = e.HealthVerdict(
+        action="migrate",
+        rule="node-quarantine",
+        node="llama-1:0c1d",
+        subject="quarantine",
+        ranks=(1,),
+        reason="quarantine (the fan is loud)",
+        outcome="done",
+        quarantine="node",
+    )
+    c.tell((t.BEGAN_S + 50, verdict))
+    (aside,) = c.section("devices")["quarantine"]
+    assert (aside["subject"], aside["rule"]) == ("gpu-7", "node-quarantine")
+    (todo,) = c.section("job")["to_do"]
+    assert todo == {
+        "text": "Look at gpu-7. Clear it when it is well.",
+        "command": "kubectl torchrelay quarantine clear gpu-7",
+    }
+
+
 def test_ranks_are_by_the_nodes_of_their_pods_where_these_are_known() -> None:
     c = Cluster()
     c.see()

@@ -53,18 +53,23 @@ class _Made:
 
 
 class Hub:
-    """`clock`: seconds, for how old something is. `most`: of runs. `about`: what is said beside the list of them."""
+    """`clock`: seconds, for how old something is. `most`: of runs. `about`: what is said beside the list of them.
+
+    `noun`: what people call one.
+    """
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
         most: int = RUNS_KEPT,
         about: Callable[[], RunsNote] = RunsNote,
+        noun: str = "run",
     ) -> None:
         self._sources: dict[str, Source] = {}
         self._made: dict[str, _Made] = {}
         self._clock, self._most, self._about = clock, most, about
         self._listed: _Made | None = None
+        self.noun = noun
 
     def put(self, run_id: str, source: Source) -> None:
         """A run to show; of those that are over the oldest goes, where there are too many."""

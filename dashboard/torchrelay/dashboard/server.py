@@ -103,7 +103,7 @@ class _Site:
         return Response(found[0], media_type=found[1])
 
     async def settings(self, _: Request) -> Response:
-        return JSONResponse({"actions": bool(self._token)})
+        return JSONResponse({"actions": bool(self._token), "noun": self._hub.noun})
 
     async def stream_runs(self, _: Request) -> Response:
         return self._stream(self._hub.listed)

@@ -94,7 +94,7 @@ class ClusterJobs:
         self.leading: FeedLeader | None = None
         self.problem = "the controller beside this dashboard has not said anything yet"
         """Why nothing is heard; empty while something is."""
-        self.hub = Hub(most=JOBS_KEPT + 1, about=self.about)
+        self.hub = Hub(most=JOBS_KEPT + 1, about=self.about, noun="job")
         self._uncounted, self._rounds, self._leads_since_s = 0, 0, 0.0
 
     def connected(self) -> None:
@@ -148,7 +148,7 @@ class ClusterJobs:
             return RunsNote("", "", words.sentence(self.problem or "the controller has not said who leads"))
         if self.leading.leads:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self._leads_since_s))
-            note = f"{self.leading.pod} leads, and this page was begun at {since} UTC. What ended before: {HISTORY}"
+            note = f"{self.leading.pod} leads. This page has what it has heard since {since} UTC. What ended before: {HISTORY}"
             return RunsNote("No job trains whose pods torchrelay was asked to protect.", BEGIN, note)
         who = f"{self.leading.leader} leads" if self.leading.leader else "no controller leads"
         again = "kubectl torchrelay dashboard"

@@ -2,11 +2,11 @@
 
 import { h, number, put } from "./dom.js";
 
-export function runsPage(only) {
+export function runsPage(only, noun) {
   const list = h("div", {});
   const about = h("div", {});
-  const element = h("div", { class: "page" }, h("h1", { class: "plain" }, "Runs"), about, list);
-  const known = { runs: [], about: null };
+  const element = h("div", { class: "page" }, h("h1", { class: "plain" }, noun === "job" ? "Jobs" : "Runs"), about, list);
+  const known = { runs: null, about: null };
   return {
     element,
     sections: ["about", "runs"],
@@ -14,7 +14,7 @@ export function runsPage(only) {
       known[name] = value;
       if (name === "runs") only(value);
       put(about, known.about?.note, (note) => note && h("p", { class: "quiet", role: "status" }, note));
-      put(list, known, () => (known.runs.length ? h("ul", { class: "runs" }, known.runs.map(card)) : nothing(known.about)));
+      if (known.runs) put(list, known, () => (known.runs.length ? h("ul", { class: "runs" }, known.runs.map(card)) : nothing(known.about)));
     },
   };
 }

@@ -143,7 +143,7 @@ def test_it_serves_the_page_on_loopback_alone_and_does_nothing_for_anybody(tmp_p
         own = {"origin": f"http://localhost:{port}"}
         async with server, httpx2.AsyncClient(base_url=f"http://localhost:{port}", trust_env=False) as client:
             await until(lambda: serving.done() or is_open(port))
-            assert (await client.get("/api/settings")).json() == {"actions": False}
+            assert (await client.get("/api/settings")).json() == {"actions": False, "noun": "job"}
             assert (await client.get("/")).status_code == 200
             asked = await client.post("/api/runs/team.llama/migrate", json={"rank": 0, "reason": "so"}, headers=own)
             assert asked.status_code == 403

@@ -53,8 +53,8 @@ class Seen:
 
     @property
     def title(self) -> str:
-        """What people call it."""
-        return f"job {self.record.job}" if self.record.job is not None else f"run {self.record.run_id}"
+        """What people call it; empty where that is its id."""
+        return f"job {self.record.job}" if self.record.job is not None else ""
 
 
 def card(seen: Seen) -> dict[str, Any]:

@@ -42,7 +42,7 @@ export function runPage(run) {
 
 function headline(j) {
   return h("section", { class: `headline tone-${j.headline.tone}` },
-    h("span", { class: "eyebrow" }, j.title),
+    h("span", { class: "eyebrow" }, j.title || `Run ${j.run}`),
     h("h1", { "aria-live": "polite" }, j.headline.text),
     h("p", {}, j.headline.detail),
     j.note && h("p", { class: "quiet" }, j.note),

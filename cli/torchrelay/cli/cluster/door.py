@@ -1,7 +1,7 @@
 """A port of this machine that leads to another one of it, which may change, and never leaves bytes behind that nobody reads.
 
-`kubectl port-forward` of before 1.28 stands still for good when a browser leaves a page that is still being sent: what comes for
-the connection that is gone holds up the others. So what a browser does not want any more is read here, to its end.
+`kubectl port-forward` (seen with 1.20.2) can stand still when a browser leaves a page that is still being sent: what comes for the
+connection that is gone holds up others. So what a browser does not want any more is read here, to its end.
 """
 
 from __future__ import annotations

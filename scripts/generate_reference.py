@@ -16,6 +16,7 @@ import yaml
 from generated_part import ROOT, write_or_check
 
 from torchrelay.cli.app import app
+from torchrelay.cli.cluster.app import app as cluster_app
 
 CHART, CRDS, PAGES = ROOT / "deploy" / "chart", ROOT / "deploy" / "crds", ROOT / "docs" / "reference"
 CONDITIONS = "conditions"
@@ -41,7 +42,8 @@ def cli_page() -> str:
         "",
         "All commands and options, as `--help` has them. [What they are for](../cli.md), with examples.",
     ]
-    for path, command in commands(typer.main.get_command(app), "torchrelay"):
+    programs = ((app, "torchrelay"), (cluster_app, "kubectl torchrelay"))
+    for path, command in (found for each, name in programs for found in commands(typer.main.get_command(each), name)):
         context = command.make_context(path, [], resilient_parsing=True)
         usage = " ".join(command.collect_usage_pieces(context))
         lines += ["", f"## {path}", "", "```", f"{path} {usage}", "```", "", *_paragraphs(command.help or "")]

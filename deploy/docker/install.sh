@@ -8,9 +8,9 @@ here=$(dirname "$0")
 "$PYTHON" -m pip install --no-compile --no-deps --only-binary=:all: --require-hashes --target "$folder" \
     -r "$here/requirements/$part.txt"
 "$PYTHON" -m pip install --no-compile --no-deps --no-index --target "$folder" "$WHEELS"/torchrelay-*.whl
-# Of the project each image has its own part, and the protocol; the agent brings the shim along.
+# Of the project each image has its own part, and the protocol; the agent brings the shim along, the controller the dashboard.
 for other in agent controller webhook shim cli dashboard; do
-    case "$part:$other" in "$other:$other" | agent:shim) ;; *) rm -rf "$folder/torchrelay/$other" ;; esac
+    case "$part:$other" in "$other:$other" | agent:shim | controller:dashboard) ;; *) rm -rf "$folder/torchrelay/$other" ;; esac
 done
 rm -f "$folder/bin/torchrelay"
 # Who installed what, from where and when, differs from build to build.

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.kube_install import Installation
+from support.training_pods import Training
 
 NODE = "node-of-a-test"
 
 
+STEP = 20
+FOUND = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def program(*words: str) -> list[str]:
+    return ["kubectl", "torchrelay", *words]
+
+
 def ask(*words: str) -> subprocess.CompletedProcess[str]:
-    found = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    command = ["kubectl", "torchrelay", *words]
-    return subprocess.run(command, env=found, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(program(*words), env=FOUND, capture_output=True, text=True, timeout=60, check=False)
+
+
+def on_a_terminal(*words: str, until: str, key: str) -> tuple[int, str]:
+    """Exit code of a command that is ended with a key once it shows something, and all that it has shown."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe("kubectl", program(*words), {**FOUND, "TERM": "xterm", "COLUMNS": "150", "LINES": "40"})
+    seen, pressed = "", False
+    try:
+        while select.select([terminal], [], [], 60.0)[0]:
+            with contextlib.suppress(OSError):  # as a terminal says that nobody writes to it any more
+                if more := os.read(terminal, 65536).decode(errors="replace"):
+                    seen += more
+                    if until in seen and not pressed:
+                        pressed = bool(os.write(terminal, key.encode()))
+                    continue
+            break
+    finally:
+        os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
 
 
 @pytest.mark.core
@@ -31,6 +62,44 @@ def test_a_node_is_barred_listed_and_cleared(torchrelay: Installation) -> None:
     again = ask("quarantine", "clear", NODE)
     assert again.returncode == 2
     assert f"{NODE} is not in quarantine" in again.stderr
+
+
+@pytest.mark.core
+def test_what_happened_to_a_job_what_it_cost_and_how_it_is_ended(training: Training) -> None:
+    training.held = (STEP,)
+    training.start()
+    training.wait_until_ready()
+    name = training.name
+    follows = subprocess.Popen(program("events", name, "--follow"), env=FOUND, stdout=subprocess.PIPE, text=True)
+    stop = ask("stop", name)
+    assert stop.returncode == 2
+    assert f"hint: kubectl delete pods -l torchrelay.dev/job={name} -n default" in stop.stderr
+    code, seen = on_a_terminal("top", until=name, key="q")
+    assert (code, "steps/s" in seen, "protected" in seen) == (0, True, True), seen
+    training.signal(f"{name}-1", signal.SIGKILL)
+    training.let_pass(STEP)
+    (migration,) = training.wait_for_migration()
+    training.wait_until_succeeded()
+    followed, _ = follows.communicate(timeout=60)
+    print(followed)
+    reasons = [line.split()[1].rstrip(":") for line in followed.splitlines()]
+    assert follows.returncode == 0
+    assert [r for r in reasons if r in ("Protected", "MigrationStarted", "MigrationCommitted", "JobFinished")] == [
+        "Protected",
+        "MigrationStarted",
+        "MigrationCommitted",
+        "JobFinished",
+    ]
+    assert "Decision" in reasons
+    told = ask("events", name, "--json")
+    kinds = {json.loads(line)["involvedObject"]["kind"] for line in told.stdout.splitlines()}
+    assert kinds == {"TrainingJob", "Migration"}
+    report = ask("report", name, "--format", "json")
+    cost = json.loads(report.stdout)
+    print(ask("report", name).stdout)
+    assert (cost["losses_survived"], cost["moves_done"], cost["goodput"]) == (1, 0, None)
+    assert cost["standstill_s"] == pytest.approx(migration["downtimeSeconds"])
+    assert "has ended already" in ask("stop", name).stderr
 
 
 @pytest.mark.core

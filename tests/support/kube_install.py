@@ -98,16 +98,11 @@ class Installation:
 
     def logs(self) -> str:
         text = self.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")
-        for selector in (CONTROLLERS, WEBHOOKS):
+        for selector, container in ((CONTROLLERS, "controller"), (CONTROLLERS, "dashboard"), (WEBHOOKS, "webhook")):
             for previous in (False, True):
+                which = (f"--container={container}", "--tail=300", f"--previous={str(previous).lower()}")
                 try:
-                    text += self.kubectl(
-                        "logs",
-                        f"--namespace={NAMESPACE}",
-                        selector,
-                        "--tail=300",
-                        f"--previous={str(previous).lower()}",
-                    )
+                    text += self.kubectl("logs", f"--namespace={NAMESPACE}", selector, *which)
                 except AssertionError as e:
                     text += f"{e}\n"  # it is just being replaced, or there was none before it
         return text
@@ -119,9 +114,9 @@ def _adapted(manifest: dict[str, Any]) -> dict[str, Any]:
     if kind == "Deployment":
         manifest["spec"]["replicas"] = REPLICAS[name]
         spec = manifest["spec"]["template"]["spec"]
-        (container,) = spec["containers"]
-        container["image"], container["command"][0] = IMAGE, python()
-        container.setdefault("volumeMounts", []).extend(mounts)
+        for container in spec["containers"]:
+            container["image"], container["command"][0] = IMAGE, python()
+            container.setdefault("volumeMounts", []).extend(mounts)
         spec.setdefault("volumes", []).extend(volumes)
         # This machine's Python may be in a folder of root's.
         spec["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}

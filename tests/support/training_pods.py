@@ -258,6 +258,7 @@ class Training:
                     "logs",
                     "--namespace=torchrelay-system",
                     "--selector=app.kubernetes.io/component=controller",
+                    "--container=controller",
                     "--tail=-1",
                 )
             except AssertionError:

@@ -17,7 +17,7 @@ from torchrelay.cli.command_line import arguments as a
 from torchrelay.cli.command_line import checked
 from torchrelay.cli.command_line.given import GivenOptions, takes_options_of_a_run
 from torchrelay.cli.commands.bench import bench
-from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import DEFAULT_DASHBOARD_PORT
 
 app = typer.Typer(
     name="torchrelay",
@@ -342,27 +342,18 @@ def report(
     wanted: Annotated[
         str | None, typer.Argument(metavar="RUN", help="Its id or name, running or over. Default: the newest.")
     ] = None,
-    checkpoint_every: Annotated[
-        str, typer.Option(metavar="TIME", help="For the comparison: time between two checkpoints, as 30m.")
-    ] = "30m",
-    restart: Annotated[
-        str, typer.Option(metavar="TIME", help="For the comparison: how long a restart of all ranks takes, as 5m.")
-    ] = "5m",
-    form: Annotated[str, typer.Option("--format", metavar="FORM", help="text, markdown or json.")] = "text",
+    checkpoint_every: a.CheckpointTime = "30m",
+    restart: a.RestartTime = "5m",
+    form: a.Form = "text",
 ) -> int:
     """Say what protection cost a run and what it saved, against a restart from a checkpoint for each loss.
 
     Example: torchrelay report pretrain --checkpoint-every 1h --restart 10m --format markdown
     """
-    from torchrelay.cli.command_line.times import time_s
     from torchrelay.cli.history import report as command
-    from torchrelay.cli.history.cost import Assumed
 
-    forms = [each.value for each in command.ReportForm]
-    if form not in forms:
-        raise UserError(f"--format {form}: give one of {', '.join(forms)}")
-    assumed = Assumed(time_s("--checkpoint-every", checkpoint_every), time_s("--restart", restart))
-    return asyncio.run(command.report(wanted, assumed, command.ReportForm(form)))
+    assumed, chosen = command.what_is_assumed(checkpoint_every, restart), command.which_form(form)
+    return asyncio.run(command.report(wanted, assumed, chosen))
 
 
 quarantine = typer.Typer(
@@ -463,7 +454,7 @@ def dashboard(
     ] = None,
     run_id: a.RunId = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 8471,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = DEFAULT_DASHBOARD_PORT,
     allow_host: Annotated[
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="Name under which a browser reaches it; may be repeated."),

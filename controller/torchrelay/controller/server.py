@@ -18,6 +18,7 @@ import grpc.aio
 from torchrelay.controller.containment.memory_share import MemoryShare
 from torchrelay.controller.containment.time_share import TimeShare, rest_s
 from torchrelay.controller.core import Core
+from torchrelay.controller.event_log import PROGRESS, EventLog
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.errors import FatalError, FrameError
 from torchrelay.protocol.machine.pause import Pause
@@ -38,17 +39,12 @@ from torchrelay.protocol.transport.incoming import received
 
 log = logging.getLogger(__name__)
 
-FIRST_EVENTS_KEPT, LATEST_EVENTS_KEPT = 100, 1900
-"""For who begins to watch late: how the job began, and what has been since."""
 SHORT_BYTES, MOST_SHORT_S = 4096, 1e-3
 """A short word of progress from which nothing follows counts as this at most: the rest passed in waiting for a processor."""
 MOST_ORDERS = 10_000
 """That wait for one agent: one that takes none is no agent of ours."""
-_PROGRESS = "progress"
-_PASSING = (_PROGRESS, "migration_progress")
-"""Events of these names are for who watches at that moment."""
 _LAST = "job_finished"
-_UNCOUNTED = ("agent_hello", _PROGRESS)
+_UNCOUNTED = ("agent_hello", PROGRESS)
 """Members of FromAgent that no number goes with (see `delivery`)."""
 
 
@@ -90,7 +86,7 @@ class _Watcher:
     def tell(self, event: JobEvent, progress: JobEvent | None) -> None:
         """`progress`: the newest."""
         if self._without_progress:
-            if event.name == _PROGRESS:
+            if event.name == PROGRESS:
                 return
             if event.name == _LAST and progress is not None:
                 self.queue.put_nowait(progress)
@@ -116,11 +112,9 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._orders: dict[str, deque[ToAgent]] = {}
         self._streams: dict[str, _Stream] = {}
         self._inboxes: dict[str, Inbox] = {}
-        self._first: list[JobEvent] = []
-        self._latest: deque[JobEvent] = deque(maxlen=LATEST_EVENTS_KEPT)
-        self._memory = MemoryShare(core, self._orders, self._first, self._latest) if failed is not None else None
+        self.told = EventLog()
+        self._memory = MemoryShare(core, self._orders, self.told) if failed is not None else None
         self._watchers: set[_Watcher] = set()
-        self._progress: JobEvent | None = None
         self._pause, self._wanted_s = Pause(), 0.0
         self._ended = asyncio.Event()
         self._nobody = asyncio.Event()
@@ -268,7 +262,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self, request: relay_pb2.WatchRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[relay_pb2.JobEvent]:
         watcher = _Watcher(request.without_progress)
-        for event in (*self._first, *self._latest):
+        for event in self.told:
             watcher.queue.put_nowait(event)
         if self._ended.is_set() or request.until_now:
             watcher.queue.put_nowait(None)
@@ -357,15 +351,15 @@ class Relay(relay_pb2_grpc.RelayServicer):
 
     def _take(self, node: str, stream: _Stream, packed: relay_pb2.FromAgent) -> None:
         kind = packed.WhichOneof("kind")
-        with self._contained(is_short=kind == _PROGRESS and packed.ByteSize() <= SHORT_BYTES) as cost:
+        with self._contained(is_short=kind == PROGRESS and packed.ByteSize() <= SHORT_BYTES) as cost:
             message = self._understood(node, packed)
             if (kind in _UNCOUNTED or stream.inbox.is_new(message)) and message is not None:
                 if self._core.receive(node, message, time.monotonic()):
                     cost.most_s = math.inf
                     self._flush()
-                if self._memory is not None and kind != _PROGRESS:
+                if self._memory is not None and kind != PROGRESS:
                     self._memory.take(packed.ByteSize(), len(self._core.job.nodes))
-        if kind != _PROGRESS:
+        if kind != PROGRESS:
             stream.something.set()
 
     def _understood(self, node: str, packed: relay_pb2.FromAgent) -> Any:
@@ -445,9 +439,6 @@ class Relay(relay_pb2_grpc.RelayServicer):
     def _tell(self, event: JobEvent) -> None:
         if self._listener is not None:
             self._listener(event)
-        if event.name == _PROGRESS:
-            self._progress = event
-        if event.name not in _PASSING:
-            (self._first if len(self._first) < FIRST_EVENTS_KEPT else self._latest).append(event)
+        self.told.add(event)
         for watcher in self._watchers:
-            watcher.tell(event, self._progress)
+            watcher.tell(event, self.told.progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchrelay.dashboard import story, words
+from torchrelay.dashboard import story, to_paste, words
 from torchrelay.dashboard.record import REFUSED, RunRecord
 from torchrelay.protocol import events
 from torchrelay.protocol.words.level import Level
@@ -107,7 +107,6 @@ def _training(record: RunRecord) -> Headline:
 
 def to_do(record: RunRecord) -> tuple[ToDo, ...]:
     """What is left for a person, the most urgent first."""
-    run = f" --run {record.run_id}" if record.run_id else ""
     made = []
     ended = record.ended.what if record.ended is not None else None
     if isinstance(ended, events.JobFinished) and ended.exit_code != 0 and record.checkpoint is not None:
@@ -120,16 +119,16 @@ def to_do(record: RunRecord) -> tuple[ToDo, ...]:
     if record.ended is not None:
         return tuple(made)
     if record.level is Level.UNPROTECTED:
-        made.append(ToDo(f"A failure would end this job: {record.level_reason}.", f"torchrelay status{run}"))
+        made.append(ToDo(f"A failure would end this job: {record.level_reason}.", to_paste.status(record)))
     if record.pool is not None and record.pool.reason:
         few = f"{record.pool.ready} of {words.count(record.pool.wanted, 'spare')} ready"
         made.append(ToDo(f"Spares are short ({few}): {record.pool.reason}."))
     aside = list(record.quarantine.values())
     for kept in aside[:ASIDE_NAMED]:
-        command = f'torchrelay quarantine clear {kept.subject} --reason "repaired"{run}'
-        made.append(
-            ToDo(f"Look at {kept.subject}{_where(kept.node, kept.subject)}. Clear it when it is well.", command)
-        )
+        command = to_paste.clear(record, kept.subject)
+        rest = "Clear it when it is well." if command else "This job uses it no more."
+        subject, node = record.shown(kept.subject), record.shown(kept.node)
+        made.append(ToDo(f"Look at {subject}{_where(node, subject)}. {rest}", command))
     if len(aside) > ASIDE_NAMED:
         made.append(ToDo(f"{len(aside) - ASIDE_NAMED} more are in quarantine, and listed below."))
     for heard in list(record.verdicts)[-3:]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from torchrelay.dashboard import view
 
 EVERY_S = 1.0
 RUNS_KEPT = 50
+CARDS_A_SECOND = 200
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,15 @@ class Source(Protocol):
         """Asks for the end of a quarantine."""
 
 
+@dataclass(frozen=True)
+class RunsNote:
+    """What the list of runs says beside them. `nothing`: where there is none; `command`: begins one. `note`: empty for nothing."""
+
+    nothing: str = "No job of this user runs on this machine."
+    command: str = "torchrelay run --nproc-per-node 4 --spares 1 train.py"
+    note: str = ""
+
+
 @dataclass
 class _Made:
     at_s: float
@@ -42,29 +53,50 @@ class _Made:
 
 
 class Hub:
-    """`clock`: seconds, for how old something is."""
+    """`clock`: seconds, for how old something is. `most`: of runs. `about`: what is said beside the list of them.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    `noun`: what people call one.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        most: int = RUNS_KEPT,
+        about: Callable[[], RunsNote] = RunsNote,
+        noun: str = "run",
+    ) -> None:
         self._sources: dict[str, Source] = {}
         self._made: dict[str, _Made] = {}
-        self._clock = clock
+        self._clock, self._most, self._about = clock, most, about
+        self._listed: _Made | None = None
+        self.noun = noun
 
     def put(self, run_id: str, source: Source) -> None:
         """A run to show; of those that are over the oldest goes, where there are too many."""
-        self._sources[run_id] = source
-        if len(self._sources) > RUNS_KEPT:
+        self._sources[run_id], self._listed = source, None
+        if len(self._sources) > self._most:
             over = (i for i, s in self._sources.items() if s.seen().record.ended is not None)
             oldest = next(over, next(iter(self._sources)))
-            del self._sources[oldest]
-            self._made.pop(oldest, None)
+            self.drop(oldest)
+
+    def drop(self, run_id: str) -> None:
+        """Forget a run, if it is there."""
+        self._listed = None
+        self._sources.pop(run_id, None)
+        self._made.pop(run_id, None)
 
     def find(self, run_id: str) -> Source | None:
         return self._sources.get(run_id)
 
-    def cards(self) -> str:
-        """All runs as JSON, those that go on first."""
-        made = [view.card(s.seen()) | {"run": run_id} for run_id, s in reversed(self._sources.items())]
-        return _text(sorted(made, key=lambda c: bool(c["over"])))
+    def listed(self) -> dict[str, str]:
+        """The list of runs, those that go on first, and what is said beside it, as JSON. Of many runs it is made more rarely."""
+        now_s = self._clock()
+        about, made = _text(dataclasses.asdict(self._about())), self._listed
+        if made is None or now_s - made.at_s >= max(EVERY_S, len(self._sources) / CARDS_A_SECOND):
+            cards = [view.card(s.seen()) | {"run": run_id} for run_id, s in reversed(self._sources.items())]
+            runs = _text(sorted(cards, key=lambda c: bool(c["over"])))
+            made = self._listed = _Made(now_s, {"runs": runs})
+        return {"about": about, **made.sections}
 
     def sections(self, run_id: str) -> dict[str, str]:
         """Of a run, each section as JSON. Raises KeyError for one that is not known."""

@@ -6,18 +6,27 @@ What a page, `history` and `explain` say is made of this by pure functions: `vie
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.dashboard.progress_line import ProgressLine
+from torchrelay.dashboard.workers import agent_of, ended, spread
 from torchrelay.protocol import events
+from torchrelay.protocol.kube.job_feed import BarredSubject
 from torchrelay.protocol.metrics.account import Account, UsefulTime
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ABANDONED, COMMITTED, UNFORCED
 
-MIGRATIONS_KEPT = 1000
-HEARD_KEPT = 120
-"""Of one migration, or before it."""
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of what one record keeps. `heard`: events of one migration, or before it."""
+
+    migrations: int = 1000
+    heard: int = 120
+
+
 VERDICTS_KEPT = 200
 QUARANTINED_KEPT = 2000
 BEFORE_S = 300.0
@@ -26,6 +35,17 @@ UNDER_WAY = "under way"
 REFUSED, OBSERVED = "refused", "observed"
 _SIGNS = (events.FaultFired, events.Suspected, events.HealthVerdict, events.WorkerEnded, events.NodeLost)
 _OF_ITS_MIGRATION = (events.PhaseChanged, events.Decision, events.MoveNotMade, events.IncidentKept)
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """A job by its names in a cluster."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True)
@@ -60,6 +80,7 @@ class MigrationRecord:
     progress: events.MigrationProgressed | None = None
     """Of its phase, while that moves tensors."""
     stands_since_s: float | None = None
+    most_heard: int = Bounds.heard
     outcome: str = UNDER_WAY
     outcome_reason: str = ""
     ended_s: float | None = None
@@ -74,7 +95,7 @@ class MigrationRecord:
         return sum(self.finished.downtime_s.values()) if self.finished is not None else 0.0
 
     def note(self, heard: Heard) -> None:
-        if len(self.heard) < HEARD_KEPT:
+        if len(self.heard) < self.most_heard:
             self.heard.append(heard)
 
 
@@ -108,10 +129,10 @@ class RunTotals:
 
 
 class RunRecord:
-    """Takes the events of one run, in their order."""
+    """Takes the events of one run, in their order. `job`: where it runs in a cluster."""
 
-    def __init__(self, run_id: str = "") -> None:
-        self.run_id = run_id
+    def __init__(self, run_id: str = "", job: ClusterJob | None = None, bounds: Bounds = Bounds()) -> None:
+        self.run_id, self.job, self._bounds = run_id, job, bounds
         self.world_size = 0
         self.nodes: tuple[str, ...] = ()
         self.holders: dict[int, str] = {}
@@ -135,6 +156,10 @@ class RunRecord:
         self.pool: events.SparesChanged | None = None
         self.migrations: dict[str, MigrationRecord] = {}
         self.quarantine: dict[str, QuarantinedSubject] = {}
+        self.machines: Mapping[str, str] = {}
+        """Agent -> its node, in a cluster: as far as they are known."""
+        self.barred: Mapping[str, BarredSubject] = {}
+        """Device or node -> the Quarantine of a cluster that names it."""
         self.verdicts: deque[Heard] = deque(maxlen=VERDICTS_KEPT)
         self.not_made: deque[events.MoveNotMade] = deque(maxlen=VERDICTS_KEPT)
         self.incidents: deque[events.IncidentKept] = deque(maxlen=VERDICTS_KEPT)
@@ -143,7 +168,7 @@ class RunRecord:
         self.totals = RunTotals()
         self.account = Account()
         self.line = ProgressLine()
-        self._signs: deque[Heard] = deque(maxlen=HEARD_KEPT)
+        self._signs: deque[Heard] = deque(maxlen=bounds.heard)
 
     @property
     def under_way(self) -> MigrationRecord | None:
@@ -157,8 +182,13 @@ class RunRecord:
         return self.account.useful_time(now_s, running.stands_since_s if running is not None else None)
 
     def node_of(self, worker: str) -> str:
-        """The name of a worker begins with its node's."""
-        return worker.rpartition(".")[0]
+        """Where it is; in a cluster its pod's name, where the node of that is not known."""
+        agent = agent_of(worker)
+        return agent if self.job is None else self.machines.get(agent) or agent.partition(":")[0]
+
+    def shown(self, subject: str) -> str:
+        """What people call a device or a node that is in quarantine: in a cluster a job's agents have their nodes' names."""
+        return self.machines.get(subject) or subject
 
     def take(self, what: events.Occurrence, time_s: float) -> None:
         """One more event, told at `time_s`."""
@@ -191,7 +221,7 @@ class RunRecord:
                 self.quarantine.pop(what.subject, None)
             case events.WorkerEnded() if what.rank >= 0 and not what.fenced:
                 if self.holders.get(what.rank, what.worker) == what.worker:
-                    self.lost[what.rank] = _ended(what)
+                    self.lost[what.rank] = ended(what)
             case events.NodeLost():
                 self.lost.update(dict.fromkeys(what.ranks, f"its machine {what.node} is lost: {what.reason}"))
             case events.MigrationStarted():
@@ -223,7 +253,7 @@ class RunRecord:
         self.run_id = self.run_id or what.run_id
         self.world_size, self.nodes = what.world_size, what.nodes
         self.started_s = self.started_s or time_s
-        self.holders = dict(enumerate(what.holders or _spread(what.world_size, what.nodes)))
+        self.holders = dict(enumerate(what.holders or spread(what.world_size, what.nodes)))
         self.lost.clear()
         self.ranks_alive, self.spares_ready = what.world_size, 0
 
@@ -268,15 +298,25 @@ class RunRecord:
         key = name if name not in self.migrations else f"{name}.{len(self.restarts)}"
         workers = tuple(self.holders[r] for r in ranks if r in self.holders)
         made = MigrationRecord(key, name, kind, ranks, workers, reason, time_s, [kind])
-        made.phase_s = time_s
-        nodes = {self.node_of(w) for w in workers}
+        made.phase_s, made.most_heard = time_s, self._bounds.heard
+        nodes = {agent_of(w) for w in workers}
         of_it = [h for h in self._signs if time_s - h.time_s <= BEFORE_S and _is_about(h.what, ranks, nodes)]
         made.seen = of_it
-        self._signs = deque((h for h in self._signs if h not in of_it), maxlen=HEARD_KEPT)
+        self._signs = deque((h for h in self._signs if h not in of_it), maxlen=self._bounds.heard)
         self.migrations[key] = made
-        if len(self.migrations) > MIGRATIONS_KEPT:
-            del self.migrations[next(iter(self.migrations))]
+        self.forget_stories(self._bounds.migrations)
         return made
+
+    def forget_stories(self, keep: int) -> None:
+        """Drop the oldest migrations that are more than `keep`; what they cost stays in the totals."""
+        while len(self.migrations) > keep:
+            del self.migrations[next(iter(self.migrations))]
+
+    @property
+    def kept(self) -> int:
+        """How many events are kept, one by one."""
+        of_migrations = sum(len(m.heard) + len(m.seen) + 1 for m in self.migrations.values())
+        return of_migrations + len(self.verdicts) + len(self._signs) + len(self.not_made) + len(self.incidents)
 
     def _migration_started(self, what: events.MigrationStarted, time_s: float) -> None:
         ranks = (what.rank,) if what.rank >= 0 else ()
@@ -347,14 +387,6 @@ class RunRecord:
         self.fell = None
 
 
-def _spread(world_size: int, nodes: tuple[str, ...]) -> list[str]:
-    """Who begins with each rank, where the event does not say it: as `torchrelay run` gives ranks to machines."""
-    if not nodes or world_size % len(nodes):
-        return []
-    each = world_size // len(nodes)
-    return [f"{node}.w{place}" for node in nodes for place in range(each)]
-
-
 def _is_about(what: events.Occurrence, ranks: tuple[int, ...], nodes: set[str]) -> bool:
     match what:
         case events.FaultFired() | events.Suspected() | events.WorkerEnded():
@@ -364,8 +396,3 @@ def _is_about(what: events.Occurrence, ranks: tuple[int, ...], nodes: set[str]) 
         case events.NodeLost():
             return bool(set(what.ranks) & set(ranks))
     return False
-
-
-def _ended(what: events.WorkerEnded) -> str:
-    how = f"was ended by signal {what.signal}" if what.signal else f"ended with exit code {what.exit_code}"
-    return f"its process {what.worker} {how}"

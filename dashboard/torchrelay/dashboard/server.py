@@ -103,10 +103,10 @@ class _Site:
         return Response(found[0], media_type=found[1])
 
     async def settings(self, _: Request) -> Response:
-        return JSONResponse({"actions": bool(self._token)})
+        return JSONResponse({"actions": bool(self._token), "noun": self._hub.noun})
 
     async def stream_runs(self, _: Request) -> Response:
-        return self._stream(lambda: {"runs": self._hub.cards()})
+        return self._stream(self._hub.listed)
 
     async def stream_run(self, request: Request) -> Response:
         run = request.path_params["run"]

@@ -357,7 +357,7 @@ def _to_do(record: RunRecord, m: MigrationRecord) -> tuple[str, ...]:
     made = []
     about = {subject for h in (*m.seen, *m.heard) for subject in _put_aside(h)}
     for subject in sorted(about & record.quarantine.keys()):
-        made.append(f"Look at {subject}, which is in quarantine. Clear it when it is well.")
+        made.append(f"Look at {record.shown(subject)}, which is in quarantine. Clear it when it is well.")
     for incident in record.incidents:
         if incident.migration == m.name and incident.directory:
             made.append(f"Report this incident: {incident.directory} has what is needed to find the cause.")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from torchrelay.dashboard import story, words
+from torchrelay.dashboard import story, to_paste, words
 from torchrelay.dashboard.headline import headline, to_do
 from torchrelay.dashboard.record import OBSERVED, MigrationRecord, RunRecord
 from torchrelay.protocol import events
@@ -19,6 +19,8 @@ from torchrelay.protocol.words.phases import PLANNED, RESUME
 SECTIONS = ("job", "ranks", "chart", "migrations", "devices", "verdicts", "report")
 MIGRATIONS_SHOWN = 200
 VERDICTS_SHOWN = 50
+BARRED_SHOWN = 200
+"""Of the Quarantines of a cluster."""
 TOLD_RANKS = 200
 """Of so many ranks that are not like the others the page has the reason in words."""
 LETTERS = {
@@ -35,7 +37,10 @@ LETTERS = {
 
 @dataclass(frozen=True)
 class Seen:
-    """A run as it is looked at. `status`: of a live job, not older than seconds. `unreachable`: why nothing is heard of it."""
+    """A run as it is looked at. `status`: of a live job, not older than seconds. `unreachable`: why nothing is heard of it.
+
+    `note`: what else whoever reads the page has to know.
+    """
 
     record: RunRecord
     now_s: float
@@ -44,6 +49,12 @@ class Seen:
     unreachable: str = ""
     actions: bool = False
     """Somebody could ask this job for something."""
+    note: str = ""
+
+    @property
+    def title(self) -> str:
+        """What people call it; empty where that is its id."""
+        return f"job {self.record.job}" if self.record.job is not None else ""
 
 
 def card(seen: Seen) -> dict[str, Any]:
@@ -53,6 +64,7 @@ def card(seen: Seen) -> dict[str, Any]:
     spent = r.useful_time(seen.now_s)
     return {
         "run": r.run_id,
+        "title": seen.title,
         "command": seen.command,
         "tone": head.tone,
         "headline": head.text,
@@ -101,6 +113,8 @@ def _job(seen: Seen) -> dict[str, Any]:
     committed = r.totals.by_outcome.get("committed", 0)
     return {
         "run": r.run_id,
+        "title": seen.title,
+        "note": seen.note,
         "command": seen.command,
         "headline": dataclasses.asdict(head),
         "to_do": [dataclasses.asdict(t) for t in to_do(r)],
@@ -277,12 +291,15 @@ def _devices(seen: Seen) -> dict[str, Any]:
     pool = r.pool
     known = r.quarantine
     live = seen.status.quarantine if seen.status is not None else None
-    kept = [dataclasses.asdict(q) for q in known.values()]
+    kept = [_kept(r, dataclasses.asdict(q)) for q in known.values()]
+    for subject, barred in list(r.barred.items())[:BARRED_SHOWN]:
+        if subject not in {r.shown(q) for q in known}:
+            kept.append(_kept(r, _aside(subject, barred.node, barred.reason)))
     if live is not None:  # a watcher that came late has not heard of all of them
         for text in live:
             subject, _, reason = text.partition(": ")
             if subject not in known:
-                kept.append({"subject": subject, "node": "", "rule": "", "reason": reason, "since_s": 0.0, "ranks": ()})
+                kept.append(_kept(r, _aside(subject, "", reason)))
     return {
         "spares": {
             "known": pool is not None,
@@ -293,6 +310,15 @@ def _devices(seen: Seen) -> dict[str, Any]:
         },
         "quarantine": kept,
     }
+
+
+def _aside(subject: str, node: str, reason: str) -> dict[str, Any]:
+    return {"subject": subject, "node": node, "rule": "", "reason": reason, "since_s": 0.0, "ranks": ()}
+
+
+def _kept(r: RunRecord, aside: dict[str, Any]) -> dict[str, Any]:
+    subject, node = r.shown(aside["subject"]), r.shown(aside["node"])
+    return aside | {"subject": subject, "node": node, "command": to_paste.clear(r, subject)}
 
 
 def _verdicts(r: RunRecord) -> list[dict[str, Any]]:

@@ -143,6 +143,7 @@ DEFAULT_CONTROLLER_PORT = 29476
 DEFAULT_MASTER_PORT = 29500
 
 DEFAULT_METRICS_PORT = 29480
+DEFAULT_DASHBOARD_PORT = 8471
 """What the docs, and the agents of a cluster, use for Prometheus."""
 AGENT_METRICS_OFFSET = 1
 """On machines the agent answers Prometheus so many ports above its controller."""

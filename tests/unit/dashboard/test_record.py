@@ -65,16 +65,16 @@ def test_a_watcher_that_came_late_takes_the_end_of_a_migration_that_it_has_not_s
 
 def test_memory_is_bounded_however_many_migrations_there_are() -> None:
     record = t.record_of(t.begins())
-    for n in range(records.MIGRATIONS_KEPT + 50):
+    for n in range(records.Bounds.migrations + 50):
         for time_s, what in t.kill(60.0 + 2 * n, f"m{n + 1}"):
             record.take(what, time_s)
-    assert len(record.migrations) == records.MIGRATIONS_KEPT
-    assert record.totals.by_outcome == {"committed": records.MIGRATIONS_KEPT + 50}
+    assert len(record.migrations) == records.Bounds.migrations
+    assert record.totals.by_outcome == {"committed": records.Bounds.migrations + 50}
     chatty = RunRecord()
     chatty.take(e.MigrationStarted("m1", "unplanned", 0, "", 1), t.BEGAN_S)
     for _ in range(1000):
         chatty.take(e.Decision("m1", "again"), t.BEGAN_S)
-    assert len(chatty.migrations["m1"].heard) == records.HEARD_KEPT
+    assert len(chatty.migrations["m1"].heard) == records.Bounds.heard
 
 
 def test_the_quarantine_holds_what_the_policy_put_there_until_it_is_cleared() -> None:

@@ -148,7 +148,7 @@ def test_a_body_without_end_is_not_read(run: FakeRun) -> None:
 
 def test_without_a_token_it_is_read_only(run: FakeRun) -> None:
     quiet = client(run, token="")
-    assert quiet.get("/api/settings").json() == {"actions": False}
+    assert quiet.get("/api/settings").json() == {"actions": False, "noun": "run"}
     for given in ("Bearer ", "", f"Bearer {TOKEN}"):
         headers = {**OWN, "authorization": given}
         assert (

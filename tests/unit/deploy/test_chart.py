@@ -20,7 +20,11 @@ CHART = ROOT / "deploy" / "chart"
 VALUES: dict[str, dict[str, Any]] = {
     "defaults": {},
     "cert-manager": {"webhook": {"certificates": "cert-manager", "replicas": 1}},
-    "one-namespace": {"controller": {"watchNamespace": "team"}, "networkPolicy": {"jobNamespaces": ["team"]}},
+    "one-namespace": {
+        "controller": {"watchNamespace": "team"},
+        "networkPolicy": {"jobNamespaces": ["team"]},
+        "dashboard": {"enabled": False},
+    },
     "everything": {
         "nameOverride": "relay",
         "image": {"registry": "r.example/x", "tag": "v9", "pullPolicy": "Always", "pullSecrets": [{"name": "pull"}]},
@@ -240,7 +244,7 @@ def test_an_upgrade_has_new_replicas_ready_before_old_ones_go_and_agents_find_th
     spec = one(objects, "Deployment", "torchrelay-controller")["spec"]
     assert spec["replicas"] == 2
     assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-    (container,) = spec["template"]["spec"]["containers"]
+    container = spec["template"]["spec"]["containers"][0]
     ports = {p["name"]: p["containerPort"] for p in container["ports"]}
     for probe in ("readinessProbe", "livenessProbe"):
         assert ports[container[probe]["httpGet"]["port"]] == kube.READY_PORT
@@ -253,7 +257,7 @@ def test_an_upgrade_has_new_replicas_ready_before_old_ones_go_and_agents_find_th
 def test_the_leader_may_write_the_endpoint_of_the_service_that_it_is_told(name: str) -> None:
     objects = rendered(name)
     prefix = VALUES[name].get("nameOverride", "torchrelay")
-    (container,) = one(objects, "Deployment", f"{prefix}-controller")["spec"]["template"]["spec"]["containers"]
+    container = one(objects, "Deployment", f"{prefix}-controller")["spec"]["template"]["spec"]["containers"][0]
     (service,) = (e["value"] for e in container["env"] if e["name"] == "TORCHRELAY_SERVICE")
     one(objects, "Service", service)
     rules = one(objects, "Role", f"{prefix}-controller")["rules"]
@@ -326,17 +330,37 @@ def test_the_controller_reads_the_platform_policy_of_the_values() -> None:
     policy = parse_platform_policy("values", yaml.safe_load(text))
     assert (policy.most_spares, policy.of("team").mode, policy.untouched) == (8, "observe", (("a", "b"),))
     pod = one(objects, "Deployment", "relay-controller")["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
+    container = pod["containers"][0]
     path = {e["name"]: e.get("value") for e in container["env"]}["TORCHRELAY_PLATFORM_POLICY"]
     mount = next(m for m in container["volumeMounts"] if path.startswith(m["mountPath"]))
     volume = next(v for v in pod["volumes"] if v["name"] == mount["name"])
     assert volume["configMap"]["name"] == "relay-platform-policy"
 
 
+def test_the_dashboard_hears_the_controller_over_a_volume_of_these_two_and_has_no_port_that_a_network_reaches() -> None:
+    objects = rendered("defaults")
+    template = one(objects, "Deployment", "torchrelay-controller")["spec"]["template"]
+    controller, dashboard = template["spec"]["containers"]
+    assert template["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] == controller["name"]
+    assert (controller["name"], dashboard["name"]) == ("controller", kube.DASHBOARD_CONTAINER)
+    for container in (controller, dashboard):
+        env = {e["name"]: e.get("value") for e in container["env"]}
+        assert env[kube.ENV_DASHBOARD_SOCKET] == kube.DASHBOARD_SOCKET
+        assert kube.DASHBOARD_FOLDER in {m["mountPath"] for m in container["volumeMounts"]}
+    ttl = next(e["value"] for e in controller["env"] if e["name"] == kube.ENV_TTL_AFTER_FINISHED_S)
+    assert {"name": kube.ENV_TTL_AFTER_FINISHED_S, "value": ttl} in dashboard["env"]
+    assert dashboard["command"][-1] == "torchrelay.dashboard.cluster"
+    assert not dashboard.keys() & {"ports", "readinessProbe", "livenessProbe"}
+    assert str(kube.DASHBOARD_PORT) not in str(objects)
+    off = rendered("one-namespace")
+    (alone,) = one(off, "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]["containers"]
+    assert kube.ENV_DASHBOARD_SOCKET not in {e["name"] for e in alone["env"]}
+
+
 def test_metrics_are_off_unless_asked_for() -> None:
     objects = rendered("defaults")
     assert not [o for o in objects if o["apiVersion"].startswith("monitoring.coreos.com/")]
-    (container,) = one(objects, "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]["containers"]
+    container = one(objects, "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]["containers"][0]
     assert kube.ENV_METRICS_PORT not in {e["name"] for e in container["env"]}
     assert settings_of(objects, "torchrelay-webhook").agent.metricsPort == 0
     assert str(kube.METRICS_PORT) not in str([o for o in objects if o["kind"] == "NetworkPolicy"])
@@ -344,7 +368,7 @@ def test_metrics_are_off_unless_asked_for() -> None:
 
 def test_prometheus_finds_the_ports_that_controller_and_agents_open_and_the_network_lets_it_in() -> None:
     objects = rendered("everything")
-    (container,) = one(objects, "Deployment", "relay-controller")["spec"]["template"]["spec"]["containers"]
+    container = one(objects, "Deployment", "relay-controller")["spec"]["template"]["spec"]["containers"][0]
     env = {e["name"]: e.get("value") for e in container["env"]}
     assert env[kube.ENV_METRICS_PORT] == str(kube.METRICS_PORT)
     assert {"name": "metrics", "containerPort": kube.METRICS_PORT} in container["ports"]

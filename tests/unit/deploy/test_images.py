@@ -16,6 +16,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "docker"
 PARTS = ("agent", "controller", "webhook")
+TAKEN_ALONG = {"controller": ("dashboard",)}
+"""The controller's pod has a container with the dashboard, of the same image."""
 OPTIONAL = {"amdsmi"}
 """Looked for when the agent runs, and done without."""
 
@@ -42,13 +44,15 @@ def locked(part: str) -> dict[str, str]:
 
 @functools.cache
 def graph() -> grimp.ImportGraph:
-    packages = [f"torchrelay.{part}" for part in (*PARTS, "protocol", "shim", "cli")]
+    packages = [f"torchrelay.{part}" for part in (*PARTS, "protocol", "shim", "cli", "dashboard")]
     return grimp.build_graph(*packages, include_external_packages=True)
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_an_image_has_what_its_part_imports_and_no_more(part: str) -> None:
-    upstream = graph().find_upstream_modules(f"torchrelay.{part}", as_package=True)
+    upstream = set[str]()
+    for inside in (part, *TAKEN_ALONG.get(part, ())):
+        upstream |= graph().find_upstream_modules(f"torchrelay.{inside}", as_package=True)
     top_level = {m.split(".")[0] for m in upstream} - {"torchrelay"} - set(sys.stdlib_module_names) - OPTIONAL
     wanted = asked_for(part)
     # Several packages can share a folder: any of those that are asked for will do.
@@ -94,7 +98,7 @@ def test_nothing_but_sources_goes_to_the_builder() -> None:
     assert copied == {line[1:].split("/")[0] for line in lines if line.startswith("!")}
 
 
-def test_the_shim_is_taken_along_by_the_agents_image_alone(tmp_path: Path) -> None:
+def test_the_shim_is_taken_along_by_the_agents_image_and_the_dashboard_by_the_controllers_alone(tmp_path: Path) -> None:
     """The part of install.sh that needs no package index, with a pip that does nothing."""
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\n[ "$2" = pip ] && exit 0\nexec ' + sys.executable + ' "$@"\n')
@@ -102,7 +106,7 @@ def test_the_shim_is_taken_along_by_the_agents_image_alone(tmp_path: Path) -> No
     left = {}
     for part in PARTS:
         target = tmp_path / part
-        for name in (*PARTS, "shim", "cli", "protocol"):
+        for name in (*PARTS, "shim", "cli", "dashboard", "protocol"):
             (target / "torchrelay" / name).mkdir(parents=True)
             (target / "torchrelay" / name / "m.py").write_text("x = 1\n")
         (target / "a-1.dist-info").mkdir()
@@ -116,6 +120,6 @@ def test_the_shim_is_taken_along_by_the_agents_image_alone(tmp_path: Path) -> No
         assert any(f.suffix == ".pyc" for f in files)
     assert left == {
         "agent": {"agent", "protocol", "shim"},
-        "controller": {"controller", "protocol"},
+        "controller": {"controller", "dashboard", "protocol"},
         "webhook": {"webhook", "protocol"},
     }

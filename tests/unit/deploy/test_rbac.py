@@ -8,6 +8,8 @@ import pytest
 from support.rendered_chart import EVERYWHERE, Grant, grants, may, render_deploy
 from support.rights import CONTROLLER, FOR_THE_CONTROLLER, HOME, JOBS, NOT_FOR_THE_CONTROLLER, WEBHOOK
 
+from torchrelay.protocol.kube.kube_names import CONTROLLER_LEASE
+
 
 def of(account: str, values: dict[str, Any] | None = None) -> set[Grant]:
     return grants(render_deploy.render(values or {}), account)
@@ -67,6 +69,19 @@ def test_training_pods_need_no_right_at_all() -> None:
     objects = render_deploy.render({})
     subjects = {s["name"] for o in objects for s in o.get("subjects", [])}
     assert subjects == {CONTROLLER, WEBHOOK}
+
+
+def test_the_role_for_the_dashboard_leads_to_pods_at_home_and_nobody_has_it() -> None:
+    objects = render_deploy.render({})
+    (role,) = (o for o in objects if o["metadata"]["name"] == "torchrelay-dashboard")
+    assert (role["kind"], role["metadata"]["namespace"]) == ("Role", HOME)
+    rights = {(r, v) for rule in role["rules"] for r in rule["resources"] for v in rule["verbs"]}
+    assert rights == {("leases", "get"), ("pods", "get"), ("pods/portforward", "get"), ("pods/portforward", "create")}
+    (lease,) = (rule for rule in role["rules"] if "leases" in rule["resources"])
+    assert lease["resourceNames"] == [CONTROLLER_LEASE]
+    assert not [o for o in objects if o.get("roleRef", {}).get("name") == "torchrelay-dashboard"]
+    off = render_deploy.render({"dashboard": {"enabled": False}})
+    assert "torchrelay-dashboard" not in {o["metadata"]["name"] for o in off}
 
 
 def test_who_edits_a_namespace_may_ask_for_a_migration_but_not_write_what_was_found() -> None:

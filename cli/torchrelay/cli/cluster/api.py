@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -15,7 +15,7 @@ try:
     import httpx2
     from lightkube import AsyncClient, KubeConfig
     from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
-    from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+    from lightkube.generic_resource import create_global_resource, create_namespaced_resource, get_generic_resource
     from lightkube.types import PatchType
 except ImportError as e:
     raise UserError(
@@ -30,11 +30,17 @@ GONE = 410
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """`words`: what people call one; `plural`: as kubectl has it."""
+    """`words`: what people call one; `plural` and `group`: as kubectl has them."""
 
     words: str
     plural: str
     resource: Any
+    group: str = GROUP
+
+    @property
+    def full(self) -> str:
+        """As kubectl takes it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
 JOBS = ResourceKind("job", "trainingjobs", create_namespaced_resource(GROUP, VERSION, "TrainingJob", "trainingjobs"))
@@ -46,6 +52,18 @@ POOLS = ResourceKind(
 )
 QUARANTINES = ResourceKind(
     "quarantine", "quarantines", create_global_resource(GROUP, VERSION, "Quarantine", "quarantines")
+)
+LEASES = ResourceKind(
+    "lease",
+    "leases",
+    create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases"),
+    "coordination.k8s.io",
+)
+EVENTS = ResourceKind(  # of the core group lightkube makes a class once in a process, and the controller has one, too
+    "event",
+    "events",
+    get_generic_resource("v1", "Event") or create_namespaced_resource("", "v1", "Event", "events"),
+    "",
 )
 
 
@@ -79,19 +97,23 @@ class Cluster:
         with self._errors("get", kind, name):
             return dict(await self._client.get(kind.resource, name))
 
-    async def all(self, kind: ResourceKind) -> list[Object]:
-        return (await self._list(kind))[0]
+    async def all(self, kind: ResourceKind, fields: Mapping[str, str] | None = None) -> list[Object]:
+        """`fields`: a selector."""
+        return (await self._list(kind, fields))[0]
 
-    async def states(self, kind: ResourceKind) -> AsyncGenerator[list[Object], None]:
+    async def states(
+        self, kind: ResourceKind, fields: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[list[Object], None]:
         """All objects: as they are now, and after each change."""
+        where = self._where(kind, fields)
         while True:
-            listed, version = await self._list(kind)
+            listed, version = await self._list(kind, fields)
             found = {_place(o): o for o in listed}
             yield [*found.values()]
             with self._errors("watch", kind):
                 try:
                     async for what, changed in self._client.watch(
-                        kind.resource, resource_version=version, on_error=_raise, **self._where(kind)
+                        kind.resource, resource_version=version, on_error=_raise, **where
                     ):
                         place = _place(changed)
                         found.pop(place, None) if what == "DELETED" else found.update({place: dict(changed)})
@@ -118,13 +140,14 @@ class Cluster:
         with self._errors("delete", kind, name):
             await self._client.delete(kind.resource, name)
 
-    async def _list(self, kind: ResourceKind) -> tuple[list[Object], str]:
+    async def _list(self, kind: ResourceKind, fields: Mapping[str, str] | None) -> tuple[list[Object], str]:
         with self._errors("list", kind):
-            listed = self._client.list(kind.resource, **self._where(kind))
+            listed = self._client.list(kind.resource, **self._where(kind, fields))
             return [dict(one) async for one in listed], str(listed.resourceVersion)
 
-    def _where(self, kind: ResourceKind) -> dict[str, Any]:
-        return {"namespace": "*"} if self._everywhere and kind is not QUARANTINES else {}
+    def _where(self, kind: ResourceKind, fields: Mapping[str, str] | None) -> dict[str, Any]:
+        everywhere = {"namespace": "*"} if self._everywhere and kind is not QUARANTINES else {}
+        return {**everywhere, **({"fields": dict(fields)} if fields else {})}
 
     @contextlib.contextmanager
     def _errors(self, verb: str, kind: ResourceKind, name: str = "") -> Iterator[None]:
@@ -133,14 +156,14 @@ class Cluster:
             yield
         except ApiError as e:
             if e.status.code == NOT_FOUND and name:
-                hint = f"kubectl get {kind.plural}.{GROUP}" + ("" if kind is QUARANTINES else f" -n {self.namespace}")
+                hint = f"kubectl get {kind.full}" + ("" if kind is QUARANTINES else f" -n {self.namespace}")
                 raise UserError(f"there is no {kind.words} {name}{where}\nhint: {hint}") from e
             if e.status.code == NOT_FOUND:
                 raise UserError(
-                    f"this cluster knows no {kind.plural}.{GROUP}: torchrelay is not installed in it\n"
-                    f"hint: kubectl get crd {kind.plural}.{GROUP}"
+                    f"this cluster knows no {kind.full}: torchrelay is not installed in it\n"
+                    f"hint: kubectl get crd {kind.full}"
                 ) from e
-            hint = f"\nhint: kubectl auth can-i {verb} {kind.plural}.{GROUP}" if e.status.code == FORBIDDEN else ""
+            hint = f"\nhint: kubectl auth can-i {verb} {kind.full}" if e.status.code == FORBIDDEN else ""
             raise UserError(f"the cluster refuses: {e.status.message or e}{hint}") from e
         except (httpx2.HTTPError, OSError) as e:
             raise FatalError(f"the API server cannot be reached: {e}\nhint: kubectl cluster-info") from e

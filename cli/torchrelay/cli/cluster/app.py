@@ -11,6 +11,8 @@ import typer
 from torchrelay.cli.app import inject
 from torchrelay.cli.command_line import arguments as a
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.kube.kube_names import SYSTEM_NAMESPACE
+from torchrelay.protocol.names import DEFAULT_DASHBOARD_PORT
 
 if TYPE_CHECKING:
     from torchrelay.cli.cluster.api import Cluster
@@ -156,6 +158,96 @@ def explain(
     from torchrelay.cli.cluster import commands
 
     return _ask(lambda c: commands.explain(c, migration, as_json), namespace, context)
+
+
+@app.command()
+def top(
+    job: AnyJob = None,
+    namespace: Namespace = "",
+    context: Context = "",
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")] = False,
+) -> int:
+    """Watch jobs on this terminal: ranks, steps, spares, protection, and the latest migrations. q ends it.
+
+    Example: kubectl torchrelay top -A
+    """
+    from torchrelay.cli.cluster.top import top as watch
+
+    return _ask(lambda c: watch(c, job, everywhere), namespace, context, everywhere)
+
+
+@app.command()
+def events(
+    job: Job,
+    namespace: Namespace = "",
+    context: Context = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    as_json: a.AsJson = False,
+) -> int:
+    """Tell what has happened to a job, as far as Kubernetes keeps its events: usually for an hour. `history` has all moves.
+
+    Example: kubectl torchrelay events llama --follow
+    """
+    from torchrelay.cli.cluster.events import show_events
+
+    return _ask(lambda c: show_events(c, job, follow, as_json), namespace, context)
+
+
+@app.command()
+def report(
+    job: Job,
+    namespace: Namespace = "",
+    context: Context = "",
+    checkpoint_every: a.CheckpointTime = "30m",
+    restart: a.RestartTime = "5m",
+    form: a.Form = "text",
+) -> int:
+    """Say what protection cost a job and what it saved, against a restart from a checkpoint for each loss.
+
+    It knows what the job's resources say: not how much of the time was useful, which the dashboard and the metrics tell.
+
+    Example: kubectl torchrelay report llama --checkpoint-every 1h --restart 10m --format markdown
+    """
+    from torchrelay.cli.cluster import commands
+    from torchrelay.cli.history.report import what_is_assumed, which_form
+
+    assumed, wanted = what_is_assumed(checkpoint_every, restart), which_form(form)
+    return _ask(lambda c: commands.report(c, job, assumed, wanted), namespace, context)
+
+
+@app.command()
+def stop(job: Job, namespace: Namespace = "", context: Context = "") -> int:
+    """Say how a job is ended: what owns its pods would make them again, so that is to be deleted, by you.
+
+    Exit code: 0 it has ended already, 2 it runs, and the command to type is named.
+
+    Example: kubectl torchrelay stop llama
+    """
+    from torchrelay.cli.cluster import commands
+
+    return _ask(lambda c: commands.stop(c, job), namespace, context)
+
+
+@app.command()
+def dashboard(
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="On this machine. 0: a free one.")
+    ] = DEFAULT_DASHBOARD_PORT,
+    system_namespace: Annotated[
+        str, typer.Option("--system-namespace", metavar="NAME", help="Where torchrelay itself is installed.")
+    ] = SYSTEM_NAMESPACE,
+    context: Context = "",
+) -> int:
+    """Show a page with all jobs of the cluster: goodput, protection, ranks, migrations, and what is left to do.
+
+    It forwards a port of this machine's loopback device to the controller that leads, until Ctrl-C; if another one leads then,
+    to that one. It needs the right to forward ports to pods of torchrelay's own namespace.
+
+    Example: kubectl torchrelay dashboard
+    """
+    from torchrelay.cli.cluster.port_forward import show_dashboard
+
+    return _ask(lambda c: show_dashboard(c, port, context), system_namespace, context)
 
 
 quarantine = typer.Typer(name="quarantine", help="List, add and clear what is given no rank.", no_args_is_help=True)

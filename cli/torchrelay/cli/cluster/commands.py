@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -13,10 +14,14 @@ from rich.console import Console, RenderableType
 
 from torchrelay.cli.cluster import view
 from torchrelay.cli.cluster.api import JOBS, MIGRATIONS, POOLS, QUARANTINES, Cluster, Object
+from torchrelay.cli.cluster.report import report_of
 from torchrelay.cli.display import narrate
 from torchrelay.cli.display.render import count, listed
 from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.history.cost import Assumed
+from torchrelay.cli.history.report import ReportForm, show
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.protocol.words.phases import ACHIEVED
 
@@ -73,6 +78,35 @@ async def explain(cluster: Cluster, migration: str, as_json: bool) -> int:
     found = await cluster.get(MIGRATIONS, migration)
     _show(make_console(sys.stdout), view.migration_view(found), [found], as_json)
     return 0
+
+
+async def report(cluster: Cluster, job: str, assumed: Assumed, form: ReportForm) -> int:
+    """Say what protection cost a job and what it saved. Raises UserError if there is no such job."""
+    found = await cluster.get(JOBS, job)
+    moves = [m for m in await cluster.all(MIGRATIONS) if m["spec"]["job"] == job]
+    name = found.get("spec", {}).get("pool") or job
+    pool = next((p for p in await cluster.all(POOLS) if p["metadata"]["name"] == name), None)
+    show(report_of(found, moves, pool, time.time(), assumed), form, "Job")
+    return 0
+
+
+async def stop(cluster: Cluster, job: str) -> int:
+    """Raises UserError always: whoever owns the job's pods ends it, with a command that is named."""
+    found = await cluster.get(JOBS, job)
+    if ended := view.status_of(found).get("finishedAt"):
+        make_console(sys.stderr).print(narrate.line(f"job {job} has ended already, at {ended}"))
+        return 0
+    kind, _, name = found.get("spec", {}).get("owner", "").partition("/")
+    if not name or kind == "Pod":
+        which, command = "it is over once its pods are deleted", f"pods -l {kube.JOB}={job}"
+    else:
+        which, command = (
+            f"{kind} {name} would make its pods again; it is over once that is deleted",
+            f"{kind.lower()} {name}",
+        )
+    raise UserError(
+        f"job {job} is not ended by this command: {which}\nhint: kubectl delete {command} -n {cluster.namespace}"
+    )
 
 
 async def move(cluster: Cluster, job: str, spec: Object, wait: bool) -> int:

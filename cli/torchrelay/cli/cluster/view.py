@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,12 +16,19 @@ from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ACHIEVED
 
 Object = dict[str, Any]
+MIGRATIONS_SHOWN = 5
+"""In `top`."""
 
 
 def status_of(found: Object) -> Object:
     """Empty where nobody has written one yet."""
     status: Object = found.get("status") or {}
     return status
+
+
+def place(found: Object) -> tuple[str, str]:
+    """Return namespace and name: two namespaces can have a job of the same name."""
+    return found["metadata"].get("namespace", ""), found["metadata"]["name"]
 
 
 def ranks_on(jobs: Iterable[Object], node: str) -> dict[str, list[int]]:
@@ -72,6 +79,40 @@ def jobs_view(jobs: Sequence[Object], everywhere: bool) -> RenderableType:
             Text(status.get("protectionReason", "")),
         )
     return table
+
+
+def top_view(
+    jobs: Sequence[Object], migrations: Sequence[Object], per_s: Callable[[Object], float | None], everywhere: bool
+) -> RenderableType:
+    """All of `top`: jobs that go on with what this view has seen of their rate, and the latest migrations."""
+    foot = Text("q ends this view, and no job; goodput and every rank: kubectl torchrelay dashboard", style="dim")
+    running = [job for job in jobs if not status_of(job).get("finishedAt")]
+    if not running:
+        return Group(Text("no job here is torchrelay's; this shows the next one that is"), foot)
+    where = ("namespace",) if everywhere else ()
+    table = _table(*where, "job", "phase", "ranks", "step", "steps/s", "spares", "protection", "why")
+    for job in sorted(running, key=place):
+        s, rate = status_of(job), per_s(job)
+        table.add_row(
+            *(place(job)[:1] if everywhere else ()),
+            job["metadata"]["name"],
+            s.get("phase", "-"),
+            _states(s),
+            str(s.get("step", "-")),
+            "-" if rate is None else f"{rate:.1f}",
+            f"{s.get('sparesWarm', 0)} of {s.get('spares', 0)} ready",
+            _protection(s),
+            Text(s.get("protectionReason", "")),
+        )
+    begun = [m for m in migrations if status_of(m)]
+    latest = sorted(begun, key=lambda m: str(status_of(m).get("startedAt", "")))[-MIGRATIONS_SHOWN:]
+    return Group(table, *((Text(), migrations_view(latest)) if latest else ()), foot)
+
+
+def _states(status: Object) -> str:
+    """How many ranks there are, and how many of them do not train."""
+    odd = [f"{n} {state}" for state, n in (status.get("rankStates") or {}).items() if n and state != "running"]
+    return " ".join((str(status.get("worldSize", "-")), *([f"({', '.join(odd)})"] if odd else [])))
 
 
 def job_view(job: Object) -> RenderableType:

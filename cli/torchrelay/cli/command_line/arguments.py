@@ -332,3 +332,10 @@ RunId = Annotated[
     str | None, typer.Option("--run", metavar="ID", help="Which job, by its id or name, if several run here.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+CheckpointTime = Annotated[
+    str, typer.Option(metavar="TIME", help="For the comparison: time between two checkpoints, as 30m.")
+]
+RestartTime = Annotated[
+    str, typer.Option(metavar="TIME", help="For the comparison: how long a restart of all ranks takes, as 5m.")
+]
+Form = Annotated[str, typer.Option("--format", metavar="FORM", help="text, markdown or json.")]

@@ -39,18 +39,21 @@ class FaultCost:
 
 @dataclass(frozen=True)
 class CostReport:
-    """Times of devices are times of all ranks, or spares, together. `goodput`: useful time divided by wall time, 0 to 1."""
+    """Times of devices are times of all ranks, or spares, together. `goodput`: useful time divided by wall time, 0 to 1.
+
+    `goodput` and `redone_s` are None where they are not known.
+    """
 
     run_id: str
     ranks: int
     wall_s: float
     steps: int
-    goodput: float
+    goodput: float | None
     faults: tuple[FaultCost, ...]
     losses_survived: int
     moves_done: int
     standstill_s: float
-    redone_s: float
+    redone_s: float | None
     spare_device_h: float
     lost_device_h: float
     restart_device_h: float

@@ -13,11 +13,14 @@ from enum import Enum
 from rich.table import Table
 from rich.text import Text
 
+from torchrelay.cli.command_line.times import time_s
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.history.cost import HOUR_S, Assumed, CostReport, FaultCost, cost_report
 from torchrelay.cli.history.find import find_record
 from torchrelay.dashboard import words
+from torchrelay.protocol.errors import UserError
 
+NOT_KNOWN = "not known: no object of the cluster says it; `kubectl torchrelay dashboard` and the metrics do"
 _COLUMNS = ("fault", "kind", "what came of it", "stood still", "steps redone", "reason")
 
 
@@ -27,16 +30,34 @@ class ReportForm(str, Enum):
     TEXT, MARKDOWN, JSON = "text", "markdown", "json"
 
 
+def which_form(text: str) -> ReportForm:
+    """Raises UserError for one that there is not."""
+    forms = [each.value for each in ReportForm]
+    if text not in forms:
+        raise UserError(f"--format {text}: give one of {', '.join(forms)}")
+    return ReportForm(text)
+
+
+def what_is_assumed(checkpoint_every: str, restart: str) -> Assumed:
+    """Of the options as they were typed. Raises UserError for what is no time."""
+    return Assumed(time_s("--checkpoint-every", checkpoint_every), time_s("--restart", restart))
+
+
 async def report(wanted: str | None, assumed: Assumed, form: ReportForm) -> int:
     """Raises UserError if there is no such run."""
-    told = cost_report(await find_record(os.environ, wanted), time.time(), assumed)
+    show(cost_report(await find_record(os.environ, wanted), time.time(), assumed), form)
+    return 0
+
+
+def show(told: CostReport, form: ReportForm, noun: str = "Run") -> None:
+    """Print it. `noun`: what it is about."""
     if form is ReportForm.JSON:
         print(json.dumps({**asdict(told), "saved_device_h": told.saved_device_h}))
     elif form is ReportForm.MARKDOWN:
-        print(as_markdown(told))
+        print(as_markdown(told, noun))
     else:
         console = make_console(sys.stdout)
-        console.print(Text(f"Run {told.run_id}", style="bold"))
+        console.print(Text(f"{noun} {told.run_id}", style="bold"))
         for what, value in facts(told):
             console.print(Text(f"  {what}: {value}"))
         if told.faults:
@@ -49,7 +70,6 @@ async def report(wanted: str | None, assumed: Assumed, form: ReportForm) -> int:
             console.print(table)
         for text in told.not_protected:
             console.print(Text(f"  not protected: {text}", style="yellow"))
-    return 0
 
 
 def facts(told: CostReport) -> list[tuple[str, str]]:
@@ -59,12 +79,15 @@ def facts(told: CostReport) -> list[tuple[str, str]]:
     return [
         ("ranks", f"{told.ranks:,}"),
         ("steps", f"{told.steps:,} in {words.duration(told.wall_s)}"),
-        ("goodput", f"{words.percent(told.goodput)} of the time since the start"),
+        (
+            "goodput",
+            NOT_KNOWN if told.goodput is None else f"{words.percent(told.goodput)} of the time since the start",
+        ),
         ("losses survived", f"{told.losses_survived}; planned moves: {told.moves_done}"),
         (
             "lost to them",
             f"{hours(told.lost_device_h)} of all ranks: training stood still for {words.duration(told.standstill_s)}, "
-            f"and {words.duration(told.redone_s)} of steps were done again",
+            f"and {_redone(told)}",
         ),
         ("spares", f"{hours(told.spare_device_h)} of waiting"),
         (
@@ -76,6 +99,14 @@ def facts(told: CostReport) -> list[tuple[str, str]]:
     ]
 
 
+def _redone(told: CostReport) -> str:
+    if told.redone_s is not None:
+        return f"{words.duration(told.redone_s)} of steps were done again"
+    if not (steps := sum(fault.steps_redone for fault in told.faults)):
+        return "no step was done again"
+    return f"{words.count(steps, 'step')} done again, whose time is not known and not counted"
+
+
 def hours(device_h: float) -> str:
     """`3.2 device-hours`, `4.0 device-minutes`, `0.8 device-seconds`."""
     for unit_h, unit in ((1.0, "hours"), (1 / 60, "minutes")):
@@ -84,9 +115,9 @@ def hours(device_h: float) -> str:
     return f"{device_h * HOUR_S:.1f} device-seconds"
 
 
-def as_markdown(told: CostReport) -> str:
+def as_markdown(told: CostReport, noun: str = "Run") -> str:
     """Return the report as a page."""
-    lines = [f"# Run {told.run_id}", "", *_table(("", ""), facts(told))]
+    lines = [f"# {noun} {told.run_id}", "", *_table(("", ""), facts(told))]
     if told.faults:
         lines += ["", "## Faults", "", *_table(_COLUMNS, [_row(fault) for fault in told.faults])]
     if told.not_protected:

@@ -32,7 +32,7 @@ async def top(wanted: str | None) -> int:
     following = asyncio.ensure_future(follow_jobs(runs.__setitem__, state, run_id))
     stopped = asyncio.Event()
     try:
-        with _keys(stopped), Live(console=make_console(sys.stdout), screen=True, auto_refresh=False) as live:
+        with keys(stopped), Live(console=make_console(sys.stdout), screen=True, auto_refresh=False) as live:
             while not (stopped.is_set() or _is_over(runs, run_id)):
                 running = [run.seen() for run in runs.values()]
                 live.update(top_view([s for s in running if s.record.ended is None]), refresh=True)
@@ -51,8 +51,8 @@ def _is_over(runs: dict[str, LiveRun], run_id: str | None) -> bool:
 
 
 @contextmanager
-def _keys(stopped: asyncio.Event) -> Iterator[None]:
-    """Each key is read as it is pressed, and not shown."""
+def keys(stopped: asyncio.Event) -> Iterator[None]:
+    """Read each key as it is pressed, show none, and set `stopped` at one that ends the view."""
     fd, loop = sys.stdin.fileno(), asyncio.get_running_loop()
     before = termios.tcgetattr(fd)
 

@@ -16,6 +16,7 @@ from torchrelay.controller.kube.client.api import Api, connect
 from torchrelay.controller.kube.client.lease import Elector
 from torchrelay.controller.kube.controller import Controller
 from torchrelay.controller.kube.enrolment.authority import open_authority
+from torchrelay.controller.kube.event_feed import EventFeed, feed_served
 from torchrelay.controller.kube.figures import ClusterFigures
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.readiness import serve_readiness
@@ -39,10 +40,11 @@ async def _lead(api: Api, settings: ClusterSettings) -> None:
     await elector.look()
     pulse = Pulse()
     figures = ClusterFigures(api.calls)
-    async with await serve_readiness(settings, pulse):
+    feed = EventFeed(settings.pod, lambda: elector.holder)
+    async with await serve_readiness(settings, pulse), feed_served(settings.dashboard_socket, feed):
         with _metrics(settings, figures):
             await elector.win()
-            await _work(api, settings, elector, pulse, figures)
+            await _work(api, settings, elector, pulse, figures, feed)
 
 
 def _metrics(settings: ClusterSettings, figures: ClusterFigures) -> AbstractContextManager[object]:
@@ -52,11 +54,14 @@ def _metrics(settings: ClusterSettings, figures: ClusterFigures) -> AbstractCont
     return contextlib.closing(Endpoint(settings.host, settings.metrics_port, figures.samples))
 
 
-async def _work(api: Api, settings: ClusterSettings, elector: Elector, pulse: Pulse, figures: ClusterFigures) -> None:
+async def _work(
+    api: Api, settings: ClusterSettings, elector: Elector, pulse: Pulse, figures: ClusterFigures, feed: EventFeed
+) -> None:
     try:
         authority = await open_authority(api, settings.namespace)
         controller = Controller(api, settings, authority, pulse)
         figures.lead(controller.ledger, authority)
+        feed.lead(controller.ledger)
         work = [asyncio.ensure_future(w) for w in (controller.run(), elector.hold(controller.keep_address))]
         try:
             done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)

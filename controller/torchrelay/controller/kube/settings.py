@@ -41,6 +41,8 @@ class ClusterSettings:
     """Where Prometheus is answered; 0: nowhere."""
     platform_policy: str = ""
     """The file with what jobs may ask for; empty: anything."""
+    dashboard_socket: str = ""
+    """Where the dashboard beside it is told what happens; empty: there is none."""
 
     @property
     def role(self) -> str:
@@ -63,9 +65,10 @@ class ClusterSettings:
                 environ.get("TORCHRELAY_HEALTH_OBSERVE") == "1",
                 environ.get("TORCHRELAY_POD_IP", ""),
                 environ.get("TORCHRELAY_SERVICE") or kube.CONTROLLER_SERVICE,
-                ttl_after_finished_s=float(environ.get("TORCHRELAY_TTL_AFTER_FINISHED_S") or TTL_AFTER_FINISHED_S),
+                ttl_after_finished_s=float(environ.get(kube.ENV_TTL_AFTER_FINISHED_S) or TTL_AFTER_FINISHED_S),
                 metrics_port=int(environ.get(kube.ENV_METRICS_PORT) or 0),
                 platform_policy=environ.get("TORCHRELAY_PLATFORM_POLICY", ""),
+                dashboard_socket=environ.get(kube.ENV_DASHBOARD_SOCKET, ""),
             )
         except ValueError as e:
             raise UserError(

@@ -14,6 +14,7 @@ const key = document.getElementById("key");
 let stream = null;
 let only = null; // the one run there is: its page is the first page
 let here = "";
+let noun = "run"; // what people call one: in a cluster a job
 let byItself = false; // the page changes without anybody having asked: the focus stays
 
 function parse() {
@@ -54,14 +55,14 @@ function show() {
   let page;
   if (migration) page = migrationPage(run, migration);
   else if (run) page = runPage(run);
-  else page = runsPage(openOnly);
+  else page = runsPage(openOnly, noun);
   main.replaceChildren(page.element);
   window.scrollTo(0, 0);
   put(crumbs, [run, migration], () => [
-    run && h("a", { href: `#/runs/${encodeURIComponent(run)}`, "aria-current": migration ? undefined : "page" }, `run ${run}`),
+    run && h("a", { href: `#/runs/${encodeURIComponent(run)}`, "aria-current": migration ? undefined : "page" }, `${noun} ${run}`),
     migration && h("span", { "aria-current": "page" }, `migration ${migration}`),
   ]);
-  document.title = [migration && `migration ${migration}`, run && `run ${run}`, "torchrelay"].filter(Boolean).join(" · ");
+  document.title = [migration && `migration ${migration}`, run && `${noun} ${run}`, "torchrelay"].filter(Boolean).join(" · ");
   listen(run ? `api/runs/${encodeURIComponent(run)}/stream` : "api/runs/stream", page);
 }
 
@@ -75,8 +76,9 @@ function openOnly(runs) {
 }
 
 async function settings() {
-  const answer = await fetch("api/settings");
-  key.hidden = !(await answer.json()).actions;
+  const told = await (await fetch("api/settings")).json();
+  key.hidden = !told.actions;
+  noun = told.noun;
 }
 
 key.addEventListener("click", askForToken);
@@ -86,5 +88,4 @@ window.addEventListener("hashchange", () => {
   if (location.hash !== "#main" && !byItself) main.focus({ preventScroll: true });
   byItself = false;
 });
-settings();
-show();
+settings().catch(() => {}).then(show); // without an answer the page says that there is no connection

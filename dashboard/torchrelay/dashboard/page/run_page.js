@@ -21,7 +21,7 @@ export function runPage(run) {
   function job() {
     const j = known.job;
     if (!j) return;
-    put(parts.head, [j.headline, j.command, j.progress], () => headline(j));
+    put(parts.head, [j.headline, j.command, j.progress, j.title, j.note], () => headline(j));
     put(parts.todo, j.to_do, () => todo(j.to_do));
     if (known.devices) put(parts.tiles, [j.goodput, j.steps, j.steps_per_s, j.began, j.level, j.protection_reason, j.migrations, j.under_way, j.not_done, j.standstill, j.over, known.devices.spares], () => tiles(j, known.devices.spares));
     put(parts.restarts, j.restarts, () => restarts(j.restarts));
@@ -42,9 +42,10 @@ export function runPage(run) {
 
 function headline(j) {
   return h("section", { class: `headline tone-${j.headline.tone}` },
-    h("span", { class: "eyebrow" }, `Run ${j.run}`),
+    h("span", { class: "eyebrow" }, j.title || `Run ${j.run}`),
     h("h1", { "aria-live": "polite" }, j.headline.text),
     h("p", {}, j.headline.detail),
+    j.note && h("p", { class: "quiet" }, j.note),
     j.progress && h("div", { class: "how-far" },
       h("progress", { max: "1", value: String(j.progress.share), "aria-label": j.progress.what }),
       h("span", {}, `${j.progress.what}: ${j.progress.text}`)),
@@ -126,7 +127,7 @@ function quarantine(run, list, actions) {
       h("p", { class: "quiet" }, [q.since_s && `since ${day(q.since_s)} ${clock(q.since_s)}`, q.rule && `row “${q.rule}” of the fault policy`].filter(Boolean).join(", "))),
     actions
       ? h("button", { type: "button", "data-key": `clear-${q.subject}`, onclick: () => askToClear(run, q.subject) }, "Clear…")
-      : command(`torchrelay quarantine clear ${q.subject} --reason "…" --run ${run}`, `clear-${q.subject}`)));
+      : q.command && command(q.command, `clear-${q.subject}`)));
   return h("section", { class: "card", "aria-labelledby": "h-quarantine" }, h("h2", { id: "h-quarantine" }, "Quarantine"),
     list.length
       ? [h("p", { class: "quiet" }, "These are given no rank until somebody has looked at them and cleared them."), folded("ul", "plain-list devices", 5, "in quarantine", rows)]

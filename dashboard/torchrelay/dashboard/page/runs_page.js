@@ -2,23 +2,27 @@
 
 import { h, number, put } from "./dom.js";
 
-export function runsPage(only) {
+export function runsPage(only, noun) {
   const list = h("div", {});
-  const element = h("div", { class: "page" }, h("h1", { class: "plain" }, "Runs"), list);
+  const about = h("div", {});
+  const element = h("div", { class: "page" }, h("h1", { class: "plain" }, noun === "job" ? "Jobs" : "Runs"), about, list);
+  const known = { runs: null, about: null };
   return {
     element,
-    sections: ["runs"],
-    take(_, runs) {
-      only(runs);
-      put(list, runs, () => (runs.length ? h("ul", { class: "runs" }, runs.map(card)) : nothing()));
+    sections: ["about", "runs"],
+    take(name, value) {
+      known[name] = value;
+      if (name === "runs") only(value);
+      put(about, known.about?.note, (note) => note && h("p", { class: "quiet", role: "status" }, note));
+      if (known.runs) put(list, known, () => (known.runs.length ? h("ul", { class: "runs" }, known.runs.map(card)) : nothing(known.about)));
     },
   };
 }
 
-function nothing() {
-  return h("div", { class: "empty" },
-    h("p", {}, "No job of this user runs on this machine."),
-    h("p", {}, "It appears here as soon as one is started: ", h("code", {}, "torchrelay run --nproc-per-node 4 --spares 1 train.py")));
+function nothing(about) {
+  if (!about?.nothing) return null;
+  return h("div", { class: "empty" }, h("p", {}, about.nothing),
+    about.command && h("p", {}, "It appears here as soon as one is started: ", h("code", {}, about.command)));
 }
 
 function card(r) {
@@ -31,7 +35,7 @@ function card(r) {
   ];
   return h("li", {},
     h("a", { class: `card run-card tone-${r.tone}`, href: `#/runs/${encodeURIComponent(r.run)}`, "data-key": r.run },
-      h("span", { class: "run-name" }, `run ${r.run}`),
+      h("span", { class: "run-name" }, r.title || `run ${r.run}`),
       h("span", { class: "run-head" }, h("span", { class: "dot", "aria-hidden": "true" }), r.headline),
       h("code", { class: "run-command" }, r.command),
       h("dl", { class: "facts" }, facts.map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),

@@ -110,6 +110,10 @@ ENV_RESTART_POLICY = "TORCHRELAY_RESTART_POLICY"
 """The pod's: an agent whose pod's containers are not started again need not wait for that."""
 ENV_METRICS_PORT = "TORCHRELAY_METRICS_PORT"
 """Of agent and controller: where they answer Prometheus; 0 or absent: nowhere."""
+ENV_DASHBOARD_SOCKET = "TORCHRELAY_DASHBOARD_SOCKET"
+"""Of the controller and the dashboard beside it; absent: there is none."""
+ENV_TTL_AFTER_FINISHED_S = "TORCHRELAY_TTL_AFTER_FINISHED_S"
+"""Of both, too: for how long a job is kept after its end."""
 ENV_SIDECAR = "TORCHRELAY_SIDECAR"
 NATIVE, CLASSIC = "native", "classic"
 """`native`: an init container with restartPolicy Always, ended by the kubelet when training is over. `classic`: a container
@@ -118,11 +122,19 @@ like any other, which has to end by itself then, or a Job never completes."""
 # Where torchrelay itself runs.
 SYSTEM_NAMESPACE = "torchrelay-system"
 CONTROLLER_SERVICE = "torchrelay-controller"
+CONTROLLER_LEASE = "torchrelay-controller"
+"""Its holder is the pod that leads."""
 RELAY_PORT = 29476
 ENROLL_PORT = 29477
 READY_PORT = 29478
 METRICS_PORT = DEFAULT_METRICS_PORT
 AGENT_METRICS_PORT = METRICS_PORT + AGENT_METRICS_OFFSET
+DASHBOARD_PORT = AGENT_METRICS_PORT + 1
+"""On the loopback device of the controller's pod alone: `kubectl port-forward` reaches it, and nothing else."""
+DASHBOARD_CONTAINER = "dashboard"
+DASHBOARD_FOLDER = "/run/torchrelay-dashboard"
+DASHBOARD_SOCKET = f"{DASHBOARD_FOLDER}/events.sock"
+"""Where the controller tells the dashboard beside it what happens: a volume of these two containers."""
 AGENT_METRICS_PORT_NAME = "torchrelay"
 """Of the agent's container port: a PodMonitor looks for it. Kubernetes allows 15 characters."""
 WEBHOOK_SERVICE = "torchrelay-webhook"

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
-from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource, get_generic_resource
 from lightkube.types import OnErrorHandler, PatchType
 
 from torchrelay.controller.kube.client.api_calls import ApiCalls
@@ -49,7 +49,9 @@ CLAIMS = ObjectKind(
     "PersistentVolumeClaim",
     create_namespaced_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
 )
-EVENTS = ObjectKind("Event", create_namespaced_resource("", "v1", "Event", "events"))
+EVENTS = ObjectKind(  # of the core group lightkube makes a class once in a process, and the commands have one, too
+    "Event", get_generic_resource("v1", "Event") or create_namespaced_resource("", "v1", "Event", "events")
+)
 SECRETS = ObjectKind("Secret", create_namespaced_resource("", "v1", "Secret", "secrets"))
 CONFIG_MAPS = ObjectKind("ConfigMap", create_namespaced_resource("", "v1", "ConfigMap", "configmaps"))
 LEASES = ObjectKind("Lease", create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases"))

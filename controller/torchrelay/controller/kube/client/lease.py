@@ -22,10 +22,9 @@ from torchrelay.controller.kube.decide.leadership import (
     judge_lease,
 )
 from torchrelay.protocol.errors import FatalError, RetryableError
+from torchrelay.protocol.kube.kube_names import CONTROLLER_LEASE
 
 log = logging.getLogger(__name__)
-
-NAME = "torchrelay-controller"
 
 
 class Elector:
@@ -38,6 +37,8 @@ class Elector:
         self._last: Any = None
         self._since_s = 0.0
         self._said = ""
+        self.holder = ""
+        """Who had the lease when it was looked at last; empty where nobody had it."""
 
     async def look(self) -> None:
         """Returns once the lease could be looked at: from then on this one leads, or could."""
@@ -66,7 +67,7 @@ class Elector:
     async def release(self) -> None:
         """Lets another one lead at once."""
         if self._leads:
-            lease = await self._api.get(LEASES, NAME, self._namespace)
+            lease = await self._api.get(LEASES, CONTROLLER_LEASE, self._namespace)
             if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self._me:
                 lease["spec"]["holderIdentity"] = None
                 await self._api.replace(LEASES, lease)
@@ -74,7 +75,7 @@ class Elector:
     async def _turn(self) -> bool:
         """Whether this one leads for certain."""
         try:
-            lease = await self._api.get(LEASES, NAME, self._namespace) or await self._make()
+            lease = await self._api.get(LEASES, CONTROLLER_LEASE, self._namespace) or await self._make()
             self._looked = True
             spec = lease.setdefault("spec", {})
             verdict = judge_lease(
@@ -86,9 +87,10 @@ class Elector:
             if verdict.action == STEP_DOWN:
                 raise FatalError(f"no leader any more: {verdict.reason}")
             if verdict.action == FOLLOW:
+                self.holder = spec.get("holderIdentity") or ""
                 return False
             await self._renew(lease, takes=verdict.action == TAKE)
-            self._leads = True
+            self._leads, self.holder = True, self._me
             return True
         except RetryableError as e:
             log.warning("the lease cannot be looked at: %s", e)
@@ -110,7 +112,7 @@ class Elector:
         manifest = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": NAME, "namespace": self._namespace},
+            "metadata": {"name": CONTROLLER_LEASE, "namespace": self._namespace},
             "spec": {},
         }
         return await self._api.create(LEASES, manifest)

@@ -76,6 +76,10 @@ class Quarantines:
             for device, texts in sorted(reasons.items())
         )
 
+    def all(self) -> dict[str, Quarantined]:
+        """Return those that hold, by the names of their resources."""
+        return dict(self._found)
+
     def barred_nodes(self) -> list[str]:
         """Return the nodes that are in quarantine as a whole."""
         return sorted({quarantined.node for quarantined in self._found.values() if not quarantined.device})

@@ -10,7 +10,7 @@ from torchrelay.controller.kube.cluster.nodes import NodeBook, is_ready, read_no
 from torchrelay.controller.kube.cluster.platform_policy import PlatformPolicy
 from torchrelay.controller.kube.cluster.pod_book import PodBook
 from torchrelay.controller.kube.cluster.pods import JobKey, Pod
-from torchrelay.controller.kube.cluster.quarantines import Quarantines, read_quarantine
+from torchrelay.controller.kube.cluster.quarantines import Quarantined, Quarantines, read_quarantine
 from torchrelay.controller.kube.decide.launcher import (
     BEGINS_AGAIN,
     NONE,
@@ -155,7 +155,7 @@ class Ledger:
             barred |= {job.machines.get(subject, subject) for subject in job.quarantine if subject in job.nodes}
         return self.platform.why_not_quarantined(run.core.job.machines.get(node, node), barred)
 
-    def begin_again(self, run: JobRun, restart: RestartPlan, reason: str) -> JobRun:
+    def begin_again(self, run: JobRun, restart: RestartPlan, reason: str, rung: str) -> JobRun:
         """The job of `run`, which has fallen, in new processes."""
         run.relay.restart_workers(reason)
         steps = (*run.restarts, restart.step)
@@ -165,6 +165,7 @@ class Ledger:
         new.lineage = run.lineage
         self.over.append(run)
         self.enter(new)
+        new.tell_restart(rung, reason, max(run.core.job.boundary - restart.step, 0) if restart.step >= 0 else 0)
         return new
 
     def take_up(self, key: JobKey, before: Remembered, migrations: Sequence[dict[str, Any]]) -> None:
@@ -260,6 +261,10 @@ class Ledger:
 
     def barred_nodes(self) -> list[str]:
         return self._quarantines.barred_nodes()
+
+    def quarantines(self) -> dict[str, Quarantined]:
+        """Return those that hold, by the names of their resources."""
+        return self._quarantines.all()
 
     def labels_of(self, node: str) -> dict[str, str]:
         manifest = self._nodes.get(node) or {"metadata": {}}

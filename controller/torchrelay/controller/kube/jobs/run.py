@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.containment.time_share import TimeShare
 from torchrelay.controller.core import Core
+from torchrelay.controller.event_log import PROGRESS
 from torchrelay.controller.job import Worker
 from torchrelay.controller.kube.cluster.pods import JobKey, Pod
 from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
@@ -23,6 +24,7 @@ from torchrelay.controller.metrics.tally import JobTally, Totals
 from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.controller.server import Relay
 from torchrelay.protocol.errors import RefusedError
+from torchrelay.protocol.events import JobRestarted, ProgressMade, RestartDone, SparesChanged, from_job_event
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube import kube_names as kube
@@ -95,6 +97,9 @@ class JobRun:
         """What of ours has failed in this job, which is unprotected since; empty: nothing."""
         self.relay = Relay(self.core, self._hear, self.failed, TimeShare())
         self._deleted: dict[int, tuple[str, Deleted]] = {}
+        self._restarted_s: float | None = None
+        """Since when it begins again, until all ranks train."""
+        self._spares: SparesChanged | None = None
         self.task = asyncio.create_task(self.relay.run())
 
     def _policy(self, health: HealthPolicy | None) -> HealthPolicy | None:
@@ -127,11 +132,33 @@ class JobRun:
         self.tally.hear(event)
         if event.name not in _UNTOLD:
             self.wake()
+        if event.name == PROGRESS and self._restarted_s is not None:
+            self._tell_restarted(event, self._restarted_s)
         if self.story.finished is not None and self.end is None:
             # At this moment: whoever asks next may be a process that has only just begun.
             pods = list(self.there())
             owners = frozenset(p.owner for p in pods)
             self.end = Ended(self.story.finished.exit_code, frozenset(p.uid for p in pods), owners)
+
+    def tell_restart(self, rung: str, reason: str, steps: int) -> None:
+        """All processes start anew: who listens is told so as on machines. `steps`: done before, to be done again."""
+        assert self.restart is not None
+        self._restarted_s = time.time()
+        where = self.restart.directory or self.restart.checkpoint
+        restarted = JobRestarted(len(self.restarts), rung, where, self.restart.step, steps, reason, ())
+        self.core.outbox.emit(restarted)
+
+    def tell_spares(self, now: SparesChanged) -> None:
+        """How many pods for spares there are: told when it is another number than before."""
+        if now != self._spares and not self.is_over:
+            self._spares = now
+            self.core.outbox.emit(now)
+
+    def _tell_restarted(self, event: JobEvent, since_s: float) -> None:
+        progress = from_job_event(event)
+        if isinstance(progress, ProgressMade) and self.restart is not None and progress.boundary > self.restart.step:
+            self._restarted_s = None
+            self.core.outbox.emit(RestartDone(len(self.restarts), event.time_s - since_s))
 
     def _recall(self, losses: Sequence[Loss]) -> None:
         ago_s = time.monotonic() - time.time()

@@ -41,7 +41,8 @@ class Fallback:
             began = f"; it began with: {run.losses.began_with}" if run.losses.began_with else ""
             run.relay.end(run.core.fallen.exit_code, f"{run.core.fallen.reason}; nothing is left: {rung.reason}{began}")
         else:
-            self._ledger.begin_again(run, _restart(run, rung), f"begins again at step {rung.step}: {rung.reason}")
+            reason = f"begins again at step {rung.step}: {rung.reason}"
+            self._ledger.begin_again(run, _restart(run, rung), reason, rung.rung)
 
     def _situation(self, run: JobRun, now_s: float) -> LadderSituation | None:
         """None while an agent still looks."""

@@ -22,6 +22,7 @@ from torchrelay.controller.kube.reconcilers.status_writer import Scribe
 from torchrelay.controller.kube.settings import NODE_GRACE_S
 from torchrelay.controller.kube.status.status_builder import pod_of
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.events import SparesChanged
 from torchrelay.protocol.kube.annotations import PodAnnotations, read
 
 log = logging.getLogger(__name__)
@@ -153,9 +154,11 @@ class SpareKeeper:
             self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")
         await self._carry_out(run, template, owner, change, pool)
         run.trouble = self._trouble(run.key, spares) or bounds
+        free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
+        warm = sum(f.warm for f in free)
+        run.tell_spares(SparesChanged(wanted, warm, len(free) - warm, run.trouble))
         if "name" in pool["metadata"]:
-            free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
-            status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free), "trouble": run.trouble}
+            status = {"wanted": wanted, "ready": len(free), "warm": warm, "trouble": run.trouble}
             await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)
 
     def _why_not_again(self, run: JobRun, pod: Pod) -> str:

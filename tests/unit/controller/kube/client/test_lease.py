@@ -16,6 +16,7 @@ from torchrelay.controller.kube.client.api import LEASES, Object
 from torchrelay.controller.kube.client.lease import Elector
 from torchrelay.controller.kube.decide.leadership import LEASE_S, RENEW_S
 from torchrelay.protocol.errors import FatalError
+from torchrelay.protocol.kube.kube_names import CONTROLLER_LEASE
 
 HOME = "torchrelay-system"
 
@@ -161,7 +162,7 @@ def test_of_two_that_want_it_at_the_same_moment_one_gets_it() -> None:
 
     async def test() -> None:
         api = AtOnce()
-        api.put(LEASES, {"metadata": {"name": module.NAME, "namespace": HOME}, "spec": {}})
+        api.put(LEASES, {"metadata": {"name": CONTROLLER_LEASE, "namespace": HOME}, "spec": {}})
         both = [Replica(api, "first"), Replica(api, "second")]
         await asyncio.sleep(60.0)
         assert sum(r.leads for r in both) == 1

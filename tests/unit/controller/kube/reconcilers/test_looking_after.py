@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -357,5 +358,21 @@ def test_the_apis_user_who_asked_goes_on_to_the_job() -> None:
         w.wishes.changed(made, False)
         w.wishes.tick()
         assert [(request.rank, request.by) for request in asked] == [(1, "alice@example.org")]
+
+    in_world(test)
+
+
+def test_how_many_spares_there_are_is_told_when_it_changes() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        for _ in range(3):
+            await w.keeper.tend(w.run)
+        (spare,) = w.spares()
+        w.run.core.attach(w.hello(spare, NO_RANK), 1.0)
+        w.run.core.job.workers[f"{spare.agent}.1"].warm = True
+        await w.keeper.tend(w.run)
+        w.run.relay.spares_changed()
+        told = [json.loads(e.fields_json) for e in w.run.relay.told if e.name == "spares"]
+        assert [(t["wanted"], t["ready"], t["making"]) for t in told] == [(1, 0, 0), (1, 0, 1), (1, 1, 0)]
 
     in_world(test)

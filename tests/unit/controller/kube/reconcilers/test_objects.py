@@ -160,7 +160,7 @@ def test_a_job_that_begins_again_is_the_same_one() -> None:
         w.begin()
         await w.keeper.tend(w.run)
         w.api.named(SPARE_POOLS, "llama")["spec"]["spares"] = 2
-        run = w.ledger.begin_again(w.run, RestartPlan({}, directory="/x", step=3), "so")
+        run = w.ledger.begin_again(w.run, RestartPlan({}, directory="/x", step=3), "so", "jit-checkpoint")
         await w.keeper.tend(run)
         assert w.api.named(SPARE_POOLS, "llama")["spec"]["spares"] == 2
         assert run.story.anew is None

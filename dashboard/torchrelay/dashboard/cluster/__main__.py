@@ -1,0 +1,76 @@
+"""`python -m torchrelay.dashboard.cluster`: the dashboard in the controller's pod."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchrelay.dashboard import guard, server
+from torchrelay.dashboard.cluster.follow import follow, sweep
+from torchrelay.dashboard.cluster.jobs import ClusterJobs
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.names import EXIT_USAGE
+
+LOOPBACK = "127.0.0.1"
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`socket_path`: the controller's. `port`: on the loopback device. `ttl_s`: for how long jobs are kept after their end."""
+
+    socket_path: str
+    port: int = kube.DASHBOARD_PORT
+    ttl_s: float = DAY_S
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Settings:
+        """Raises UserError for a number that is none."""
+        ttl = environ.get(kube.ENV_TTL_AFTER_FINISHED_S) or DAY_S
+        try:
+            return cls(environ.get(kube.ENV_DASHBOARD_SOCKET) or kube.DASHBOARD_SOCKET, ttl_s=float(ttl))
+        except ValueError as e:
+            raise UserError(f"{kube.ENV_TTL_AFTER_FINISHED_S} is a number: {e}") from e
+
+
+async def serve(settings: Settings) -> None:
+    """Serve until a signal ends it. Raises UserError for a port that is taken."""
+    try:
+        sock = socket.create_server((LOOPBACK, settings.port), backlog=64)
+    except OSError as e:
+        raise UserError(f"cannot listen on {LOOPBACK}:{settings.port}: {e.strerror}") from e
+    with sock:
+        jobs = ClusterJobs(settings.ttl_s)
+        work = [asyncio.ensure_future(w) for w in (follow(jobs, settings.socket_path), sweep(jobs))]
+        page = asyncio.ensure_future(server.make_server(server.make_app(jobs.hub, guard.LOOPBACK_NAMES)).serve([sock]))
+        logging.info("the dashboard is at %s:%d, for kubectl port-forward", LOOPBACK, settings.port)
+        try:
+            await asyncio.wait((*work, page), return_when=asyncio.FIRST_COMPLETED)
+            for task in (*work, page):
+                if task.done():
+                    task.result()
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+
+def main() -> int:
+    """Return the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    try:
+        asyncio.run(serve(Settings.from_environ(os.environ)))
+    except UserError as e:
+        logging.error("%s", e)
+        return EXIT_USAGE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

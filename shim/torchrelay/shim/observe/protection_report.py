@@ -16,6 +16,7 @@ from torchrelay.shim.capture.iteration import kept_workers
 from torchrelay.shim.capture.models import device, module_parts
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.journal import writer
+from torchrelay.shim.observe import changed_data_sets
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
 from torchrelay.shim.observe.unseen_changes import UnseenChanges
 from torchrelay.shim.script import sites
@@ -66,6 +67,7 @@ class Reporter:
             self._engine.writer.no_way_in,
             len(unknown),
             len(self._unseen.found),
+            len(self._engine.draws.data_changes.changed),
             settled,
             commit.activation.site,
             self._beside,
@@ -297,6 +299,7 @@ class Reporter:
         found += self._changed_models(commit)
         found += self._no_way_in(commit)
         found += self._unknown(commit)
+        found += changed_data_sets.gaps(commit.state, self._engine.draws.data_changes)
         found += self._kept_workers(commit)
         found += [
             Gap(

@@ -11,6 +11,7 @@ mistaken.
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import pickle
 import types
@@ -126,7 +127,7 @@ class Encoder:
         written = by_value.constant(value) if kind in (Kind.OPAQUE, Kind.PLAIN) else None
         if written is not None:
             return (VALUE, written)
-        if kind is Kind.OPAQUE and not by_value.never(cls):
+        if kind is Kind.OPAQUE and (issubclass(cls, io.IOBase) or not by_value.never(cls)):
             return (OPAQUE, cls.__qualname__)
         known = _opaque[cls] = (OPAQUE, cls.__qualname__)
         return known

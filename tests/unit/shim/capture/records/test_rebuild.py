@@ -5,7 +5,9 @@ import dataclasses
 import functools
 import random
 import re
+import sys
 import weakref
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
@@ -44,6 +46,18 @@ class Point(NamedTuple):
 class Meter:
     def __init__(self) -> None:
         self.window: collections.deque[float] = collections.deque(maxlen=2)
+
+
+def test_what_training_has_made_gets_this_process_s_own_standard_streams(tmp_path: Path) -> None:
+    out, err = sys.__stdout__, sys.__stderr__
+    with open(tmp_path / "log", "w") as log:
+        target: dict[str, Any] = {"kept": Holder(stream=log)}
+        carry({"bar": Holder(stream=err, others=[out], log=log), "kept": Holder(stream=out)}, target)
+    bar = target["bar"]
+    assert bar.stream is err
+    assert bar.others == [out]
+    assert not hasattr(bar, "log")
+    assert target["kept"].stream is out
 
 
 def test_objects_that_set_up_builds_are_filled_in_place() -> None:

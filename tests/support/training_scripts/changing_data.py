@@ -3,10 +3,13 @@
 `curriculum`: samples are exchanged between epochs, by how far training is; `workers`: the same, read by processes of the loader;
 `strength`: an augmentation that is turned up, in an object below the data set; `within`: samples of a data set within another
 one; `labels`: labels are smoothed where the model errs; `variable`: an iterator in a variable, begun anew where it ends;
-`processes`: the same with processes of the loader.
+`processes`: the same with processes of the loader; `records`: a long list of objects, in another order in each epoch; `thread`: a
+thread of its own fetches the samples that come next.
 """
 
+import random
 import sys
+import threading
 
 import common
 import final_state
@@ -46,6 +49,26 @@ class Samples(Dataset):
         self.rows.extend(self.left[:4])
         self.left = self.left[4:] + taken
 
+    def start(self):
+        self.turn, self.fetched = threading.Event(), threading.Event()
+        self.coming, self.thread = [], threading.Thread(target=self.fetch, daemon=True)
+        self.thread.start()
+
+    def fetch(self):
+        while True:
+            self.coming = self.left[:4]
+            self.fetched.set()
+            self.turn.wait()
+            self.turn.clear()
+
+    def take_what_was_fetched(self):
+        self.fetched.wait()
+        self.fetched.clear()
+        taken = self.rows[:4]
+        self.rows = self.rows[4:] + self.coming
+        self.left = self.left[4:] + taken
+        self.turn.set()
+
     def smooth(self, loss):
         for row in self.rows[::3]:
             self.weights[row] = self.weights[row] * (1 - min(loss, 1.0) / 10)
@@ -75,6 +98,8 @@ class Job:
             self.samples.noise.strength *= 1.5
         elif kind == "labels":
             self.samples.smooth(self.losses[-1])
+        elif kind == "thread":
+            self.samples.take_what_was_fetched()
         else:
             self.samples.exchange()
 
@@ -84,6 +109,15 @@ def in_epochs(job, kind):
         for x, y in job.loader:
             job.step(x, y)
         job.change(kind)
+
+
+def by_records(job, kind):
+    records = [{"row": row % len(job.samples)} for row in range(5000)]
+    for _ in range(EPOCHS):
+        random.shuffle(records)
+        for step in range(STEPS_OF_ONE):
+            drawn = [job.samples[record["row"]] for record in records[4 * step : 4 * step + 4]]
+            job.step(*(torch.stack(column) for column in zip(*drawn)))
 
 
 def from_a_variable(job, kind):
@@ -101,7 +135,10 @@ def from_a_variable(job, kind):
 def main():
     kind = sys.argv[2]
     job = Job(kind)
-    (from_a_variable if kind in IN_A_VARIABLE else in_epochs)(job, kind)
+    if kind == "thread":
+        job.samples.start()
+    way = by_records if kind == "records" else from_a_variable if kind in IN_A_VARIABLE else in_epochs
+    way(job, kind)
     kept = [job.samples.rows, job.samples.left, job.samples.noise.strength, [w.item() for w in job.samples.weights]]
     final_state.write(sys.argv[1], job.losses, job.model, job.optimizer, kept=kept)
     common.end()

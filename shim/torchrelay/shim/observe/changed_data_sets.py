@@ -1,4 +1,4 @@
-"""Which changes of data sets a new process cannot be given: what is too large, and what a thread of the script goes on changing."""
+"""Which changes of data a new process cannot be given: what is too large, and what a thread of the script goes on changing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from torchrelay.protocol.names import BARS
 from torchrelay.shim.capture.iteration.data_changes import DataChanges, carried
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.state.parts import attributes
-from torchrelay.shim.observe.origins import where_made
+from torchrelay.shim.observe.changed_bulk import ChangedBulk
+from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
 
 
-def gaps(state: HostState, changes: DataChanges) -> list[Gap]:
-    """Return what the report says of the data sets that training has changed."""
-    found = []
+def gaps(state: HostState, changes: DataChanges, bulk: ChangedBulk) -> list[Gap]:
+    """Return what the report says of the data that training has changed."""
+    found = [_too_large_gap(path, NOWHERE) for path in sorted(bulk.found)]
     for owner in changes.changed.values():
         number = state.index.get(id(owner))
         if number is None:
@@ -28,10 +29,14 @@ def gaps(state: HostState, changes: DataChanges) -> list[Gap]:
                 f"{name}: a thread of its own works on it, and it changes while training runs: no rank can be replaced"
             )
             found.append(Gap("data", BARS, text, *place))
-        for path in _too_large(state, [f"{name}.{attribute}" for attribute in carried(owner)]):
-            text = f"{path}: training changes it, and it is too large to be carried: no rank can be replaced"
-            found.append(Gap("data", BARS, text, *place))
+        large = _too_large(state, [f"{name}.{attribute}" for attribute in carried(owner)])
+        found += [_too_large_gap(path, place) for path in large if path not in bulk.found]
     return found
+
+
+def _too_large_gap(path: str, place: SourcePlace) -> Gap:
+    text = f"{path}: training changes it, and it is too large to be carried: no rank can be replaced"
+    return Gap("data", BARS, text, *place)
 
 
 def _too_large(state: HostState, changed: list[str]) -> Iterator[str]:

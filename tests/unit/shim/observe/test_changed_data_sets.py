@@ -13,6 +13,7 @@ from torchrelay.protocol.messages import Gap
 from torchrelay.protocol.names import BARS
 from torchrelay.shim.capture.iteration.data_changes import DataChanges
 from torchrelay.shim.observe import changed_data_sets
+from torchrelay.shim.observe.changed_bulk import ChangedBulk
 
 
 class Cache(Dataset[Any]):
@@ -41,7 +42,7 @@ def cache() -> Iterator[Cache]:
 
 def gaps(data: Cache, changes: DataChanges) -> list[Gap]:
     changes.look([data])
-    return changed_data_sets.gaps(take({"data": data}), changes)
+    return changed_data_sets.gaps(take({"data": data}), changes, ChangedBulk())
 
 
 def test_what_is_carried_is_no_gap(cache: Cache) -> None:
@@ -78,3 +79,23 @@ def test_so_does_a_change_that_is_too_large(cache: Cache, content: Any) -> None:
     assert gap.effect == BARS
     assert gap.text.startswith("script.data.items")
     assert "too large to be carried" in gap.text
+
+
+@pytest.mark.parametrize("samples", [[{"row": row} for row in range(5000)], {row: [row] for row in range(5000)}])
+def test_so_does_another_order_in_what_is_taken_for_data(samples: Any) -> None:
+    bulk = ChangedBulk()
+
+    def texts(boundary: int, loop: object) -> list[str]:
+        state = take({"samples": samples})
+        bulk.look(state, boundary, loop)
+        return [gap.text for gap in changed_data_sets.gaps(state, DataChanges(), bulk)]
+
+    first, second = object(), object()
+    assert texts(0, first) == texts(8, first) == []
+    if isinstance(samples, dict):
+        samples[7], samples[8] = samples[8], samples[7]
+    else:
+        samples.reverse()
+    assert texts(9, first) == []  # not looked at
+    (text,) = texts(10, second)
+    assert text.startswith("script.samples: training changes it")

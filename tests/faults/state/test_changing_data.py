@@ -30,7 +30,7 @@ def test_a_new_process_goes_on_with_the_data_as_training_has_changed_it(
     few(
         1,
         [
-            ("records", "records: training changes it, and it is too large to be carried: no rank can be replaced"),
+            ("records", "records: training changes it, and it cannot be carried: no rank can be replaced"),
             ("thread", "samples: a thread of its own works on it, and it changes while training runs"),
         ],
     ),

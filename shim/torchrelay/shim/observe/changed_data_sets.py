@@ -17,7 +17,7 @@ from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
 
 def gaps(state: HostState, changes: DataChanges, bulk: ChangedBulk) -> list[Gap]:
     """Return what the report says of the data that training has changed."""
-    found = [_too_large_gap(path, NOWHERE) for path in sorted(bulk.found)]
+    found = [_not_carried_gap(path, NOWHERE) for path in sorted(bulk.found)]
     for owner in changes.changed.values():
         number = state.index.get(id(owner))
         if number is None:
@@ -29,17 +29,17 @@ def gaps(state: HostState, changes: DataChanges, bulk: ChangedBulk) -> list[Gap]
                 f"{name}: a thread of its own works on it, and it changes while training runs: no rank can be replaced"
             )
             found.append(Gap("data", BARS, text, *place))
-        large = _too_large(state, [f"{name}.{attribute}" for attribute in carried(owner)])
-        found += [_too_large_gap(path, place) for path in large if path not in bulk.found]
+        lost = _not_carried(state, [f"{name}.{attribute}" for attribute in carried(owner)])
+        found += [_not_carried_gap(path, place) for path in lost if path not in bulk.found]
     return found
 
 
-def _too_large_gap(path: str, place: SourcePlace) -> Gap:
-    text = f"{path}: training changes it, and it is too large to be carried: no rank can be replaced"
+def _not_carried_gap(path: str, place: SourcePlace) -> Gap:
+    text = f"{path}: training changes it, and it cannot be carried: no rank can be replaced"
     return Gap("data", BARS, text, *place)
 
 
-def _too_large(state: HostState, changed: list[str]) -> Iterator[str]:
+def _not_carried(state: HostState, changed: list[str]) -> Iterator[str]:
     for path in [path for _, _, path in state.bulk] + state.unknown:
         if any(path == name or path.startswith((f"{name}.", f"{name}[", f"{name} ")) for name in changed):
             yield path

@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from torch.utils.data import IterableDataset
+
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.capture.state.parts import attributes, dataset_parts
 from torchrelay.shim.capture.values.base_types import deque_items, dict_items, fields, list_items, set_items
@@ -90,8 +92,15 @@ class DataChanges:
                 if known is None or known[0] is not owner or now == known[1]:
                     continue
                 self.changed[id(owner)] = owner
+                if self._streams_here(owner):
+                    continue
                 names = {name for name in now if name and now[name] != known[1].get(name)}
                 carry(owner, names)
+
+    def _streams_here(self, owner: Any) -> bool:
+        """Whether it is drawn from in this process and goes on from where it is: going back leaves it there."""
+        drawn = (within for known in self._within.values() for within in known)
+        return issubclass(type(owner), IterableDataset) and any(within is owner for within in drawn)
 
     def _note(self, owner: Any) -> dict[str, Any]:
         now = _marks(owner)
@@ -196,11 +205,13 @@ def _data_sets_below(outer: Any) -> list[Any]:
     for owner in queue:
         for value in (fields(owner) or {}).values():
             kind = kind_of(type(value))
-            items = _ITEMS[kind](value) if kind in (Kind.LIST, Kind.TUPLE, Kind.DICT) else [value]
-            inner = items.values() if type(items) is dict else items
-            if len(inner) > _LONG:
+            if kind not in (Kind.LIST, Kind.TUPLE, Kind.DICT):
+                items: Any = [value]
+            elif len(value) > _LONG:
                 continue
-            for item in inner:
+            else:
+                items = _ITEMS[kind](value)
+            for item in items.values() if type(items) is dict else items:
                 if kind_of(type(item)) is Kind.DATASET and id(item) not in seen:
                     seen.add(id(item))
                     found.append(item)

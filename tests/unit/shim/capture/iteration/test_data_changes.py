@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
 import pytest
 import torch
 from support.host_state import carry, take
-from torch.utils.data import ConcatDataset, Dataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset
 
 from torchrelay.shim.capture.iteration import data_changes
 from torchrelay.shim.capture.iteration.data_changes import DataChanges
@@ -89,6 +89,22 @@ def test_a_change_in_the_midst_of_draws_cannot_be_told_from_theirs(changes: Data
     data.grow()
     changes.look([data])
     assert data_changes.carried(data) == {}
+
+
+def test_a_stream_that_is_drawn_from_in_this_process_stays_where_it_is(changes: DataChanges) -> None:
+    class Stream(Samples, IterableDataset[Any]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(self.rows)
+
+    here, in_workers = Stream(), Stream()
+    changes.look([here, in_workers])
+    changes.drawn(here)
+    changes.is_drawn(here)
+    for data in (here, in_workers):
+        data.grow()
+    changes.look([here, in_workers])
+    assert data_changes.carried(here) == {}
+    assert [*data_changes.carried(in_workers)] == ["rows"]
 
 
 def test_data_sets_within_another_one_are_looked_at_as_well(changes: DataChanges) -> None:

@@ -6,6 +6,7 @@ import functools
 import random
 import re
 import sys
+import threading
 import weakref
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -378,8 +379,8 @@ def test_what_training_has_made_and_cannot_be_made_again_is_refused() -> None:
     rebuild = carry({"model": torch.nn.Linear(2, 2)}, {})
     with pytest.raises(StateMismatchError, match=r"cannot be made again: 'model' \(Linear\)"):
         rebuild.check_complete()
-    metric = Metric()
-    metric.hook = lambda: 1  # type: ignore[assignment]  # as scripts do
+    metric, lock = Metric(), threading.Lock()
+    metric.hook = lambda: lock  # type: ignore[assignment]  # as scripts do
     with pytest.raises(StateMismatchError, match="its hook cannot be made again"):
         carry({"metric": metric}, {"other": 1})
 

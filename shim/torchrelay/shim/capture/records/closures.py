@@ -102,7 +102,9 @@ def _value(encoder: Encoder, cell: CellType, depth: int) -> Any:
     if known is not None:
         return known
     if isinstance(value, (FunctionType, BuiltinFunctionType, MethodType, type)):
-        return encoder.callable(value) or (written(encoder, value, depth + 1) if cls is FunctionType else None)
+        return encoder.callable(value) or (
+            written(encoder, value, depth + 1) if isinstance(value, FunctionType) else None
+        )
     if by_value.is_standard_stream(value) or (cls in (list, dict) and _is_plain(value)):
         kept = by_value.dumps(value)
         return None if kept is None else (VALUE, kept)

@@ -34,6 +34,19 @@ class Turns(threading.local):
         self.count = first
 
 
+class Stream:
+    """As progress bars have it: it hands on to a stream what it does not know itself."""
+
+    def __init__(self, stream):
+        object.__setattr__(self, "wrapped", stream)
+
+    def __getattr__(self, name):
+        return getattr(self.wrapped, name)
+
+    def __setattr__(self, name, value):
+        return setattr(self.wrapped, name, value)
+
+
 class Body(nn.Module):
     def __init__(self):
         super().__init__()
@@ -71,7 +84,9 @@ def main(out, rate=0.01, width=8):
             optimizer.step()
             if "loss" not in metrics:
                 metrics["loss"] = Mean()
+                metrics["stream"] = Stream(sys.stderr)
                 metrics["turns"], metrics["seen"] = Turns(first=3), types.SimpleNamespace(count=0)
+            metrics["stream"].write("")
             metrics["turns"].count += 1
             metrics["seen"].count += metrics["turns"].count
             metrics["loss"].update(loss.item())

@@ -13,6 +13,8 @@ ADVICE = {
     "iterator": "draw the batches with a loop over a DataLoader, or make the iterator anew from what can be captured, such as a "
     "list and a position",
     "kept-workers": "set persistent_workers=False, or keep no state in the data set of the workers",
+    "data": "leave the data as it is, and change an order of indices, plain values or tensors of its own, in the thread that "
+    "trains",
     "ddp": "use DistributedDataParallel without the named feature",
     "second-loop": "step the optimizer in one loop only, or make the two loops follow each other",
     "step-behind-loop": "step in the loop, at its last batch (`if i + 1 == len(loader)`)",

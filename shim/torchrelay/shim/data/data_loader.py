@@ -46,6 +46,8 @@ def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) 
             plain(self, loader)
             return
         draws.look_at_generators()
+        if draws.recording:  # its draws may change the data set, and so may what the script did before them
+            draws.data_changes.look([loader.dataset])
         _track(draws, self, loader)
         plain(self, loader)
         draws.leave_generators()
@@ -106,6 +108,9 @@ def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -
     if track is None:
         return original_next(iterator)
     draws.draws_from(track.loader)
+    in_process = iterator._num_workers == 0
+    if in_process:
+        draws.data_changes.drawn(track.loader.dataset)
     if track.drawn == 0:
         _begin(draws, track)
     while track.skip > 0:
@@ -125,6 +130,8 @@ def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -
         item = original_next(iterator)
     except StopIteration:
         track.over = True
+        if in_process:
+            draws.data_changes.is_drawn(track.loader.dataset)
         raise
     if track.samplers is not None and track.first is not None:
         track.first, track.samplers = (*track.first[:2], track.samplers.taken()), None

@@ -12,6 +12,7 @@ from typing import Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import cycles
 from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration.data_changes import DataChanges
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter, order_of
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
@@ -77,6 +78,7 @@ class Draws:
         self.some_keep_workers = False
         """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
         self._latest: tuple[Any, Drawn] | None = None
+        self.data_changes = DataChanges()
 
     def at_boundary(self, before: Drawn | None = None) -> None:
         """`before`: what the step that is over was given."""

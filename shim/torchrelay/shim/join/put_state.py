@@ -52,6 +52,8 @@ def put_state(
     if draw is not None:
         kept = _draw_again(engine, rebuild, last_draw.WrittenDraw.of(draw))
         rebuild = _resolved(engine, nodes, innermost, whole=False)
+    if any(_has_workers(rebuild, record) for record in (loaders or {}).values()):
+        rebuild.fill(but=_STAND, can_come=True)  # workers are given the data set when their iterator is made
     for number, record in (loaders or {}).items():
         there, kind = rebuild.objects[number], nodes[number].kind
         if kind is Kind.CYCLE:
@@ -67,6 +69,10 @@ def put_state(
         rebuild.fill()
         rebuild.check_complete()
     return rebuild.left
+
+
+def _has_workers(rebuild: StateRebuild, record: payload.LoaderRecord) -> bool:
+    return record.loader >= 0 and getattr(rebuild.objects[record.loader], "num_workers", 0) > 0
 
 
 def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: payload.LoaderRecord) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration import data_changes
 from torchrelay.shim.capture.iteration import generator_position as stands
 from torchrelay.shim.capture.iteration.loader_order import LoaderIter
 from torchrelay.shim.capture.models.modules import ModuleTrees
@@ -100,12 +101,28 @@ class Writer:
                 pass
         return Walk(trees, base if at_gate else None).run(frames, namespaces)
 
+    def state_at(self, frame: FrameType, before: HostState | None, boundary: int) -> HostState:
+        """Return the state at a boundary in this frame. `before`: that at the boundary before it in the same loop."""
+        if before is None:
+            state = self.walk(script_frames(frame))
+            self._look_at_data(state)
+            return state
+        if data_changes.is_due(boundary):
+            self._look_at_data(before)
+        return self.walk(script_frames(frame), before)
+
     def head(self, activation: Activation) -> bytes:
         """Host state at the head of an outer loop, for joiners that pass it on their way in."""
         outermost = self._engine.tracker.stack[0]
+        if self._engine.commit is not None:
+            self._look_at_data(self._engine.commit.state)
         write = encode if self._is_set_up_of(outermost) else encode_whole
         nodes = write(self.walk(script_frames(activation.frame)))
         return self._head_state([*nodes], rng.capture(), self._engine.saves.begun())
+
+    def _look_at_data(self, state: HostState) -> None:
+        """Before a walk: what training has changed below data sets that `state` has is walked into."""
+        self._engine.draws.data_changes.look([node.obj for node in state.nodes if node.kind is Kind.DATASET])
 
     def _head_state(self, nodes: list[bytes], generators: rng.RngState, saves: Mapping[str, int]) -> bytes:
         built, named = self._engine.wrapped.built, process_group.named_so_far()

@@ -16,6 +16,8 @@ from torchrelay.shim.capture.iteration import kept_workers
 from torchrelay.shim.capture.models import device, module_parts
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.journal import writer
+from torchrelay.shim.observe import changed_data_sets
+from torchrelay.shim.observe.changed_bulk import ChangedBulk
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
 from torchrelay.shim.observe.unseen_changes import UnseenChanges
 from torchrelay.shim.script import sites
@@ -45,7 +47,7 @@ class Reporter:
         self._large_result: Gap | None = None
         self._replaced: Gap | None = None
         self._wrapped_at: dict[int, SourcePlace] = {}
-        self._unseen = UnseenChanges()
+        self._unseen, self._bulk = UnseenChanges(), ChangedBulk()
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
         self._behind: Gap | None = None
@@ -60,12 +62,16 @@ class Reporter:
         unknown = commit.state.unknown
         if unknown:
             self._unseen.look(commit.state, commit.boundary)
+        if commit.state.bulk:
+            self._bulk.look(commit.state, commit.boundary, commit.activation)
         settled = bool(self._engine.tracker.boundary_sites)
         keeper = self._engine.keeper
         key = (
             self._engine.writer.no_way_in,
             len(unknown),
             len(self._unseen.found),
+            len(self._engine.draws.data_changes.changed),
+            len(self._bulk.found),
             settled,
             commit.activation.site,
             self._beside,
@@ -209,6 +215,7 @@ class Reporter:
         notes += tuple(
             f"{path}: {length} objects, taken for data that does not change"
             for _, length, path in commit.state.bulk[:_MOST_NAMED]
+            if path not in self._bulk.found
         )
         notes += engine.comms.notes()
         if engine.updates.early.copied_bytes:
@@ -298,6 +305,7 @@ class Reporter:
         found += self._changed_models(commit)
         found += self._no_way_in(commit)
         found += self._unknown(commit)
+        found += changed_data_sets.gaps(commit.state, self._engine.draws.data_changes, self._bulk)
         found += self._kept_workers(commit)
         found += [
             Gap(

@@ -336,7 +336,7 @@ class Engine:
         latest, before = self.commit, self.commit.state if self.commit is not None else None
         if self.writer.begins_anew():
             self.trees, before = ModuleTrees(), None
-        state = self.writer.walk(writer.script_frames(activation.frame), before)
+        state = self.writer.state_at(activation.frame, before, number)
         now = rng.capture()
         item = self.draws.noted(activation.item, now)
         self.commit = BoundarySnapshot(

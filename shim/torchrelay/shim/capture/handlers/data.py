@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset
 
 from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, made_for_one_use
 from torchrelay.shim.capture.handlers.objects import fill_attributes
+from torchrelay.shim.capture.iteration import data_changes
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
 from torchrelay.shim.capture.state.edges import same_mapping
 from torchrelay.shim.capture.state.host_state import Deep
@@ -19,7 +21,7 @@ from torchrelay.shim.capture.state.parts import (
     set_attributes,
     still_there,
 )
-from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
@@ -78,20 +80,38 @@ def _of_replay_point(parent: Any, key: Any) -> Any:
 
 
 def _capture_dataset(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """A dataset is data: its plain attributes and generators are state, its containers are not."""
+    """A dataset is data: its plain attributes and generators are state, its containers are from when training changes them."""
     content, generators = below_dataset(obj)
-    walk.push(walk.add(kind, obj, parent, key, content), generators)
+    carried = data_changes.carried(obj)
+    walk.push(walk.add(kind, obj, parent, key, {**content, **carried}), {**generators, **_not_plain(carried)})
+
+
+def _not_plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if kind_of(type(value)) is not Kind.PLAIN}
 
 
 def _same_dataset(trees: ModuleTrees, node: StateNode) -> bool:
     plain, below = dataset_parts(node.obj)
+    carried = data_changes.carried(node.obj)
     edges = {key: value for key, value in node.edges if type(key) is not Deep}
-    return same_mapping(plain, node.content) and same_mapping(below, edges) and still_there(node.obj, node.edges)
+    return (
+        same_mapping({**plain, **carried}, node.content)
+        and same_mapping({**below, **_not_plain(carried)}, edges)
+        and still_there(node.obj, node.edges)
+    )
 
 
 def _undo_dataset(node: StateNode) -> None:
     if not issubclass(type(node.obj), IterableDataset):  # it goes on from where it is
         set_attributes(node.obj, node.content, remove_new=False)
+
+
+def _fill_dataset(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
+    """What is written beside plain values the lost rank's training had changed: it is state here as well."""
+    changed = [name for name, value in node.content.items() if type(value) is tuple]
+    if changed:
+        data_changes.carry(obj, changed)
+    fill_attributes(rebuild, node, obj)
 
 
 HANDLERS = (
@@ -126,7 +146,7 @@ HANDLERS = (
         undo=_undo_dataset,
         encode=encode_mapping,
         make=made_for_one_use,
-        fill=fill_attributes,
+        fill=_fill_dataset,
         comes_and_goes=True,
     ),
 )

@@ -4,13 +4,14 @@ A value is written as itself if it is plain, and otherwise as one of `tags`: (RE
 class or None, items), (WEAK, node) for a weak reference to what has one, (NAMED, pickle) for a function or class that is found by
 name, (METHOD, object, name), (PARTIAL, function, arguments, keywords), (PART, node, path) for a module below another one, (BOUND,
 node, place) for a parameter or buffer of one, (FREE, form) for a parameter of none, (SAVE, which) for the future of an async save,
-(VALUE, pickle) for a constant that pickles, or (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be
-mistaken.
+(VALUE, pickle) for a constant that pickles, or (OPAQUE, name of its type), with a function's `Closure` where there is one. Plain
+values are never tuples, so the tags cannot be mistaken.
 """
 
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import pickle
 import types
@@ -23,6 +24,7 @@ import torch
 
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.models import module_parts, modules
+from torchrelay.shim.capture.records import closures
 from torchrelay.shim.capture.state import keys, shared
 from torchrelay.shim.capture.state.host_state import HostState, Nth, StateNode
 from torchrelay.shim.capture.state.shared import Numbered, copy_of, page_of
@@ -122,11 +124,12 @@ class Encoder:
         if issubclass(cls, torch.Tensor):
             return self.bound(value) or (OPAQUE, cls.__qualname__)
         if issubclass(cls, _KNOWN_BY_OBJECT):
-            return self.callable(value) or self.part(value) or (OPAQUE, cls.__qualname__)
+            made_inside = closures.written(self, value) if cls is types.FunctionType and not _name_of(value) else None
+            return self.callable(value) or self.part(value) or made_inside or (OPAQUE, cls.__qualname__)
         written = by_value.constant(value) if kind in (Kind.OPAQUE, Kind.PLAIN) else None
         if written is not None:
             return (VALUE, written)
-        if kind is Kind.OPAQUE and not by_value.never(cls):
+        if kind is Kind.OPAQUE and (issubclass(cls, io.IOBase) or not by_value.never(cls)):
             return (OPAQUE, cls.__qualname__)
         known = _opaque[cls] = (OPAQUE, cls.__qualname__)
         return known
@@ -161,6 +164,8 @@ class Encoder:
     def callable(self, value: Any) -> tuple[Any, ...] | None:
         cls = type(value)
         if cls is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | None):
+            if by_value.is_standard_stream(value.__self__):
+                return (VALUE, by_value.dumps(value))
             return None  # `history.append`: known by what it belongs to
         if isinstance(value, _BY_NAME):
             name = _name_of(value)

@@ -22,6 +22,7 @@ from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.aliases import address_of, is_within
 from torchrelay.shim.capture.models.bound_tensors import at_place
+from torchrelay.shim.capture.records import closures
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.state.host_state import Deep, Fields, Inside, Nth, path_of
 from torchrelay.shim.capture.state.keys import by_place
@@ -76,6 +77,8 @@ class StateRebuild:
         """Roots of trees of modules in which other modules were bound, by id."""
         self.last: dict[int, Any] = {}
         """What loader iterators have yielded last, by id."""
+        self.cells: dict[int, types.CellType] = {}
+        """Variables of functions that are made, by what told them apart in the lost rank."""
         self._methods: dict[tuple[int, str], Any] = {}
         self._memory: dict[int, list[torch.Tensor]] | None = None
         """Parameters and buffers by the address of their memory, once somebody has asked."""
@@ -274,7 +277,7 @@ class StateRebuild:
             target = self.objects[value[1]]
             return there if target is ABSENT else weakref.ref(target)
         if tag == OPAQUE:
-            return there
+            return closures.made(self, value[2]) if there is ABSENT and len(value) > 2 else there
         if tag == PART:
             root = self.objects[value[1]]
             return there if root is ABSENT else root.get_submodule(value[2])

@@ -51,7 +51,7 @@ def _written(encoder: Encoder, key: Any) -> Any:
         # Known by what it is. Its attributes may be filled later than the dict, so it must bring its hash along.
         return _equal_one(key)
     written = encoder.value(key)
-    return (OPAQUE, cls.__qualname__) if type(written) is tuple and written[0] == PARTIAL else written
+    return (OPAQUE, cls.__qualname__) if type(written) is tuple and written[0] in (PARTIAL, OPAQUE) else written
 
 
 def _has_own_hash(cls: Any) -> bool:

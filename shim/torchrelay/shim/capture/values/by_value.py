@@ -1,6 +1,7 @@
 """Objects that are carried by value because nothing better is known of them: whatever pickles, and fresh locks where locks were.
 
-Asked for of objects that set-up may not have made in another process: patterns, loggers, schemas, types of numpy, modules.
+Asked for of objects that set-up may not have made in another process: patterns, loggers, schemas, types of numpy, modules, the
+standard streams.
 """
 
 from __future__ import annotations
@@ -35,6 +36,14 @@ _LOCKS: dict[type, Any] = {
 """Nobody holds them at the head of a step."""
 
 
+_STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
+
+
+def is_standard_stream(obj: Any) -> bool:
+    """Return whether each process has such a stream of its own under the same name."""
+    return isinstance(obj, io.IOBase) and any(getattr(sys, name, None) is obj for name in _STREAMS)
+
+
 def is_importable(named: Any) -> bool:
     """Return whether another process that imports the same modules finds this function or class by its name."""
     try:
@@ -45,6 +54,8 @@ def is_importable(named: Any) -> bool:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
+        if is_standard_stream(obj):
+            return getattr, (sys, next(name for name in _STREAMS if getattr(sys, name, None) is obj))
         if issubclass(type(obj), ModuleType):
             name = getattr(obj, "__name__", None)
             if name is None or sys.modules.get(name) is not obj:
@@ -136,6 +147,8 @@ def constant(obj: Any) -> bytes | None:
     if known is not None:
         return known[1]
     cls = type(obj)
+    if is_standard_stream(obj):
+        return dumps(obj)
     if never(cls):
         return None
     lock = _LOCKS.get(cls)

@@ -32,7 +32,7 @@ def test_functions_are_written_by_name_and_what_has_none_only_as_what_it_is() ->
     nodes = encode.decode(encode.encode(take({"holder": Holder(act=torch.relu, make=lambda: 1)})))
     (holder,) = [node for node in nodes if node.kind is Kind.ATTRS]
     assert holder.content["act"] == (encode.NAMED, pickle.dumps(torch.relu))
-    assert holder.content["make"] == (encode.OPAQUE, "function")
+    assert holder.content["make"][:2] == (encode.OPAQUE, "function")
 
 
 def test_a_class_that_pickle_cannot_find_is_not_named() -> None:

@@ -5,7 +5,10 @@ import dataclasses
 import functools
 import random
 import re
+import sys
+import threading
 import weakref
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
@@ -44,6 +47,18 @@ class Point(NamedTuple):
 class Meter:
     def __init__(self) -> None:
         self.window: collections.deque[float] = collections.deque(maxlen=2)
+
+
+def test_what_training_has_made_gets_this_process_s_own_standard_streams(tmp_path: Path) -> None:
+    out, err = sys.__stdout__, sys.__stderr__
+    with open(tmp_path / "log", "w") as log:
+        target: dict[str, Any] = {"kept": Holder(stream=log)}
+        carry({"bar": Holder(stream=err, others=[out], log=log), "kept": Holder(stream=out)}, target)
+    bar = target["bar"]
+    assert bar.stream is err
+    assert bar.others == [out]
+    assert not hasattr(bar, "log")
+    assert target["kept"].stream is out
 
 
 def test_objects_that_set_up_builds_are_filled_in_place() -> None:
@@ -364,8 +379,8 @@ def test_what_training_has_made_and_cannot_be_made_again_is_refused() -> None:
     rebuild = carry({"model": torch.nn.Linear(2, 2)}, {})
     with pytest.raises(StateMismatchError, match=r"cannot be made again: 'model' \(Linear\)"):
         rebuild.check_complete()
-    metric = Metric()
-    metric.hook = lambda: 1  # type: ignore[assignment]  # as scripts do
+    metric, lock = Metric(), threading.Lock()
+    metric.hook = lambda: lock  # type: ignore[assignment]  # as scripts do
     with pytest.raises(StateMismatchError, match="its hook cannot be made again"):
         carry({"metric": metric}, {"other": 1})
 

@@ -1,0 +1,219 @@
+"""Which containers and objects below a data set training changes: from then on they are state, as those of other objects are.
+
+A data set is data: thousands of items that stay as they are, and are not walked into. But a script may take items out between two
+epochs, put harder ones in, relabel some, or turn up an augmentation, and a new process has what its own set-up made. So what hangs
+below each data set is looked at where an outer loop's iteration begins, and at some boundaries; what is another thing than before
+is walked into from then on.
+
+What a data set changes itself while it is drawn from, such as a cache of items, is not meant: it does so in a new process too.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
+from torchrelay.shim.capture.state.parts import attributes, dataset_parts
+from torchrelay.shim.capture.values.base_types import deque_items, dict_items, fields, list_items, set_items
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
+from torchrelay.shim.tensors.tensor_versions import version_of
+
+_MOST_OBJECTS = 4096
+"""Below one attribute. One with more below it is told by its outermost container alone."""
+_MOST_ARRAY_BYTES = 16 << 20
+"""Of an array whose content is looked at."""
+_LONG = 4096
+"""A longer list is told by which objects it holds."""
+_BY_ITSELF = frozenset({Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM})
+"""What draws use and a journal has."""
+
+_EACH = 8
+"""Boundaries at which all is looked at; after these, powers of two, beside the iterations of outer loops."""
+
+_carried: dict[int, tuple[Any, set[str]]] = {}
+"""By id of a data set, with it: names of its attributes that are state."""
+
+
+def is_due(boundary: int) -> bool:
+    """Return whether data sets are looked at at this boundary."""
+    return boundary <= _EACH or boundary.bit_count() == 1
+
+
+def carried(owner: Any) -> dict[str, Any]:
+    """Return the attributes of a data set that are state since training has changed them."""
+    names = _names(owner)
+    return {name: value for name, value in attributes(owner).items() if name in names} if names else {}
+
+
+def carry(owner: Any, names: Iterable[str]) -> None:
+    """Let these attributes of a data set be state."""
+    _carried.setdefault(id(owner), (owner, set()))[1].update(names)
+
+
+def _names(owner: Any) -> set[str]:
+    known = _carried.get(id(owner))
+    return known[1] if known is not None and known[0] is owner else set()
+
+
+class DataChanges:
+    """Of the data sets that training's state leads to, and of those within them."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[Any, dict[str, Any]]] = {}
+        """By id of a data set, with it: what was below its attributes when nobody drew from it."""
+        self._within: dict[int, list[Any]] = {}
+        """By id of a data set that is drawn from in this process, it and those within it."""
+        self.changed: dict[int, Any] = {}
+        """By id, data sets that something beside their draws has changed."""
+
+    def drawn(self, dataset: Any) -> None:
+        """Its draws in this process may have changed it: what it was before tells nothing any more."""
+        within = self._within.get(id(dataset))
+        if within is None or within[0] is not dataset:
+            within = self._within[id(dataset)] = [dataset, *_data_sets_below(dataset)]
+        for owner in within:
+            self._before.pop(id(owner), None)
+
+    def is_drawn(self, dataset: Any) -> None:
+        """All was drawn from it for now."""
+        for owner in self._within.get(id(dataset), ()):
+            self._note(owner)
+
+    def look(self, datasets: Iterable[Any]) -> None:
+        """Let be state what was changed since the look before."""
+        for outer in datasets:
+            for owner in (outer, *_data_sets_below(outer)):
+                known = self._before.get(id(owner))
+                now = self._note(owner)
+                if known is None or known[0] is not owner or now == known[1]:
+                    continue
+                self.changed[id(owner)] = owner
+                if self._streams_here(owner):
+                    continue
+                names = {name for name in now if name and now[name] != known[1].get(name)}
+                carry(owner, names)
+
+    def _streams_here(self, owner: Any) -> bool:
+        """Whether it is drawn from in this process and goes on from where it is: going back leaves it there."""
+        drawn = (within for known in self._within.values() for within in known)
+        return issubclass(type(owner), IterableDataset) and any(within is owner for within in drawn)
+
+    def _note(self, owner: Any) -> dict[str, Any]:
+        now = _marks(owner)
+        self._before[id(owner)] = owner, now
+        return now
+
+
+def _marks(owner: Any) -> dict[str, Any]:
+    """What is below each attribute that is not state by itself; without a name, the plain ones."""
+    plain, below = dataset_parts(owner)
+    others = {name: value for name, value in attributes(owner).items() if name not in plain and name not in below}
+    return {"": _Mark().of(plain), **{name: _Mark().of(value) for name, value in others.items()}}
+
+
+class _Mark:
+    """Of one attribute: plain values by value, containers by what is in them, all else by which object it is."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_OBJECTS
+        self._seen: dict[int, int] = {}
+
+    def of(self, value: Any) -> Any:
+        kind = kind_of(type(value))
+        try:
+            return self._of(value, kind)
+        except OverflowError:
+            return kind, id(value), len(value) if kind in _ITEMS else 0
+
+    def _of(self, value: Any, kind: Kind) -> Any:
+        if kind is Kind.PLAIN:
+            return (type(value), value) if type(value) in _SIMPLE else (kind, id(value))
+        known = self._seen.get(id(value))
+        if known is not None:
+            return "met", known
+        self._seen[id(value)] = len(self._seen)
+        take = _MARKS.get(kind)
+        return (kind, id(value)) if take is None else (kind, take(self, value))
+
+    def each(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        found = []
+        for value in values:
+            self._left -= 1
+            if self._left < 0:
+                raise OverflowError("too much to be looked at")
+            found.append(self._of(value, kind_of(type(value))))
+        return tuple(found)
+
+    def items(self, values: list[Any]) -> Any:
+        if len(values) > min(_LONG, self._left):
+            return len(values), zlib.crc32(pointers(values))
+        return self.each(values)
+
+    def mapping(self, values: Mapping[Any, Any]) -> Any:
+        return self.each(values), self.items([*values.values()])
+
+
+_SIMPLE = frozenset({bool, bytes, complex, float, int, str, type(None)})
+_ITEMS: Mapping[Kind, Callable[[Any], Any]] = {
+    Kind.LIST: list_items,
+    Kind.DEQUE: deque_items,
+    Kind.TUPLE: lambda value: [*tuple.__iter__(value)],
+    Kind.DICT: dict_items,
+    Kind.SET: set_items,
+}
+
+
+def _of_tensor(mark: _Mark, value: Any) -> Any:
+    return id(value), version_of(value)
+
+
+def _of_array(mark: _Mark, value: Any) -> Any:
+    if value.dtype.kind == "O" or value.nbytes > _MOST_ARRAY_BYTES:
+        return id(value), value.nbytes
+    data = value if value.flags.c_contiguous else value.copy()
+    return value.shape, str(value.dtype), zlib.crc32(data.reshape(-1).view("u1"))
+
+
+def _of_set(mark: _Mark, value: Any) -> Any:
+    items = set_items(value)
+    return frozenset(items) if all(type(item) in _SIMPLE for item in items) else frozenset(map(id, items))
+
+
+_MARKS: Mapping[Kind, Callable[[_Mark, Any], Any]] = {
+    Kind.LIST: lambda mark, value: mark.items(list_items(value)),
+    Kind.DEQUE: lambda mark, value: mark.items(deque_items(value)),
+    Kind.TUPLE: lambda mark, value: mark.items([*tuple.__iter__(value)]),
+    Kind.DICT: lambda mark, value: mark.mapping(dict_items(value)),
+    Kind.SET: _of_set,
+    Kind.ATTRS: lambda mark, value: mark.mapping(attributes(value)),
+    Kind.DATASET: lambda mark, value: mark.mapping(attributes(value)),
+    Kind.TENSOR: _of_tensor,
+    Kind.NDARRAY: _of_array,
+    **dict.fromkeys(_BY_ITSELF, lambda mark, value: None),
+}
+
+
+def _data_sets_below(outer: Any) -> list[Any]:
+    """Those that it is made of: in its attributes, and in containers there."""
+    found: list[Any] = []
+    seen = {id(outer)}
+    queue = [outer]
+    for owner in queue:
+        for value in (fields(owner) or {}).values():
+            kind = kind_of(type(value))
+            if kind not in (Kind.LIST, Kind.TUPLE, Kind.DICT):
+                items: Any = [value]
+            elif len(value) > _LONG:
+                continue
+            else:
+                items = _ITEMS[kind](value)
+            for item in items.values() if type(items) is dict else items:
+                if kind_of(type(item)) is Kind.DATASET and id(item) not in seen:
+                    seen.add(id(item))
+                    found.append(item)
+                    queue.append(item)
+    return found

@@ -1,0 +1,142 @@
+"""Functions that another one has returned (a progress bar's printer), for objects that training has made and a new process has to
+make: such a function is found in the code of the one around it, and given what its variables mean.
+
+Only a place that holds nothing is given one. What set-up has made in the new process is kept as it is.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import weakref
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torchrelay.shim.capture.state.tags import OPAQUE, REF, VALUE, WEAK
+from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values.kinds import PLAIN
+from torchrelay.shim.capture.values.replay_point import ABSENT
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.records.encode import Encoder
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+
+_LOCALS = "<locals>"
+_DEEPEST = 4
+"""Functions in variables of functions."""
+_UNBOUND = ("unbound",)
+
+
+class Closure(NamedTuple):
+    """`outer`: names that lead from the module to a function; `places`: from its code to this one's, among the constants.
+
+    `cells`: what tells one from another in the process that wrote it, so that two functions go on sharing a variable.
+    """
+
+    module: str
+    outer: tuple[str, ...]
+    places: tuple[int, ...]
+    defaults: tuple[Any, ...] | None
+    cells: tuple[int, ...]
+    values: tuple[Any, ...]
+
+
+def written(encoder: Encoder, function: FunctionType, depth: int = 0) -> tuple[Any, ...] | None:
+    """Return what a function without a node is written as; None where no other process could make it."""
+    found = _place_of(function) if depth < _DEEPEST else None
+    defaults, cells = function.__defaults__, function.__closure__ or ()
+    if found is None or vars(function) or function.__kwdefaults__ or not _is_plain(defaults or ()):
+        return None
+    values = tuple(_value(encoder, cell, depth) for cell in cells)
+    if any(value is None for value in values):
+        return None
+    encoder.weak |= bool(cells)  # what they mean may be another object, or another number, at the next boundary
+    return (OPAQUE, type(function).__qualname__, Closure(*found, defaults, tuple(map(id, cells)), values))
+
+
+def _place_of(function: FunctionType) -> tuple[str, tuple[str, ...], tuple[int, ...]] | None:
+    module = sys.modules.get(function.__module__)
+    names, _, rest = function.__qualname__.partition(f".{_LOCALS}.")
+    if not rest or module is None or function.__globals__ is not vars(module):
+        return None
+    outer = tuple(names.split("."))
+    code, places = _code_at(function.__module__, outer, ()), []
+    for name in rest.split(f".{_LOCALS}."):
+        inner = code.co_consts if code is not None else ()
+        place = next((n for n, c in enumerate(inner) if _may_lead_to(c, name, function.__code__)), None)
+        if place is None:
+            return None
+        places.append(place)
+        code = inner[place]
+    return (function.__module__, outer, tuple(places)) if code is function.__code__ else None
+
+
+def _may_lead_to(code: Any, name: str, wanted: CodeType) -> bool:
+    return isinstance(code, CodeType) and code.co_name == name and (name != wanted.co_name or code is wanted)
+
+
+def _code_at(module: str, outer: tuple[str, ...], places: tuple[int, ...]) -> CodeType | None:
+    """None where this process has nothing there."""
+    found: Any = sys.modules.get(module)
+    for name in outer:
+        found = vars(found).get(name) if hasattr(found, "__dict__") else None
+    code = getattr(getattr(found, "__func__", found), "__code__", None)
+    for place in places:
+        code = code.co_consts[place] if isinstance(code, CodeType) and place < len(code.co_consts) else None
+    return code if isinstance(code, CodeType) else None
+
+
+def _value(encoder: Encoder, cell: CellType, depth: int) -> Any:
+    """What a variable means; None where that cannot be written."""
+    try:
+        value = cell.cell_contents
+    except ValueError:
+        return _UNBOUND
+    cls: Any = type(value)
+    if cls in PLAIN:
+        return (VALUE, pickle.dumps(value))
+    if cls is weakref.ProxyType:
+        held = encoder.reference(value.__init__.__self__)
+        return None if held is None else (WEAK, held[1])
+    known = encoder.reference(value)
+    if known is not None:
+        return known
+    if isinstance(value, (FunctionType, BuiltinFunctionType, MethodType, type)):
+        return encoder.callable(value) or (
+            written(encoder, value, depth + 1) if isinstance(value, FunctionType) else None
+        )
+    if by_value.is_standard_stream(value) or (cls in (list, dict) and _is_plain(value)):
+        kept = by_value.dumps(value)
+        return None if kept is None else (VALUE, kept)
+    return None
+
+
+def _is_plain(values: Any) -> bool:
+    return all(type(value) in PLAIN for value in ([*values, *values.values()] if type(values) is dict else values))
+
+
+def made(rebuild: StateRebuild, closure: Closure) -> Any:
+    """Return such a function of this process, or ABSENT."""
+    code = _code_at(closure.module, closure.outer, closure.places)
+    if code is None or len(code.co_freevars) != len(closure.cells):
+        return ABSENT
+    cells = []
+    for number, value in zip(closure.cells, closure.values):
+        cell = rebuild.cells.get(number)
+        if cell is None:
+            cell = rebuild.cells[number] = CellType()
+            if value != _UNBOUND:
+                content = _content(rebuild, value)
+                if content is ABSENT:
+                    del rebuild.cells[number]
+                    return ABSENT
+                cell.cell_contents = content
+        cells.append(cell)
+    return FunctionType(code, vars(sys.modules[closure.module]), code.co_name, closure.defaults, tuple(cells))
+
+
+def _content(rebuild: StateRebuild, value: tuple[Any, ...]) -> Any:
+    if value[0] == WEAK:
+        target = rebuild.objects[value[1]]
+        return ABSENT if target is ABSENT else weakref.proxy(target)
+    return rebuild.objects[value[1]] if value[0] == REF else rebuild.decode(value, ABSENT)

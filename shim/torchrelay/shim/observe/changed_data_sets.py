@@ -1,0 +1,53 @@
+"""Which changes of data a new process cannot be given: what is too large, and what a thread of the script goes on changing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from torchrelay.protocol.messages import Gap
+from torchrelay.protocol.names import BARS
+from torchrelay.shim.capture.iteration.data_changes import DataChanges, carried
+from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.state.parts import attributes
+from torchrelay.shim.observe.changed_bulk import ChangedBulk
+from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
+
+
+def gaps(state: HostState, changes: DataChanges, bulk: ChangedBulk) -> list[Gap]:
+    """Return what the report says of the data that training has changed."""
+    found = [_not_carried_gap(path, NOWHERE) for path in sorted(bulk.found)]
+    for owner in changes.changed.values():
+        number = state.index.get(id(owner))
+        if number is None:
+            continue
+        name, node = state.path(number), state.nodes[number]
+        place = where_made(state, node.parent, node.key)
+        if _has_a_thread(owner):
+            text = (
+                f"{name}: a thread of its own works on it, and it changes while training runs: no rank can be replaced"
+            )
+            found.append(Gap("data", BARS, text, *place))
+        lost = _not_carried(state, [f"{name}.{attribute}" for attribute in carried(owner)])
+        found += [_not_carried_gap(path, place) for path in lost if path not in bulk.found]
+    return found
+
+
+def _not_carried_gap(path: str, place: SourcePlace) -> Gap:
+    text = f"{path}: training changes it, and it cannot be carried: no rank can be replaced"
+    return Gap("data", BARS, text, *place)
+
+
+def _not_carried(state: HostState, changed: list[str]) -> Iterator[str]:
+    for path in [path for _, _, path in state.bulk] + state.unknown:
+        if any(path == name or path.startswith((f"{name}.", f"{name}[", f"{name} ")) for name in changed):
+            yield path
+
+
+def _has_a_thread(owner: Any) -> bool:
+    held = {id(value) for value in attributes(owner).values()}
+    return any(
+        id(thread) in held or getattr(getattr(thread, "_target", None), "__self__", None) is owner
+        for thread in threading.enumerate()
+    )

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+from support.host_state import take
+from torch.utils.data import Dataset
+
+from torchrelay.protocol.messages import Gap
+from torchrelay.protocol.names import BARS
+from torchrelay.shim.capture.iteration.data_changes import DataChanges
+from torchrelay.shim.observe import changed_data_sets
+from torchrelay.shim.observe.changed_bulk import ChangedBulk
+
+
+class Cache(Dataset[Any]):
+    def __init__(self) -> None:
+        self.items: list[Any] = [1, 2]
+        self.ended = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self.thread = threading.Thread(target=self.ended.wait)
+        self.thread.start()
+
+    def work(self) -> None:
+        self.ended.wait()
+
+
+@pytest.fixture
+def cache() -> Iterator[Cache]:
+    made = Cache()
+    yield made
+    made.ended.set()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(10)
+
+
+def gaps(data: Cache, changes: DataChanges) -> list[Gap]:
+    changes.look([data])
+    return changed_data_sets.gaps(take({"data": data}), changes, ChangedBulk())
+
+
+def test_what_is_carried_is_no_gap(cache: Cache) -> None:
+    changes = DataChanges()
+    assert gaps(cache, changes) == []
+    cache.items[0] = 7
+    assert gaps(cache, changes) == []
+
+
+def test_a_thread_that_a_changing_data_set_holds_bars_replacement(cache: Cache) -> None:
+    changes = DataChanges()
+    cache.start()
+    assert gaps(cache, changes) == []
+    cache.items[0] = 7
+    (gap,) = gaps(cache, changes)
+    assert gap.effect == BARS
+    assert gap.text.startswith("script.data: a thread of its own works on it")
+
+
+def test_so_does_one_that_runs_its_method(cache: Cache) -> None:
+    changes = DataChanges()
+    threading.Thread(target=cache.work).start()
+    assert gaps(cache, changes) == []
+    cache.items[0] = 7
+    assert len(gaps(cache, changes)) == 1
+
+
+@pytest.mark.parametrize("content", [numpy.zeros(1 << 16), [[place] for place in range(5000)]])
+def test_so_does_a_change_that_is_too_large(cache: Cache, content: Any) -> None:
+    changes = DataChanges()
+    assert gaps(cache, changes) == []
+    cache.items = content
+    (gap,) = gaps(cache, changes)
+    assert gap.effect == BARS
+    assert gap.text.startswith("script.data.items")
+    assert "cannot be carried" in gap.text
+
+
+@pytest.mark.parametrize("samples", [[{"row": row} for row in range(5000)], {row: [row] for row in range(5000)}])
+def test_so_does_another_order_in_what_is_taken_for_data(samples: Any) -> None:
+    bulk = ChangedBulk()
+
+    def texts(boundary: int, loop: object) -> list[str]:
+        state = take({"samples": samples})
+        bulk.look(state, boundary, loop)
+        return [gap.text for gap in changed_data_sets.gaps(state, DataChanges(), bulk)]
+
+    first, second = object(), object()
+    assert texts(0, first) == texts(8, first) == []
+    if isinstance(samples, dict):
+        samples[7], samples[8] = samples[8], samples[7]
+    else:
+        samples.reverse()
+    assert texts(9, first) == []  # not looked at
+    (text,) = texts(10, second)
+    assert text.startswith("script.samples: training changes it")

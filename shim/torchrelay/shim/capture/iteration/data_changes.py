@@ -25,7 +25,7 @@ from torchrelay.shim.tensors.tensor_versions import version_of
 _MOST_OBJECTS = 4096
 """Below one attribute. One with more below it is told by its outermost container alone."""
 _MOST_ARRAY_BYTES = 16 << 20
-"""Of an array whose content is looked at."""
+"""Of arrays below one attribute whose content is looked at; further ones are told by which they are."""
 _LONG = 4096
 """A longer list is told by which objects it holds."""
 _BY_ITSELF = frozenset({Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM})
@@ -119,7 +119,7 @@ class _Mark:
     """Of one attribute: plain values by value, containers by what is in them, all else by which object it is."""
 
     def __init__(self) -> None:
-        self._left = _MOST_OBJECTS
+        self._left, self.left_bytes = _MOST_OBJECTS, _MOST_ARRAY_BYTES
         self._seen: dict[int, int] = {}
 
     def of(self, value: Any) -> Any:
@@ -172,8 +172,9 @@ def _of_tensor(mark: _Mark, value: Any) -> Any:
 
 
 def _of_array(mark: _Mark, value: Any) -> Any:
-    if value.dtype.kind == "O" or value.nbytes > _MOST_ARRAY_BYTES:
+    if value.dtype.kind == "O" or value.nbytes > mark.left_bytes:
         return id(value), value.nbytes
+    mark.left_bytes -= value.nbytes
     data = value if value.flags.c_contiguous else value.copy()
     return value.shape, str(value.dtype), zlib.crc32(data.reshape(-1).view("u1"))
 

@@ -161,3 +161,18 @@ def test_a_walk_that_goes_on_walks_into_what_has_changed(changes: DataChanges) -
     state = Rewalk(trees, before, at_gate=False).run([], {"script": space})
     assert id(data.rows) in state.index
     assert id(data.names) not in state.index
+
+
+def test_a_look_at_many_arrays_costs_no_more_than_its_share(
+    changes: DataChanges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_changes, "_MOST_ARRAY_BYTES", 100)
+    data = Samples()
+    data.nested = [numpy.ones(10), numpy.ones(10)]  # type: ignore[list-item]  # arrays for once
+    changes.look([data])
+    data.nested[1].fill(2)  # type: ignore[attr-defined]  # the same
+    changes.look([data])
+    assert data_changes.carried(data) == {}, "it is beyond the first 100 bytes"
+    data.nested[0].fill(2)  # type: ignore[attr-defined]  # the same
+    changes.look([data])
+    assert [*data_changes.carried(data)] == ["nested"]

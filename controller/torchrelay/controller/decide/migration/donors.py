@@ -109,6 +109,8 @@ def is_replica(
         latest = max(trained)
         holds, why = _equal_digests(ours[latest], theirs[latest])
         return (holds, why) if not holds else _always_equal(ours, theirs, trained, ranks, why)
+    if bypassed := _differed_though_kept(lost, donor, target, ranks):
+        return False, bypassed
     if common:
         # Before the first update ranks can be equal by initialisation alone: that holds for no later boundary.
         return _kept_equal(ours[max(common)], theirs[max(common)], ranks)
@@ -158,6 +160,24 @@ def _kept(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> s
         if set(ranks) <= set(map(int, among.split(","))) and (was or not must_have_been):
             kept.add(path)
     return kept
+
+
+def _differed_though_kept(
+    lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int, ranks: tuple[int, int]
+) -> str:
+    """Whether a wrapper has been seen not to keep its tensors equal, at the newest boundary that both have looked at.
+
+    A script may call the module inside of it. That boundary may be one before the training loop that runs now.
+    """
+    ours, theirs = ({c.boundary: c for c in checks if c.boundary <= target} for checks in (lost, donor))
+    newest = max(ours.keys() & theirs.keys(), default=None)
+    if newest is None:
+        return ""
+    a, b = ours[newest], theirs[newest]
+    differed = sorted(p for p in _kept(a, b, ranks) if p in a.digests and a.digests[p] != b.digests.get(p))
+    if not differed:
+        return ""
+    return f"{differed[0]} differed after step {newest}: the data parallel wrapper around it does not keep it equal"
 
 
 def _kept_equal(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> tuple[bool, str]:

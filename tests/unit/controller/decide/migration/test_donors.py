@@ -51,6 +51,26 @@ def test_a_rank_that_died_before_its_first_check_takes_from_who_shares_everythin
     assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, {}), Cannot)
 
 
+@pytest.mark.parametrize("lost_has_come", [False, True])
+def test_a_wrapper_that_has_not_kept_contents_equal_before_is_not_believed_in_the_next_loop(
+    lost_has_come: bool,
+) -> None:
+    """A script may call the module inside of its wrapper: no gradient is averaged then."""
+    before = {rank: [check(8, "ab", a=str(rank), b="1"), check(9, "ab", a=str(rank), b="1")] for rank in (0, 1)}
+    next_loop = {rank: replace(check(10, "ab", a=str(rank), b="1"), since=10) for rank in (0, 1)}
+    checks = {0: [*before[0], next_loop[0]], 1: [*before[1], *([next_loop[1]] if lost_has_come else [])]}
+    donor = choose_donor(1, 11, {0: at(11, 11)}, checks)
+    assert isinstance(donor, Cannot)
+    newest = 10 if lost_has_come else 9
+    assert f"a differed after step {newest}: the data parallel wrapper around it does not keep it equal" in donor.reason
+
+
+def test_a_wrapper_that_has_kept_contents_equal_before_is_believed_in_the_next_loop() -> None:
+    before = [check(9, "a", a="1")]
+    donor = choose_donor(1, 11, {0: at(11, 11)}, {0: [*before, replace(check(10, "a", a="2"), since=10)], 1: before})
+    assert isinstance(donor, ChosenDonor)
+
+
 def kept(boundary: int, *paths: str, **digests: str) -> ReplicaCheck:
     return ReplicaCheck(boundary, digests, paths)
 

@@ -156,12 +156,13 @@ def test_another_controller_is_found_where_it_is(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_command_is_gone_without_a_word_is_called_so(tmp_path: Path) -> None:
-    async def act(live: LiveRun, _: Any) -> None:
+    async def act(live: LiveRun, stop_controller: Callable[[], Awaitable[None]]) -> None:
         await until(lambda: live.seen().actions)
         folder.remove_run(tmp_path / "ab")
+        await stop_controller()
         await until(lambda: "nobody has told how" in live.seen().unreachable)
 
-    with_run(tmp_path, TellingController(stays=False), act)
+    with_run(tmp_path, TellingController(), act)
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])

@@ -93,7 +93,8 @@ class Recorded:
         self.key = key
         self._answers: dict[Key, list[Any]] = {}
         self._needed: list[tuple[Key, Any]] = []
-        """Since the latest mark, in order."""
+        """Since the latest mark, in order, as far as it is kept."""
+        self._all_kept = True
         self._again: dict[Key, deque[Any]] = {}
         self._left_bytes = MAX_BYTES
         self.lost = ""
@@ -105,16 +106,17 @@ class Recorded:
             self._needed.append((key, given))
             return given
         given = ask()
-        if needed:
-            self._needed.append((key, given))
         size = _ANSWER_BYTES + (len(given) if isinstance(given, (bytes, str)) else 0)
         kept = self._answers.setdefault(key, [])
         if self._left_bytes < size or (len(kept) >= _MAX_BY_LINE and not needed):
+            self._all_kept &= not needed
             if needed and not self.lost:
                 self.lost = f"{key[1]}, line {key[2]}: set-up asks for too much of {key[0]} for it to be kept"
             return given
         self._left_bytes -= size
         kept.append(given)
+        if needed:
+            self._needed.append((key, given))
         return given
 
     def knows(self, key: Key) -> bool:
@@ -122,10 +124,12 @@ class Recorded:
 
     def mark(self) -> None:
         """Training may have to go back to here."""
-        self._needed, self._again = [], {}
+        self._needed, self._again, self._all_kept = [], {}, True
 
     def go_back(self) -> None:
-        """Give again what was needed since the mark: it can be had but once."""
+        """Give again what was needed since the mark: it can be had but once. Raises StateMismatchError if it was too much."""
+        if not self._all_kept:
+            raise StateMismatchError(self.lost)
         for key, given in self._needed:
             self._again.setdefault(key, deque()).append(given)
         self._needed = []

@@ -14,6 +14,7 @@ import tempfile
 import textwrap
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -253,3 +254,21 @@ def test_a_new_process_draws_the_same_whatever_it_has_imported(tmp_path: Path) -
         for imported in ((), ("torch", "numpy.random", "tempfile"))
     ]
     assert outputs[0] == outputs[1] != ""
+
+
+class Text(str):
+    """One that weak references can be made to."""
+
+
+def test_of_what_is_read_in_set_up_no_more_is_held_than_is_kept() -> None:
+    """A script may be fed a data set of many GB by a pipe."""
+    rank = outside.Recorded(b"key")
+    rank.mark()
+    key = ("standard input", "script", 3)
+    held = [weakref.ref(rank.answer(key, lambda: Text("x" * (outside.MAX_BYTES // 4)), needed=True)) for _ in range(8)]
+    assert [reference() is not None for reference in held] == [True] * 3 + [False] * 5
+    assert "too much of standard input" in rank.lost
+    with pytest.raises(StateMismatchError, match="too much of standard input"):
+        rank.go_back()
+    rank.mark()
+    rank.go_back()

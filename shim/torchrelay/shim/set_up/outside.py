@@ -75,6 +75,8 @@ class Outside(Protocol):
 
     key: bytes
     """From which the generators are seeded that a process begins with."""
+    lost: str
+    """What was needed and could not be kept; empty in a joiner."""
 
     def answer(self, key: Key, ask: Callable[[], Any], *, needed: bool = False) -> Any:
         """`ask()`, or in a joiner what the lost rank was answered.
@@ -146,6 +148,7 @@ class Replayed:
             self.key, answers, lost = pickle.loads(snapshot)
         except (pickle.UnpicklingError, EOFError, TypeError, ValueError) as e:
             raise JournalError(f"what the lost rank's set-up was answered cannot be read: {e}") from e
+        self.lost = ""
         if lost:
             raise StateMismatchError(lost)
         self._answers: dict[Key, deque[Any]] = {key: deque(given) for key, given in answers.items()}

@@ -57,6 +57,8 @@ class InputReads:
         """`ask()`, or in a joiner's set-up what the lost rank has read. Raises StateMismatchError if that rank read less."""
         if self._reader == (reader := threading.get_ident()):
             return ask()  # a method of sys.stdin that calls another one
+        if self._is_set_up and self._outside.lost:
+            return ask()  # no rank is replaced any more, and there may be millions of lines to come
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_globals.get("__name__") in _OURS:
             frame = frame.f_back

@@ -74,12 +74,12 @@ def check(where: wheres.Where, chosen: list[str]) -> int:
             on_device |= {"killed-peers": survivor.killed_peers, "two-groups": survivor.two_groups}
             on_device |= {"alive": survivor.alive}
         on_device["corpus"] = lambda: corpus.cells(where)
+        on_device["step-cost"] = lambda: training.step_cost(where)
         on_device["nccl"] = lambda: training.migrations(where, "nccl")
         sections: dict[str, Callable[[], Found]] = {
             "versions": lambda: Found(about()),
             **(on_device if where.device is wheres.Device.CUDA else {}),
             "gloo": lambda: training.migrations(where, "gloo"),
-            "step-cost": lambda: training.step_cost(where),
         }
         for name in SECTIONS:
             if name in chosen and name in sections:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import statistics
+import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from sections import Found, SectionError
@@ -19,7 +18,8 @@ sys.path.insert(0, str(EXAMPLES))
 from demo_runs import DemoError, Run, read_events, run  # noqa: E402 - lies beside the script that it runs
 
 SCRIPT = EXAMPLES / "train_gpt.py"
-WARM_UP_STEPS = 20
+STEPS = Path(__file__).with_name("programs") / "steps.py"
+NETWORKS = ("host", "device_bound", "buffers")
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,6 @@ class Training:
     def undisturbed(self, name: str) -> Run:
         """Train with torchrun. Raises SectionError."""
         return self._run(name, _torchrun(self.ranks), self.folder / name)
-
-    def guarded(self, name: str) -> Run:
-        """Train with torchrelay, without a fault, a spare or copies for peers. Raises SectionError."""
-        done = self._run(name, [*_torchrelay(self.ranks, 0), "--buddy-every", "0"], self.folder / name)
-        said = (done.folder / "stderr.txt").read_text()
-        if "training loop " not in said or "no longer protected" in said:
-            raise SectionError(f"the job was not guarded, so there was nothing to measure:\n{said[-2000:]}")
-        return done
 
     def disturbed(self, name: str, fault: str) -> Run:
         """Train with a fault. Raises SectionError."""
@@ -164,21 +156,18 @@ def _cost(done: Run) -> Mapping[str, float]:
 
 
 def step_cost(where: Where) -> Found:
-    """One rank, which has the GPU to itself: the same steps with torchrun and with torchrelay, in turns."""
-    training = Training(where, "nccl" if where.device is Device.CUDA else "gloo", ranks=1)
-    steps: dict[str, list[float]] = {"torchrun": [], "torchrelay": []}
-    for turn in range(2):
-        plain = training.undisturbed(f"torchrun {turn}")
-        guarded = training.guarded(f"torchrelay {turn}")
-        if differs := difference(plain, guarded, 1):
-            return Found({}, (f"torchrelay changes what is computed: {differs}",))
-        steps["torchrun"].append(_step_ms(plain))
-        steps["torchrelay"].append(_step_ms(guarded))
-    facts = {f"{name}_step_ms": taken for name, taken in steps.items()}
-    cost_ms = statistics.mean(steps["torchrelay"]) - statistics.mean(steps["torchrun"])
-    return Found({**facts, "cost_ms": cost_ms})
-
-
-def _step_ms(done: Run) -> float:
-    times = [row.unix_time_s for row in done.rows][WARM_UP_STEPS:]
-    return 1e3 * statistics.median(b - a for a, b in pairwise(times))
+    """One rank, which has the GPU to itself: steps of each network with protection on and off, in turns within one run."""
+    facts = {}
+    for network in NETWORKS:
+        out = where.out / "step-cost" / network
+        out.mkdir(parents=True)
+        script = [str(STEPS), network, str(out / "parts.json"), *(["--quick"] if where.quick else [])]
+        command = [*_torchrelay(1, 0), "--buddy-every", "0", "--cost-limit", "0", *script]
+        with (out / "stderr.txt").open("w") as stderr:
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=where.environment(), check=False
+            )
+        if done.returncode != 0:
+            raise SectionError(f"{network}: exit code {done.returncode}:\n{_last_lines(out / 'stderr.txt')}")
+        facts[network] = json.loads(done.stdout.splitlines()[-1])
+    return Found(facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,15 @@ MANIFEST = Path(__file__).with_name("manifest.toml")
 
 
 @dataclass(frozen=True)
+class OnGpu:
+    """A program's command on a GPU, and the edits that make it small. Its devices and its backend stay as they are."""
+
+    command: tuple[str, ...]
+    edits: tuple[tuple[str, str], ...] = ()
+    data: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Program:
     """One program, as it is run.
 
@@ -24,6 +33,7 @@ class Program:
     `replace`: names of the manifest's tables of device replacements; `edits` are pairs of pattern and replacement of its own.
     `data`: generators of tiny data, by name. `environment`: which packages it needs, by name.
     `added_last`: whether it was chosen after the mechanisms were done, so that its first result counts.
+    `cuda`: how it runs on a GPU, where that is known.
     """
 
     name: str
@@ -42,6 +52,7 @@ class Program:
     steps: int = 20
     variables: dict[str, str] = field(default_factory=dict)
     added_last: bool = False
+    cuda: OnGpu | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,22 @@ class Manifest:
     programs: tuple[Program, ...]
     environments: dict[str, Environment]
     replacements: dict[str, tuple[tuple[str, str], ...]]
+
+    def on_gpu(self, names: list[str]) -> list[Program]:
+        """Return the programs of these names, or all that are known to run on a GPU, as they run there.
+
+        Raises KeyError for a name that the manifest lacks, or whose program is not known to run on a GPU.
+        """
+        found = []
+        for program in self.named(names):
+            if program.cuda is not None:
+                own = program.cuda
+                data = program.data if own.data is None else own.data
+                changed = {"command": own.command, "edits": own.edits, "data": data, "replace": ("deterministic",)}
+                found.append(replace(program, **changed, variables={}))
+            elif names:
+                raise KeyError(f"{program.name} is not known to run on a GPU")
+        return found
 
     def named(self, names: list[str]) -> list[Program]:
         """Return the programs of these names, or all. Raises KeyError for a name that the manifest lacks."""
@@ -90,6 +117,10 @@ def _program(table: dict[str, Any]) -> Program:
         table[name] = tuple(table.get(name, ()))
     table["command"] = tuple(table["command"].split())
     table["edits"] = _pairs(table.get("edits", ()))
+    if "cuda" in table:
+        own = dict(table["cuda"])
+        data = tuple(own["data"]) if "data" in own else None
+        table["cuda"] = OnGpu(tuple(own["command"].split()), _pairs(own.get("edits", ())), data)
     return Program(**table)
 
 

@@ -58,6 +58,9 @@ def lay_out(program: Program, manifest: Manifest, sources: Path, destination: Pa
 
 
 def _extract(repository: Path, program: Program, destination: Path) -> None:
+    if not any((repository / name).exists() for name in (".git", "HEAD")):
+        shutil.copytree(repository / program.folder, destination, dirs_exist_ok=True, symlinks=True)
+        return
     tree = f"{program.commit}:{program.folder}" if program.folder else program.commit
     listed = _git(repository, "ls-tree", "-r", "-z", "--format=%(objectname) %(path)", tree)
     files = [line.partition(" ") for line in listed.stdout.decode().split("\0")]
@@ -69,8 +72,6 @@ def _extract(repository: Path, program: Program, destination: Path) -> None:
     if listed.returncode == 0 and packed.returncode == 0:
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
             archive.extractall(destination, filter="data")
-    elif (repository / program.folder / program.file).is_file():
-        shutil.copytree(repository / program.folder, destination, dirs_exist_ok=True, symlinks=True)
     else:
         said = (listed.stderr or packed.stderr).decode(errors="replace").strip()
         raise SourceError(f"{program.repository} at {program.commit}: {said}")

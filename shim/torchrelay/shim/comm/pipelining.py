@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models.modules import ModuleTree
+from torchrelay.shim.capture.values.device_reads import DeviceReads
 
 _FLAGS = (
     "_stage_forward_initialized",
@@ -126,7 +127,7 @@ def _without_wrappers(stages: list[Any]) -> Iterator[None]:
 @contextmanager
 def _unchanged(roots: list[torch.nn.Module]) -> Iterator[None]:
     """Buffers, flags, attributes and gradients of the modules, and the generators, are afterwards as before."""
-    trees = [ModuleTree(root) for root in roots]
+    trees = [ModuleTree(root, DeviceReads()) for root in roots]
     contents = [tree.take() for tree in trees]
     large = [(b, b.detach().clone()) for root in roots for b in root.buffers()]
     gradients = [(p, p.grad) for root in roots for p in root.parameters()]

@@ -65,7 +65,7 @@ def padded(size: int) -> int:
 def pack(tensors: Sequence[torch.Tensor], packed: torch.Tensor) -> None:
     """Copies small tensors one after the other into `packed` (CPU, uint8), each padded with zeros to whole words."""
     packed.zero_()
-    held = _on_host(tensors)
+    held = on_host(tensors)
     address = packed.data_ptr()
     for tensor in held:
         size = tensor.numel() * tensor.element_size()
@@ -89,8 +89,8 @@ def unpack(packed: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
     _scatter(elsewhere)
 
 
-def _on_host(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Plain CPU tensors with the content of `tensors`; those of a device come in one transfer."""
+def on_host(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Return plain CPU tensors with the content of `tensors`. Those of a device come in one transfer, as uint8[size] each."""
     held = [t if is_plain(t) else plain_copy(t) for t in tensors]
     by_device: dict[torch.device, list[int]] = {}
     for index, tensor in enumerate(held):

@@ -59,7 +59,7 @@ def _same(trees: ModuleTrees, node: StateNode) -> bool:
     if node.edges and fields(node.obj) is not _attributes(node):
         raise WalkAnew
     if isinstance(content, small.TensorValue):
-        return small.take(node.obj) == content
+        return trees.reads.take(node.obj) == content
     if isinstance(content, Alias) and trees.owner_of(node.obj) is None:
         raise WalkAnew
     if isinstance(content, LargeTensor) and tuple(local(node.obj).shape) != content.shape:

@@ -22,6 +22,7 @@ from torchrelay.shim.capture.models.bound_tensors import BUFFERS, PARAMETERS, Bo
 from torchrelay.shim.capture.models.module_parts import class_of
 from torchrelay.shim.capture.values import callables, small
 from torchrelay.shim.capture.values.callables import is_hidden
+from torchrelay.shim.capture.values.device_reads import DeviceReads
 from torchrelay.shim.capture.values.kinds import PLAIN
 from torchrelay.shim.capture.values.long_list import LongLists
 
@@ -71,8 +72,9 @@ class TreeContent:
 
 
 class ModuleTree:
-    def __init__(self, root: torch.nn.Module) -> None:
+    def __init__(self, root: torch.nn.Module, reads: DeviceReads) -> None:
         self.root = root
+        self._reads = reads
         named = list(root.named_modules())
         self.names, self.modules = [name for name, _ in named], [module for _, module in named]
         self._names_by_id: dict[int, str] = {}
@@ -259,7 +261,7 @@ class ModuleTree:
 
     def _take_buffers(self) -> dict[str, small.TensorValue]:
         """By content: native batch norm writes its running statistics without counting up their versions."""
-        taken = {name: small.take(buffer) for name, buffer in self.small_buffers.items()}
+        taken = self._reads.take_all(self.small_buffers)
         self.changing.update(name for name, value in taken.items() if self._copies.get(name, value).data != value.data)
         self._copies = taken
         return taken
@@ -301,6 +303,7 @@ class ModuleTrees:
 
     def __init__(self) -> None:
         self.long_lists = LongLists()
+        self.reads = DeviceReads()
         self.watched: Any = None
         """What is looked at in one go; see `watched`."""
         self.of_loops: set[int] = set()
@@ -328,7 +331,7 @@ class ModuleTrees:
     def tree(self, root: torch.nn.Module) -> ModuleTree:
         tree = self._trees.get(id(root))
         if tree is None or tree.root is not root or not (tree.is_current() and tree.has_same_hooks()):
-            before, tree = tree, ModuleTree(root)
+            before, tree = tree, ModuleTree(root, self.reads)
             self._trees[id(root)] = tree
             if before is not None and before.root is root:
                 tree.of_set_up = before.of_set_up

@@ -71,19 +71,20 @@ def take_if_small(tensor: torch.Tensor, limit_bytes: int) -> TensorValue | None:
     return _take_any(tensor) if is_small(tensor, limit_bytes) else None
 
 
-def take(tensor: torch.Tensor) -> TensorValue:
+def take(tensor: torch.Tensor, held: torch.Tensor | None = None) -> TensorValue:
+    """Return the value of a tensor of any size. `held`: its content, where that is on the host already."""
     if type(tensor) is torch.Tensor and tensor.is_cpu:
         return take_if_small(tensor, sys.maxsize) or _take_any(tensor)
-    return _take_any(tensor)
+    return _take_any(tensor, held)
 
 
-def _take_any(tensor: torch.Tensor) -> TensorValue:
+def _take_any(tensor: torch.Tensor, held: torch.Tensor | None = None) -> TensorValue:
     leaf_grad = is_leaf(tensor)
     part, spread = tensor, None
     if type(tensor) is not torch.Tensor:
         part, spread = waited_for(local(tensor)), spread_of(tensor)
     name, device = _dtype_name(part.dtype), _device_name(part.device)
-    data = b"" if part.is_meta else tensor_bytes(part)
+    data = b"" if part.is_meta else tensor_bytes(part if held is None else held)
     return TensorValue(name, tuple(part.shape), device, leaf_grad, data, spread)
 
 

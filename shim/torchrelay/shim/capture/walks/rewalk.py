@@ -81,9 +81,10 @@ class Rewalk(Walk):
         watched = self._watched()
         self._to_look_at = watched.look() + self._to_look_at
         heapify(self._to_look_at)
-        while self._to_look_at:
-            number = heappop(self._to_look_at)
-            self._look_at(number, self._base.nodes[number])
+        with self.trees.reads.ahead(self._to_read()):
+            while self._to_look_at:
+                number = heappop(self._to_look_at)
+                self._look_at(number, self._base.nodes[number])
         if self._base.bulk and any(len(obj) != length for obj, length, _ in self._base.bulk):
             raise WalkAnew
         if self._base.sizes != [*map(len, self._base.spaces)]:
@@ -113,6 +114,19 @@ class Rewalk(Walk):
             trees = [self.trees.large_of(root) for root in state.roots]  # others than before where some were bound anew
             state.tree_versions = versions_now([(large, []) for large in trees])
         return state
+
+    def _to_read(self) -> list[torch.Tensor]:
+        """Return the small tensors whose contents will be compared, where some may be on a device."""
+        found: list[torch.Tensor] = []
+        if not torch.cuda.is_initialized():
+            return found
+        for number in self._to_look_at:
+            node = self._base.nodes[number]
+            if node.kind is TENSOR and isinstance(node.content, TensorValue):
+                found.append(node.obj)
+            elif node.kind is Kind.MODULE:
+                found += node.content.tree.small_buffers.values()
+        return found
 
     def _watched(self) -> Watched:
         watched: Watched | None = self.trees.watched

@@ -12,6 +12,7 @@ from torchrelay.shim.adapters.raw_memory import dict_versions
 from torchrelay.shim.adapters.raw_memory.dict_versions import Versions
 from torchrelay.shim.capture.models.modules import ModuleTree
 from torchrelay.shim.capture.state.parts import Bindings
+from torchrelay.shim.capture.values.device_reads import DeviceReads
 
 needs_versions = pytest.mark.skipif(
     sys.version_info >= (3, 14), reason="CPython 3.14 keeps no versions: the content is compared"
@@ -65,7 +66,7 @@ def test_bindings_hold_until_a_name_is_bound_anew(trusted: bool, monkeypatch: py
 def test_a_tree_of_modules_is_looked_at_again_after_each_write(trusted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchrelay.shim.capture.models.modules.OF_INSTANCES", trusted and dict_versions.OF_INSTANCES)
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
-    tree = ModuleTree(model)
+    tree = ModuleTree(model, DeviceReads())
     assert tree.is_current()
     first = tree.take()
     assert tree.is_still(first) == (trusted and dict_versions.OF_INSTANCES)
@@ -87,7 +88,7 @@ def test_a_tree_of_modules_is_looked_at_again_after_each_write(trusted: bool, mo
 def test_content_that_was_taken_without_a_look_is_not_taken_for_the_latest() -> None:
     """A child was added since the tree was made: whoever asks later has to be told so."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))
-    tree = ModuleTree(model)
+    tree = ModuleTree(model, DeviceReads())
     tree.take()
     model.add_module("more", torch.nn.ReLU())
     content = tree.take()

@@ -75,6 +75,7 @@ def check(where: wheres.Where, chosen: list[str]) -> int:
             on_device |= {"alive": survivor.alive}
         on_device["corpus"] = lambda: corpus.cells(where)
         on_device["step-cost"] = lambda: training.step_cost(where)
+        on_device["transfer"] = lambda: training.transfer(where)
         on_device["nccl"] = lambda: training.migrations(where, "nccl")
         sections: dict[str, Callable[[], Found]] = {
             "versions": lambda: Found(about()),
@@ -98,6 +99,7 @@ SECTIONS = (
     "killed-peers",
     "two-groups",
     "step-cost",
+    "transfer",
     "nccl",
     "gloo",
     "corpus",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ sys.path.insert(0, str(EXAMPLES))
 from demo_runs import DemoError, Run, read_events, run  # noqa: E402 - lies beside the script that it runs
 
 SCRIPT = EXAMPLES / "train_gpt.py"
+LARGE_STATE = Path(__file__).with_name("programs") / "large_state.py"
 STEPS = Path(__file__).with_name("programs") / "steps.py"
 NETWORKS = ("host", "device_bound", "buffers")
 
@@ -153,6 +155,30 @@ def migrations(where: Where, backend: str) -> Found:
 def _cost(done: Run) -> Mapping[str, float]:
     moved_bytes = sum(m["transferred_bytes"] for m in done.summary["migrations"])
     return {"downtime_s": done.summary["downtime_total_s"], "moved_MiB": moved_bytes / 2**20}
+
+
+def transfer(where: Where) -> Found:
+    """A planned move of a rank with 2 GiB of tensors: how fast they go from device to device. Raises SectionError."""
+    out = where.out / "transfer"
+    out.mkdir(parents=True)
+    width, steps = (256, 60) if where.quick else (8192, 40)
+    options = ["--json", "--events", str(out / "events.jsonl"), "--inject", f"planned:rank=1,step={steps // 2}"]
+    command = [*_torchrelay(2, 1), *options, str(LARGE_STATE), str(width), str(steps)]
+    with (out / "stderr.txt").open("w") as stderr:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=where.environment(), check=False
+        )
+    if done.returncode != 0:
+        raise SectionError(f"exit code {done.returncode}:\n{_last_lines(out / 'stderr.txt')}")
+    ends = dict(re.findall(r"rank (\d) ends with (\S+)", done.stdout))
+    moves = [e for e in read_events(out / "events.jsonl") if e["name"] == "migration_finished"]
+    problems = [] if len(set(ends.values())) == 1 and len(ends) == 2 else [f"the two ranks end with {ends}"]
+    if [e["outcome"] for e in moves] != ["committed"]:
+        return Found({}, (*problems, f"of the migrations, one has to be committed: {moves}"))
+    took_s, moved_bytes = moves[0]["downtime_s"], moves[0]["transferred_bytes"]
+    facts = {"moved_MiB": moved_bytes / 2**20, "downtime_s": took_s, "beside_s": moves[0]["beside_s"]}
+    facts["MiB_per_s"] = moved_bytes / 2**20 / took_s["transfer"] if took_s.get("transfer") else 0.0
+    return Found(facts, tuple(problems))
 
 
 def step_cost(where: Where) -> Found:

@@ -18,6 +18,7 @@ SECTIONS = [
     "killed-peers",
     "two-groups",
     "step-cost",
+    "transfer",
     "nccl",
     "gloo",
     "corpus",

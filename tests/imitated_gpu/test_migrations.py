@@ -70,6 +70,20 @@ def test_a_rank_on_nccl_is_replaced_and_nothing_is_computed_otherwise(
     assert _results(tmp_path / "out", ranks) == undisturbed(ranks, *options)
 
 
+@pytest.mark.parametrize(
+    ("steps", "fault"), [("25", "kill:rank=1,step=5,phase=forward"), ("300", "planned:rank=0,step=8")]
+)
+def test_a_gradient_scaler_goes_back_and_moves_with_its_rank(steps: str, fault: str, tmp_path: Path) -> None:
+    plain = _run([*TORCHRUN, "--nproc-per-node", "2"], tmp_path / "plain", steps, program="scaled.py")
+    assert plain.returncode == 0, plain.stderr[-3000:]
+    events = tmp_path / "events.jsonl"
+    command = [*TORCHRELAY, "--nproc-per-node", "2", "--spares", "1", "--events", str(events), "--inject", fault]
+    done = _run(command, tmp_path / "out", steps, program="scaled.py")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert _struck_and_committed(events) == (1, 1), done.stderr[-3000:]
+    assert _results(tmp_path / "out", 2) == _results(tmp_path / "plain", 2)
+
+
 def test_what_a_rank_holds_of_its_device_does_not_grow_with_the_moves_of_another(tmp_path: Path) -> None:
     """Communicators, device memory, streams and Python threads, at each 20th step."""
     events, moves = tmp_path / "events.jsonl", 3

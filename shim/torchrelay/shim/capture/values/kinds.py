@@ -285,15 +285,24 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
     if cls is threading.local:
         return Kind.ATTRS
     module = cls.__module__ or ""
-    if module.split(".")[0] in _MACHINERY or (
-        module.startswith(_TORCH_MACHINERY) and not module.startswith(_TORCH_STATE)
-    ):
+    if _is_machinery(module) and not _says_that_it_has_state(cls):
         return Kind.OPAQUE
     if module == "argparse" and cls.__name__ != "Namespace":
         return Kind.OPAQUE
     if getattr(cls, "__dictoffset__", 0) or any("__slots__" in vars(c) for c in cls.__mro__):
         return Kind.ATTRS
     return Kind.UNKNOWN
+
+
+def _is_machinery(module: str) -> bool:
+    if module.startswith(_TORCH_STATE):
+        return False
+    return module.split(".")[0] in _MACHINERY or module.startswith(_TORCH_MACHINERY)
+
+
+def _says_that_it_has_state(cls: type) -> bool:
+    """Such as a gradient scaler, of which torch has some in the packages of its machinery."""
+    return all(callable(getattr(cls, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def _is_handle(cls: type) -> bool:

@@ -1,4 +1,4 @@
-"""Trains a network of BatchNorm layers beside small tensors in variables, and says how often the host waits for the device in a step: waits.py OUT LAYERS."""
+"""Trains BatchNorm layers beside small tensors in variables. Says how often the host waits in a step: waits.py OUT LAYERS."""
 
 from __future__ import annotations
 

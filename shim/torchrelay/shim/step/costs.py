@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.values.device_reads import DeviceReads
 
 
 class Costs:
@@ -39,21 +41,17 @@ class Costs:
 
 
 class OwnWork:
-    """Times what the shim does on the training thread, from its creation on.
+    """Times what the shim does on the training thread, from its creation on, but for its waits for the device."""
 
-    What capture reads of a device is there only when the device has done what was queued before. That wait is none of our cost:
-    the device works meanwhile. But CUDA waits with the processor busy, so it would be counted as work.
-    """
-
-    def __init__(self) -> None:
-        if torch.cuda.is_initialized():
-            torch.cuda.current_stream().synchronize()
+    def __init__(self, reads: DeviceReads) -> None:
+        self._reads = reads
+        self._waited_s, self._waited_cpu_s = reads.waited_s, reads.waited_cpu_s
         self.started_s, self._started_cpu_s = time.perf_counter(), time.thread_time()
 
     def took_s(self) -> float:
         """Return seconds of wall time."""
-        return time.perf_counter() - self.started_s
+        return time.perf_counter() - self.started_s - (self._reads.waited_s - self._waited_s)
 
     def took_cpu_s(self) -> float:
         """Return seconds of processor time of this thread."""
-        return time.thread_time() - self._started_cpu_s
+        return time.thread_time() - self._started_cpu_s - (self._reads.waited_cpu_s - self._waited_cpu_s)

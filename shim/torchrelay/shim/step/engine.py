@@ -322,7 +322,7 @@ class Engine:
                 if self.shadow.passes_over(place):
                     return False
                 self.shadow.at_next_head(activation)
-        own = OwnWork()
+        own = OwnWork(self.trees.reads)
         if self.tracker.boundary_sites:  # before, it is a loop of set-up that may turn out to train
             self.budget.head(own.started_s)
         if self.unprotected.costs_too_much():

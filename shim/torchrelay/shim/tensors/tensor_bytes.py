@@ -65,7 +65,7 @@ def padded(size: int) -> int:
 def pack(tensors: Sequence[torch.Tensor], packed: torch.Tensor) -> None:
     """Copies small tensors one after the other into `packed` (CPU, uint8), each padded with zeros to whole words."""
     packed.zero_()
-    held = on_host(tensors)
+    held = _on_host(tensors)
     address = packed.data_ptr()
     for tensor in held:
         size = tensor.numel() * tensor.element_size()
@@ -89,8 +89,25 @@ def unpack(packed: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
     _scatter(elsewhere)
 
 
-def on_host(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Return plain CPU tensors with the content of `tensors`. Those of a device come in one transfer, as uint8[size] each."""
+def contents(tensors: Sequence[torch.Tensor]) -> list[bytes]:
+    """Return what each holds, in the order of its elements. One transfer for each device: the host waits for each transfer."""
+    held = [b""] * len(tensors)
+    by_device: dict[torch.device, dict[torch.dtype, list[int]]] = {}
+    for index, tensor in enumerate(tensors):
+        by_device.setdefault(tensor.device, {}).setdefault(tensor.dtype, []).append(index)
+    with torch.no_grad():
+        for by_dtype in by_device.values():
+            plain = {i: plain_copy(tensors[i]).reshape(-1) for indices in by_dtype.values() for i in indices}
+            joined = [torch.cat([plain[i] for i in indices]).view(torch.uint8) for indices in by_dtype.values()]
+            data, start = memory(torch.cat(joined).cpu()).tobytes(), 0
+            for i, tensor in plain.items():
+                held[i] = data[start : start + size_bytes(tensor)]
+                start += size_bytes(tensor)
+    return held
+
+
+def _on_host(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Plain CPU tensors with the content of `tensors`; those of a device come in one transfer."""
     held = [t if is_plain(t) else plain_copy(t) for t in tensors]
     by_device: dict[torch.device, list[int]] = {}
     for index, tensor in enumerate(held):

@@ -11,7 +11,17 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.tensors.digest import digest
-from torchrelay.shim.tensors.tensor_bytes import flat_bytes, local, memory, pack, padded, plain_copy, size_bytes, unpack
+from torchrelay.shim.tensors.tensor_bytes import (
+    contents,
+    flat_bytes,
+    local,
+    memory,
+    pack,
+    padded,
+    plain_copy,
+    size_bytes,
+    unpack,
+)
 
 DTYPES = sorted(
     {v for v in vars(torch).values() if isinstance(v, torch.dtype) and not str(v).startswith("torch.q")},
@@ -126,3 +136,18 @@ def test_packing_and_unpacking_gives_every_layout_back() -> None:
     unpack(packed, targets)
     assert all(torch.equal(a, b) for a, b in zip(tensors, targets, strict=True))
     assert packed[12:16].tolist() == [0, 0, 0, 0]
+
+
+def test_the_contents_of_many_tensors_come_in_their_own_order() -> None:
+    tensors = [
+        torch.tensor(1.5),
+        torch.tensor([7, -1]),
+        torch.empty(0, 3),
+        torch.arange(6.0).reshape(2, 3).t(),
+        torch.tensor([1 + 2j]).conj(),
+        torch.tensor([True, False, True]),
+        torch.tensor(3),
+        torch.tensor([float("nan"), -0.0], requires_grad=True),
+    ]
+    assert contents(tensors) == [memory(plain_copy(t.detach())).tobytes() for t in tensors]
+    assert contents([]) == []

@@ -31,7 +31,7 @@ def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -
         walk.state.versions.append((obj, version_of(obj), str(key)))
         return
     limit_bytes = small.FRESH_BYTES if walk.is_fresh(obj) else small.SMALL_BYTES
-    value = small.take_if_small(obj, limit_bytes)
+    value = walk.trees.reads.take_if_small(obj, limit_bytes)
     if value is not None:
         _add(walk, kind, obj, parent, key, value)
         return

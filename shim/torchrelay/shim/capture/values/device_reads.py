@@ -1,27 +1,33 @@
-"""Small tensors of a device, read in one transfer: the host waits for each transfer."""
+"""What walks read of a device: small tensors. A walk reads most of them in one transfer, since the host waits for each."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 
 from torchrelay.shim.capture.values import small
-from torchrelay.shim.tensors.tensor_bytes import on_host
+from torchrelay.shim.tensors.tensor_bytes import contents
 
 
 class DeviceReads:
-    """What a walk has read ahead, as long as it runs. Nothing writes to tensors meanwhile."""
+    """All that walks read of a device goes through here, so that it is known how long they have waited for it."""
 
     def __init__(self) -> None:
-        self._held: dict[int, torch.Tensor] = {}
+        self._held: dict[int, bytes] = {}
+        self.waited_s = self.waited_cpu_s = 0.0
+        """Until the device had done what was queued before: wall time, and processor time of this thread.
+
+        This wait costs nothing, the device works meanwhile. But CUDA waits with the processor busy.
+        """
 
     @contextmanager
     def ahead(self, tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-        """Read those of a device in one transfer, for the block."""
+        """Read those of a device in one transfer. What was read is true as long as the block runs: nothing may write to them."""
         alive = [*tensors]  # so that no other tensor gets the id of one of these
-        self._held = _read(alive)
+        self._held = self._read(alive)
         try:
             yield
         finally:
@@ -29,15 +35,32 @@ class DeviceReads:
 
     def take(self, tensor: torch.Tensor) -> small.TensorValue:
         """Return what `small.take` returns."""
-        return small.take(tensor, self._held.get(id(tensor)))
+        return small.take(tensor, self._of(tensor))
+
+    def take_if_small(self, tensor: torch.Tensor, limit_bytes: int) -> small.TensorValue | None:
+        """Return what `small.take_if_small` returns."""
+        return small.take_if_small(tensor, limit_bytes, self._of(tensor))
 
     def take_all(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, small.TensorValue]:
         """Return what `small.take` returns, of each."""
-        held = self._held | _read(tensor for tensor in tensors.values() if id(tensor) not in self._held)
+        held = self._held | self._read(tensor for tensor in tensors.values() if id(tensor) not in self._held)
         return {name: small.take(tensor, held.get(id(tensor))) for name, tensor in tensors.items()}
 
+    def _of(self, tensor: torch.Tensor) -> bytes | None:
+        held = self._held.get(id(tensor))
+        if held is None and tensor.is_cuda:
+            self._wait()
+        return held
 
-def _read(tensors: Iterable[torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Contents by id. A single one is left out: `small.take` reads it as fast."""
-    found = [tensor for tensor in tensors if type(tensor) is torch.Tensor and tensor.is_cuda]
-    return dict(zip(map(id, found), on_host([tensor.detach() for tensor in found]))) if len(found) > 1 else {}
+    def _read(self, tensors: Iterable[torch.Tensor]) -> dict[int, bytes]:
+        found = [tensor for tensor in tensors if type(tensor) is torch.Tensor and tensor.is_cuda]
+        if not found:
+            return {}
+        self._wait()
+        return dict(zip(map(id, found), contents(found)))
+
+    def _wait(self) -> None:
+        started_s, started_cpu_s = time.perf_counter(), time.thread_time()
+        torch.cuda.current_stream().synchronize()
+        self.waited_s += time.perf_counter() - started_s
+        self.waited_cpu_s += time.thread_time() - started_cpu_s

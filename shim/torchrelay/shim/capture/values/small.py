@@ -56,7 +56,8 @@ def why_not_taken(tensor: torch.Tensor) -> str:
     return f"larger than {FRESH_BYTES >> 20} MiB"
 
 
-def take_if_small(tensor: torch.Tensor, limit_bytes: int) -> TensorValue | None:
+def take_if_small(tensor: torch.Tensor, limit_bytes: int, held: bytes | None = None) -> TensorValue | None:
+    """Return the value of a tensor of up to `limit_bytes`, else None. `held`: its content, where that is known already."""
     if type(tensor) is torch.Tensor and tensor.is_cpu:
         dtype = tensor.dtype
         name, item_bytes = _COMMON.get(dtype, _NOT_COMMON)
@@ -68,23 +69,23 @@ def take_if_small(tensor: torch.Tensor, limit_bytes: int) -> TensorValue | None:
             if (not shape or tensor.is_contiguous()) and not tensor.is_neg():
                 leaf = tensor.requires_grad and tensor.is_leaf
                 return TensorValue(name, shape, "cpu", leaf, read(tensor.data_ptr(), size_bytes))
-    return _take_any(tensor) if is_small(tensor, limit_bytes) else None
+    return _take_any(tensor, held) if is_small(tensor, limit_bytes) else None
 
 
-def take(tensor: torch.Tensor, held: torch.Tensor | None = None) -> TensorValue:
-    """Return the value of a tensor of any size. `held`: its content, where that is on the host already."""
+def take(tensor: torch.Tensor, held: bytes | None = None) -> TensorValue:
+    """Return the value of a tensor of any size. `held`: its content, where that is known already."""
     if type(tensor) is torch.Tensor and tensor.is_cpu:
         return take_if_small(tensor, sys.maxsize) or _take_any(tensor)
     return _take_any(tensor, held)
 
 
-def _take_any(tensor: torch.Tensor, held: torch.Tensor | None = None) -> TensorValue:
+def _take_any(tensor: torch.Tensor, held: bytes | None = None) -> TensorValue:
     leaf_grad = is_leaf(tensor)
     part, spread = tensor, None
     if type(tensor) is not torch.Tensor:
         part, spread = waited_for(local(tensor)), spread_of(tensor)
     name, device = _dtype_name(part.dtype), _device_name(part.device)
-    data = b"" if part.is_meta else tensor_bytes(part if held is None else held)
+    data = held if held is not None else b"" if part.is_meta else tensor_bytes(part)
     return TensorValue(name, tuple(part.shape), device, leaf_grad, data, spread)
 
 

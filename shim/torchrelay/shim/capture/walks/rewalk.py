@@ -8,7 +8,7 @@ scratch would find, in all ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from types import FrameType
 from typing import Any
@@ -42,7 +42,7 @@ from torchrelay.shim.capture.state.parts import (
 from torchrelay.shim.capture.state.traces import WITHOUT_NODE, forget, forget_large
 from torchrelay.shim.capture.values.kinds import FRAME, GLOBALS, GONE, LIST, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.values.long_list import LONG
-from torchrelay.shim.capture.values.small import TensorValue
+from torchrelay.shim.capture.values.small import TensorValue, is_small
 from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.capture.walks.watched import Watched
 from torchrelay.shim.capture.walks.ways import Ways
@@ -50,6 +50,14 @@ from torchrelay.shim.tensors.tensor_versions import version_of
 
 _WITHOUT_NODES = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE, Kind.FUNCTION, Kind.CLASS})
 """Kinds whose objects may have no node: functions and classes with nothing behind them."""
+
+
+def _contents_of(node: StateNode) -> Collection[torch.Tensor]:
+    """Return the tensors that a node holds by value."""
+    if node.kind is TENSOR and isinstance(node.content, TensorValue):
+        return (node.obj,)
+    return node.content.tree.small_buffers.values() if node.kind is Kind.MODULE else ()
+
 
 _WITHOUT_STATE = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE})
 _capture_tensor = HANDLERS[TENSOR].capture or nothing
@@ -80,28 +88,21 @@ class Rewalk(Walk):
             raise WalkAnew
         watched = self._watched()
         self._to_look_at = watched.look() + self._to_look_at
-        heapify(self._to_look_at)
-        with self.trees.reads.ahead(self._to_read()):
-            while self._to_look_at:
-                number = heappop(self._to_look_at)
-                self._look_at(number, self._base.nodes[number])
-        if self._base.bulk and any(len(obj) != length for obj, length, _ in self._base.bulk):
-            raise WalkAnew
-        if self._base.sizes != [*map(len, self._base.spaces)]:
-            raise WalkAnew
-        state = self.state
-        self._ways.look_at_lost()
-        if self._gone_large:
-            forget_large(state, self._gone_large)
-        if self._found:
-            if len(self._found) > 1:
-                self._found.sort(key=lambda edge: self._ways.steps(edge[0], edge[1]))
-            self.queue.extend(self._found)
-            self._work_off()
-            if len(state.free) > 64 + len(state.nodes) // 2:
+        on_device = self._set_device_aside()
+        self._look_at_all()
+        with self.trees.reads.ahead(self._to_read(on_device)):
+            self._to_look_at += on_device
+            self._look_at_all()
+            if self._base.bulk and any(len(obj) != length for obj, length, _ in self._base.bulk):
                 raise WalkAnew
-            known = self._base.index
-            aliases.find(state, self.trees, [n for n in state.renewed if id(state.nodes[n].obj) not in known])
+            if self._base.sizes != [*map(len, self._base.spaces)]:
+                raise WalkAnew
+            self._ways.look_at_lost()
+            if self._gone_large:
+                forget_large(self.state, self._gone_large)
+            if self._found:
+                self._add_found()
+        state = self.state
         self._ways.settle()
         if self._before is None:
             if watched.is_worn():
@@ -115,18 +116,43 @@ class Rewalk(Walk):
             state.tree_versions = versions_now([(large, []) for large in trees])
         return state
 
-    def _to_read(self) -> list[torch.Tensor]:
-        """Return the small tensors whose contents will be compared, where some may be on a device."""
-        found: list[torch.Tensor] = []
+    def _set_device_aside(self) -> list[int]:
+        """Return the nodes whose content is on a device, which are no longer to be looked at.
+
+        They come last: the device goes on working while the host looks at the rest, and is waited for once.
+        """
         if not torch.cuda.is_initialized():
-            return found
-        for number in self._to_look_at:
-            node = self._base.nodes[number]
-            if node.kind is TENSOR and isinstance(node.content, TensorValue):
-                found.append(node.obj)
-            elif node.kind is Kind.MODULE:
-                found += node.content.tree.small_buffers.values()
-        return found
+            return []
+        nodes = self._base.nodes
+        found = {number for number in self._to_look_at if any(tensor.is_cuda for tensor in _contents_of(nodes[number]))}
+        self._to_look_at = [number for number in self._to_look_at if number not in found]
+        return [*found]
+
+    def _look_at_all(self) -> None:
+        heapify(self._to_look_at)
+        while self._to_look_at:
+            number = heappop(self._to_look_at)
+            self._look_at(number, self._base.nodes[number])
+
+    def _to_read(self, on_device: list[int]) -> Iterator[torch.Tensor]:
+        """Yield the small tensors of these nodes, and those that the step has made."""
+        for number in on_device:
+            yield from _contents_of(self._base.nodes[number])
+        for _, _, obj in self._found:
+            if type(obj) is torch.Tensor and is_small(obj):
+                yield obj
+
+    def _add_found(self) -> None:
+        """Add nodes for the objects that are not known, in the order of their paths."""
+        state = self.state
+        if len(self._found) > 1:
+            self._found.sort(key=lambda edge: self._ways.steps(edge[0], edge[1]))
+        self.queue.extend(self._found)
+        self._work_off()
+        if len(state.free) > 64 + len(state.nodes) // 2:
+            raise WalkAnew
+        known = self._base.index
+        aliases.find(state, self.trees, [n for n in state.renewed if id(state.nodes[n].obj) not in known])
 
     def _watched(self) -> Watched:
         watched: Watched | None = self.trees.watched

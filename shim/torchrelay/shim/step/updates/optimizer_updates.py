@@ -343,7 +343,7 @@ class Updates:
     def _write(self, frame: FrameType) -> None:
         engine = self._engine
         assert engine.commit is not None
-        own = OwnWork()
+        own = OwnWork(engine.trees.reads)
         try:
             engine.gradients.at_gate()
             engine.writer.gate(engine.commit, frame)

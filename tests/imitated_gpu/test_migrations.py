@@ -84,6 +84,18 @@ def test_a_gradient_scaler_goes_back_and_moves_with_its_rank(steps: str, fault: 
     assert _results(tmp_path / "out", 2) == _results(tmp_path / "plain", 2)
 
 
+def test_positions_that_were_not_received_are_not_used_as_indices(tmp_path: Path) -> None:
+    """An aborted broadcast leaves garbage, and an index that is garbage would end the survivor's use of its device."""
+    plain = _run([*TORCHRUN, "--nproc-per-node", "2"], tmp_path / "plain", program="positions.py")
+    assert plain.returncode == 0, plain.stderr[-3000:]
+    events, fault = tmp_path / "events.jsonl", "kill:rank=0,step=6,phase=after-step"
+    command = [*TORCHRELAY, "--nproc-per-node", "2", "--spares", "1", "--events", str(events), "--inject", fault]
+    done = _run(command, tmp_path / "out", program="positions.py")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert _struck_and_committed(events) == (1, 1), done.stderr[-3000:]
+    assert _results(tmp_path / "out", 2) == _results(tmp_path / "plain", 2)
+
+
 def test_what_a_rank_holds_of_its_device_does_not_grow_with_the_moves_of_another(tmp_path: Path) -> None:
     """Communicators, device memory, streams and Python threads, at each 20th step."""
     events, moves = tmp_path / "events.jsonl", 3

@@ -153,7 +153,10 @@ def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> A
     while True:
         engine.waiting(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
         try:
-            return call()
+            result = call()
+            if ddp.takes_indices(wrapped):
+                engine.confirm()
+            return result
         except RuntimeError as error:
             engine.interrupted(error)
         finally:

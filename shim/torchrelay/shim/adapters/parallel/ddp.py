@@ -138,6 +138,27 @@ def note_built(ddp: DistributedDataParallel) -> None:
     _required[ddp] = frozenset(name for name, p in ddp.module.named_parameters() if p.requires_grad)
 
 
+def takes_indices(ddp: DistributedDataParallel) -> bool:
+    """Whether this forward takes buffers from rank 0 that may be indices, such as positions.
+
+    A communicator that was aborted leaves garbage behind, and an index that is garbage ends the process's use of its device.
+    """
+    if not ddp.will_sync_module_buffers():
+        return False
+    buffers, found = _indices.get(ddp, (None, False))
+    if buffers is not ddp.modules_buffers:
+        found = any(buffer.dim() > 0 and buffer.dtype in _INTEGERS for buffer in ddp.modules_buffers)
+        _indices[ddp] = ddp.modules_buffers, found
+    return found
+
+
+_INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
+_indices: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[list[torch.Tensor] | None, bool]] = (
+    weakref.WeakKeyDictionary()
+)
+"""The list of buffers that was looked through, which the wrapper replaces where a buffer was bound anew."""
+
+
 def install(
     on_built: Callable[[DistributedDataParallel], None], before_forward: Callable[[Any, Callable[..., Any]], Any]
 ) -> None:

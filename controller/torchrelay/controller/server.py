@@ -166,19 +166,19 @@ class Relay(relay_pb2_grpc.RelayServicer):
                 stream.end()
 
     def migrate(self, request: MigrateRequest) -> MigrateReply:
-        reply = self._core.migrate(request, time.monotonic())
+        reply = self._core.user_requests.migrate(request, time.monotonic())
         self._flush()
         return reply
 
     def save(self, request: CheckpointRequest) -> MigrateReply:
-        reply = self._core.save(request, time.monotonic())
+        reply = self._core.user_requests.save(request, time.monotonic())
         self._flush()
         return reply
 
     def want(self, rank: int, reason: str) -> None:
         """As `migrate`, whenever it can be."""
         with self._contained():
-            self._core.want(rank, reason, time.monotonic())
+            self._core.user_requests.want(rank, reason, time.monotonic())
             self._flush()
 
     def evidence(self, node: str, signals: HealthSignals) -> None:
@@ -296,21 +296,25 @@ class Relay(relay_pb2_grpc.RelayServicer):
     async def Clear(
         self, request: relay_pb2.ClearRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.ClearReply:
-        reply: relay_pb2.ClearReply = to_proto(self._core.clear(from_proto(request)))
+        reply: relay_pb2.ClearReply = to_proto(self._core.user_requests.clear(from_proto(request)))
         self._flush()
         return reply
 
     async def Quarantine(
         self, request: relay_pb2.QuarantineRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.QuarantineReply:
-        reply: relay_pb2.QuarantineReply = to_proto(self._core.put_aside(from_proto(request), time.monotonic()))
+        reply: relay_pb2.QuarantineReply = to_proto(
+            self._core.user_requests.quarantine(from_proto(request), time.monotonic())
+        )
         self._flush()
         return reply
 
     async def AddSpares(
         self, request: relay_pb2.AddSparesRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.AddSparesReply:
-        reply: relay_pb2.AddSparesReply = to_proto(self._core.add_spares(from_proto(request), time.monotonic()))
+        reply: relay_pb2.AddSparesReply = to_proto(
+            self._core.user_requests.add_spares(from_proto(request), time.monotonic())
+        )
         self._flush()
         return reply
 
@@ -324,7 +328,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
     async def Stop(
         self, request: relay_pb2.StopRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.Empty:
-        self._core.stop(request.signal, request.by)
+        self._core.user_requests.stop(request.signal, request.by)
         self._flush()
         empty: relay_pb2.Empty = to_proto(Empty())
         return empty

@@ -137,7 +137,7 @@ def test_two_ranks_that_die_together_move_together(tmp_path: Path) -> None:
 
 
 def test_a_planned_move_leaves_no_step_to_redo_and_fences_the_leaver(job: FakeJob) -> None:
-    reply = job.core.migrate(msg.MigrateRequest(2, "a new fan"), job.now_s)
+    reply = job.core.user_requests.migrate(msg.MigrateRequest(2, "a new fan"), job.now_s)
     assert reply.accepted
     job.tick()
     job.settle()
@@ -155,7 +155,7 @@ def test_a_planned_move_leaves_no_step_to_redo_and_fences_the_leaver(job: FakeJo
 
 
 def test_a_leaver_that_dies_meanwhile_makes_it_an_unplanned_migration(job: FakeJob) -> None:
-    job.core.migrate(msg.MigrateRequest(2, "a new fan"), job.now_s)
+    job.core.user_requests.migrate(msg.MigrateRequest(2, "a new fan"), job.now_s)
     job.tick()
     job.die("n0.w2")
     job.settle()

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from torchrelay.controller import core, progress
+from torchrelay.controller import progress, settling
 from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.core import Core
 from torchrelay.controller.server import Relay
@@ -211,7 +211,7 @@ def test_migrate_answers_with_the_refusal() -> None:
 
 
 def test_what_the_clock_has_to_decide_is_decided_although_nobody_looked_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "CALM_TICK_S", 1e6)
+    monkeypatch.setattr(settling, "CALM_TICK_S", 1e6)
 
     async def test(b: Bench) -> None:
         call = await b.attach()

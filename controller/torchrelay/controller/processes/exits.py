@@ -60,6 +60,12 @@ class Exits:
         """A script has failed, and the job ends as soon as it has: no loss matters any more."""
         return self._failing is not None
 
+    def why_ending(self) -> str:
+        """Why nothing is begun any more that somebody wishes, such as a spare; empty while all ranks train."""
+        if self.is_failing or any(w.finishing or not w.alive for w in self._job.rank_workers):
+            return "ranks are at their end"
+        return ""
+
     @property
     def is_waiting(self) -> bool:
         """Whether something is decided by the clock soon."""

@@ -1,3 +1,5 @@
+"""What is asked of a running job: done, refused with the reason, or kept until its time comes."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -5,7 +7,6 @@ from pathlib import Path
 import pytest
 from support.fake_job import FakeJob
 
-from torchrelay.controller.core import ALERT_TICK_S, CALM_TICK_S
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 
@@ -18,7 +19,7 @@ def job(tmp_path: Path) -> FakeJob:
 
 
 def refusal(job: FakeJob, rank: int = 1) -> str:
-    reply = job.core.migrate(msg.MigrateRequest(rank, "why not"), job.now_s)
+    reply = job.core.user_requests.migrate(msg.MigrateRequest(rank, "why not"), job.now_s)
     assert not reply.accepted
     assert reply.migration == ""
     return reply.message
@@ -43,7 +44,7 @@ def test_the_spare_must_be_warm(tmp_path: Path) -> None:
 
 
 def test_one_migration_at_a_time(job: FakeJob) -> None:
-    assert job.core.migrate(msg.MigrateRequest(1, ""), job.now_s).accepted
+    assert job.core.user_requests.migrate(msg.MigrateRequest(1, ""), job.now_s).accepted
     assert refusal(job, 2) == "m1 is under way (rank 1, prepare); ask again when it is over"
 
 
@@ -69,7 +70,7 @@ def test_a_rank_that_is_through_stays_where_it_is(job: FakeJob) -> None:
 
 
 def test_a_job_that_ends_moves_nothing(job: FakeJob) -> None:
-    job.core.stop(15)
+    job.core.user_requests.stop(15)
     assert refusal(job) == "the job is ending"
 
 
@@ -126,14 +127,14 @@ def test_two_wishes_for_one_rank_are_two(tmp_path: Path) -> None:
     job = with_a_cold_spare(tmp_path)
     job.say("n0.w1", msg.MigrationWanted("one"))
     job.say("n0.w1", msg.MigrationWanted("another"))
-    job.core.stop(15)
+    job.core.user_requests.stop(15)
     job.tick()
     assert [off.asked for off in job.told(events.MoveNotMade)] == ["one", "another"]
 
 
 def test_a_move_that_is_given_up_is_told_after_its_end(job: FakeJob) -> None:
     job.mute.add("n0.s0")
-    job.core.migrate(msg.MigrateRequest(1, "a new fan"), job.now_s)
+    job.core.user_requests.migrate(msg.MigrateRequest(1, "a new fan"), job.now_s)
     job.tick()
     job.say("n0.w2", msg.Finishing(5))
     finished, off = [e for e in job.events if isinstance(e, (events.MigrationFinished, events.MoveNotMade))]
@@ -144,16 +145,16 @@ def test_a_move_that_is_given_up_is_told_after_its_end(job: FakeJob) -> None:
 
 def test_a_move_in_the_middle_of_which_the_job_ends_is_told(job: FakeJob) -> None:
     job.mute.add("n0.s0")
-    job.core.migrate(msg.MigrateRequest(1, "a new fan"), job.now_s)
+    job.core.user_requests.migrate(msg.MigrateRequest(1, "a new fan"), job.now_s)
     job.tick()
-    job.core.stop(15)
+    job.core.user_requests.stop(15)
     job.tick()
     (off,) = job.told(events.MoveNotMade)
     assert (off.migration, off.reason) == ("m1", "the job was over before it was done: stopped by SIGTERM")
 
 
 def test_the_end_of_the_job_says_who_asked_for_it(job: FakeJob) -> None:
-    job.core.stop(15, "alice")
+    job.core.user_requests.stop(15, "alice")
     job.tick()
     assert job.told(events.JobFinished) == [events.JobFinished(143, "stopped by SIGTERM", "alice")]
 
@@ -161,7 +162,7 @@ def test_the_end_of_the_job_says_who_asked_for_it(job: FakeJob) -> None:
 def test_a_move_that_gave_way_to_another_ranks_loss_is_told(tmp_path: Path) -> None:
     job = FakeJob(tmp_path, spares=2)
     job.train()
-    job.core.migrate(msg.MigrateRequest(1, "a new fan"), job.now_s)
+    job.core.user_requests.migrate(msg.MigrateRequest(1, "a new fan"), job.now_s)
     job.tick()
     job.die("n0.w2")
     job.settle()
@@ -173,95 +174,19 @@ def test_a_move_that_gave_way_to_another_ranks_loss_is_told(tmp_path: Path) -> N
 
 
 def test_a_move_that_took_place_is_not_told_as_one_that_did_not(job: FakeJob) -> None:
-    job.core.migrate(msg.MigrateRequest(1, "a new fan"), job.now_s)
+    job.core.user_requests.migrate(msg.MigrateRequest(1, "a new fan"), job.now_s)
     job.tick()
     job.settle()
-    job.core.stop(15)
+    job.core.user_requests.stop(15)
     job.tick()
     assert [f.outcome for f in job.told(events.MigrationFinished)] == ["committed"]
     assert job.told(events.MoveNotMade) == []
 
 
-def test_status_shows_ranks_spares_and_the_last_migration(job: FakeJob) -> None:
-    status = job.core.status(job.now_s)
-    assert [(r.rank, r.worker, r.boundary, r.state) for r in status.ranks] == [
-        (r, f"n0.w{r}", 5, "running") for r in range(3)
-    ]
-    assert (status.spares_warm, status.spares_total, status.protection, status.generation) == (1, 1, "armed", 0)
-    job.mute.add("n0.s0")
-    job.die("n0.w1")
-    job.settle()
-    assert [r.state for r in job.core.status(job.now_s).ranks] == ["standing", "lost", "standing"]
-    assert job.core.status(job.now_s).last_migration.startswith("m1 (unplanned, rank 1): prepare")
-    job.mute.clear()
-    job.say("n0.s0", msg.Prepared(1, "h", 1))
-    job.settle()
-    status = job.core.status(job.now_s)
-    assert [r.worker for r in status.ranks] == ["n0.w0", "n0.s0", "n0.w2"]
-    assert (status.migrations_done, status.generation, status.spares_total) == (1, 1, 0)
-
-
-def test_progress_is_told_at_most_twice_a_second_and_only_when_something_changed(job: FakeJob) -> None:
-    for _ in range(40):
-        job.boundary += 1
-        job.tick()
-    steady = len(job.told(events.ProgressMade))
-    assert 3 <= steady <= 5
-    job.tick(5.0)
-    assert len(job.told(events.ProgressMade)) <= steady + 1
-    rates = [p.steps_per_s for p in job.told(events.ProgressMade)]
-    assert rates[-1] == pytest.approx(20.0, rel=0.1)
-
-
-def test_the_clock_is_looked_at_seldom_until_something_waits_for_it(job: FakeJob) -> None:
-    assert job.core.tick_every_s(job.now_s) == CALM_TICK_S
-    job.states = {"n0.s0": "T"}
-    job.progress()
-    assert job.core.tick_every_s(job.now_s) == CALM_TICK_S  # a spare keeps nobody waiting
-    job.states = {"n0.w1": "T"}
-    job.progress()
-    assert job.core.tick_every_s(job.now_s) == ALERT_TICK_S
-
-
-def test_a_wish_that_cannot_be_met_yet_is_tried_again_soon(tmp_path: Path) -> None:
-    job = FakeJob(tmp_path)
-    job.train()
-    job.core.job.workers["n0.s0"].warm = False
-    job.say("n0.w1", msg.MigrationWanted("fault planned"))
-    assert not job.told(events.MigrationStarted)
-    assert job.core.tick_every_s(job.now_s) == ALERT_TICK_S
-
-
-def test_agents_look_closely_for_as_long_as_a_migration_lasts(job: FakeJob) -> None:
-    def looks() -> list[bool]:
-        return [o.on for o in job.orders if isinstance(o, msg.LookClosely)]
-
-    job.die("n0.w1")
-    assert looks() == [True]
-    assert job.core.tick_every_s(job.now_s) == ALERT_TICK_S
-    job.settle()
-    assert looks() == [True, False]
-    assert job.core.tick_every_s(job.now_s) == CALM_TICK_S
-
-
-def test_the_last_steps_are_told_however_soon_the_job_ends(job: FakeJob) -> None:
-    job.tick(1.0)
-    job.boundary = 98
-    job.progress()
-    for rank in range(3):
-        job.say(f"n0.w{rank}", msg.Finishing(99))
-    assert job.told(events.ProgressMade)[-1].boundary == 98
-    for rank in range(3):
-        job.die(f"n0.w{rank}", signal=0)
-    assert job.stop is not None
-    assert job.told(events.ProgressMade)[-1].boundary == 99
-    assert isinstance(job.events[-1], events.JobFinished)
-
-
 def test_a_wish_ends_with_the_process_that_was_to_be_left(tmp_path: Path) -> None:
     job = FakeJob(tmp_path, spares=3)
     job.train()
-    assert job.core.migrate(msg.MigrateRequest(0, "a fan"), job.now_s).accepted
+    assert job.core.user_requests.migrate(msg.MigrateRequest(0, "a fan"), job.now_s).accepted
     job.say("n0.w1", msg.MigrationWanted("its node is tired"))
     job.die("n0.w1")
     job.settle()
@@ -276,7 +201,7 @@ def test_a_wish_ends_with_the_process_that_was_to_be_left(tmp_path: Path) -> Non
 
 
 def test_who_asked_is_told_with_the_migration_and_not_of_the_loss_that_it_turns_into(job: FakeJob) -> None:
-    job.core.migrate(msg.MigrateRequest(1, "a new fan", "alice"), job.now_s)
+    job.core.user_requests.migrate(msg.MigrateRequest(1, "a new fan", "alice"), job.now_s)
     job.tick()
     job.die("n0.w0")
     job.settle()

@@ -28,7 +28,7 @@ class _Wish:
     told: str = ""
 
 
-class Requests:
+class PlannedMoves:
     def __init__(self, job: Job, outbox: Outbox, driver: Driver) -> None:
         self._job, self._outbox, self._driver = job, outbox, driver
         self._wishes: list[_Wish] = []

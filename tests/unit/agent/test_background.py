@@ -7,13 +7,13 @@ import logging
 
 import pytest
 
-from torchrelay.agent import node
+from torchrelay.agent import background
 
 
 def test_a_part_that_fails_is_told_and_begun_anew(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(node, "RESTART_S", 0.0)
+    monkeypatch.setattr(background, "RESTART_S", 0.0)
     begun = 0
 
     async def work() -> None:
@@ -23,7 +23,7 @@ def test_a_part_that_fails_is_told_and_begun_anew(
             raise ZeroDivisionError("a bug")
 
     with caplog.at_level(logging.ERROR):
-        asyncio.run(node.persistently(work))
+        asyncio.run(background.persistently(work))
     assert begun == 3
     assert [r.exc_info[0] for r in caplog.records if r.exc_info] == [ZeroDivisionError] * 2
 
@@ -39,7 +39,7 @@ def test_the_end_of_the_agent_ends_its_parts() -> None:
             finally:
                 ended.set()
 
-        task = asyncio.ensure_future(node.persistently(work))
+        task = asyncio.ensure_future(background.persistently(work))
         await asyncio.wait_for(begun.wait(), 10)
         task.cancel()
         await asyncio.wait_for(ended.wait(), 10)

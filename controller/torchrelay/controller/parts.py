@@ -90,7 +90,7 @@ class Parts:
             config, job, outbox, driver.spares.respawns, self.pool, is_rehearsing, ending.end_check
         )
         ending.tell_report = judge.job_over
-        driver.over = Incidents(config, job, outbox, judge.promised).migration_over
+        driver.outcomes.over = Incidents(config, job, outbox, judge.promised).migration_over
         self.arming = ArmingController(config, job, outbox, driver, judge.news)
         self.rehearsals = RehearsalController(
             config, job, outbox, driver, judge.is_compared, judge.news, self.pool.doubt

@@ -65,7 +65,7 @@ def job_status(
         coverage.level,
         coverage.reason,
         job.clock.steps_per_s(now_s),
-        driver.done,
+        driver.outcomes.done,
         _last(driver),
         tuple(_rank(job, driver, rank, stands) for rank in sorted(job.holders)),
         tuple(_report(w.rank, w.report) for w in job.rank_workers if w.report is not None),
@@ -103,7 +103,7 @@ def job_summary(job: Job, driver: Driver, level: str, reason: str) -> JobSummary
         len(job.spares),
         level,
         reason,
-        driver.done,
+        driver.outcomes.done,
         _last(driver),
         *_named(job, states),
     )
@@ -142,7 +142,7 @@ def _holders(job: Job) -> list[tuple[int, Worker]]:
 
 def _last(driver: Driver) -> str:
     if driver.migration is None:
-        return driver.last
+        return driver.outcomes.last
     s = driver.migration.state
     who = s.kind if s.kind == SAVE else f"{s.kind}, rank {s.rank}"
     return f"{s.migration} ({who}): {s.phase.value}: {s.reason}"

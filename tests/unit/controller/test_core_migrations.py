@@ -283,7 +283,7 @@ def test_a_suspect_that_moves_again_is_left_alone(job: FakeJob) -> None:
     job.tick(1.0)
     assert [f.outcome for f in job.told(events.MigrationFinished)] == ["cleared"]
     assert not [o for o in job.orders if isinstance(o, msg.Fence)]
-    assert job.core.driver.done == 0
+    assert job.core.driver.outcomes.done == 0
 
 
 def test_a_survivor_stopped_in_the_middle_of_a_migration_is_found_without_witnesses(job: FakeJob) -> None:

@@ -91,7 +91,9 @@ class Spreading:
         if self._calm_since_s is None:
             self._calm_since_s = now_s
         calm_s = self._config.policy.spread_calm_s
-        left_s = pause_s(calm_s, self._driver.latest_move_s, self._in_vain_s, now_s) - (now_s - self._calm_since_s)
+        left_s = pause_s(calm_s, self._driver.outcomes.latest_move_s, self._in_vain_s, now_s) - (
+            now_s - self._calm_since_s
+        )
         self.reason = (
             f"rank {found.rank} is to move {found.reason}; in {max(left_s, 0.0):.0f} s, if all is calm until then"
         )

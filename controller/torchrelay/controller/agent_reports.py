@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torchrelay.controller.job import Worker
 from torchrelay.controller.parts import Parts
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.processes.rank_reports import Handler, RankReports
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.names import NO_RANK

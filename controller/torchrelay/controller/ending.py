@@ -6,9 +6,9 @@ import signal
 from collections.abc import Callable
 
 from torchrelay.controller.containment.aside import Aside
-from torchrelay.controller.job import Job
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.controller.progress import ProgressTeller
 from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.protocol.events import JobFell, JobFinished

@@ -18,11 +18,11 @@ from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.execution.planned_moves import PlannedMoves
 from torchrelay.controller.execution.spreading import Spreading
 from torchrelay.controller.health.health_controller import HealthController
-from torchrelay.controller.job import Job
 from torchrelay.controller.machines.leading import Leading
 from torchrelay.controller.machines.nodes import Nodes
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.pace import Pace
+from torchrelay.controller.picture.job import Job
 from torchrelay.controller.processes.admission import Entrance
 from torchrelay.controller.processes.exits import Exits
 from torchrelay.controller.processes.hang_watch import HangWatch

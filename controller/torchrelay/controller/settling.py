@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from torchrelay.controller.job import Worker
 from torchrelay.controller.parts import Parts
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.messages import MayFinish
 
 CALM_TICK_S = 1.0

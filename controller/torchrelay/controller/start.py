@@ -7,8 +7,8 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.detection.silence import fenced_after_s
 from torchrelay.controller.ending import Ending
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.controller.processes.admission import Entrance
 from torchrelay.controller.processes.programs import Programs
 from torchrelay.controller.restart.begin_anew import BeginningAnew

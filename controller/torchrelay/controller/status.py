@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report, SpareStatus
 from torchrelay.protocol.metrics.table import QUARANTINED, READY, STARTING

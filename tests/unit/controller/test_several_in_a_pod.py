@@ -8,8 +8,8 @@ import pytest
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
-from torchrelay.controller.job import Worker
 from torchrelay.controller.migration import events as m
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.restart.job_restart import assign_ranks, launch_of
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.health import kinds as k

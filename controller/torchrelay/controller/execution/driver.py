@@ -20,11 +20,12 @@ from torchrelay.controller.execution.outcomes import Outcomes
 from torchrelay.controller.execution.rereading import Rereading
 from torchrelay.controller.execution.rollback import Rollback
 from torchrelay.controller.execution.targets import Answer, planned_target, resume_target, target_where_they_stand
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.machine import Migration
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.controller.spares.choice import SpareChoice
 from torchrelay.protocol.events import (

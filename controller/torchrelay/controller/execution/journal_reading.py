@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.messages import FetchJournal
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.job import Job
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.events import MoveNotMade
 from torchrelay.protocol.messages import MigrateReply
 from torchrelay.protocol.words.causes import MigrationCause

@@ -19,8 +19,8 @@ from torchrelay.controller.decide.replacement.spread import (
 )
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.execution.planned_moves import PlannedMoves
-from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.events import RankSpread
 from torchrelay.protocol.names import NO_RANK

@@ -13,9 +13,10 @@ from torchrelay.controller.health.corruption import odd_one_out
 from torchrelay.controller.health.judge import HealthJudge
 from torchrelay.controller.health.quarantine import Quarantine
 from torchrelay.controller.health.stragglers import Stragglers
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import DeviceVerdict

@@ -6,8 +6,9 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.job import Job, Node
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.node import Node
 from torchrelay.protocol.messages import AgentHello, Follow, LeadReply, LeadRequest, Member
 from torchrelay.protocol.quorum import QuorumAnswer, QuorumVerdict, may_go_on, next_epoch
 

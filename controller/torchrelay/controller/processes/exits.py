@@ -11,9 +11,10 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.detection.classify_exit import DONE, IGNORE, REPLACE, STOP, Exit, classify_exit
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.health.health_controller import HealthController
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.protocol.events import WorkerEnded
 from torchrelay.protocol.messages import FetchJournal, MayFinish, ScriptFailed, WorkerExited

@@ -12,9 +12,10 @@ from torchrelay.controller.execution.divergence import Divergence
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.execution.planned_moves import PlannedMoves
 from torchrelay.controller.health.health_controller import HealthController
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import FaultFired, ReportMade
 from torchrelay.protocol.names import NO_RANK, TOLD_TO_END

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration.events import SpareChosen
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.processes.respawns import Respawns
 from torchrelay.controller.restart.machine_wait import Mustering
 from torchrelay.protocol.launch_env import torchrun_env

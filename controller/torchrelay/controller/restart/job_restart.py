@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint, parse_checkpoint
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.errors import CheckpointError
 from torchrelay.protocol.kube.local_ranks import local_world_size
 from torchrelay.protocol.messages import AsideSet, Begin, CheckpointFile, FetchCheckpoint, SetAside

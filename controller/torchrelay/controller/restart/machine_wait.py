@@ -7,8 +7,8 @@ from collections.abc import Callable
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.replacement.elsewhere import places
 from torchrelay.controller.decide.restart.muster import Muster, MusterAnswer, judge_muster
-from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.controller.processes.respawns import Respawns
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
 

@@ -13,7 +13,6 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.containment.time_share import TimeShare
 from torchrelay.controller.core import Core
 from torchrelay.controller.event_log import PROGRESS
-from torchrelay.controller.job import Worker
 from torchrelay.controller.kube.cluster.pods import JobKey, Pod
 from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
 from torchrelay.controller.kube.decide.late import Ended, is_late
@@ -21,6 +20,7 @@ from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
 from torchrelay.controller.kube.status.losses import Loss, Losses
 from torchrelay.controller.kube.status.status_builder import Story
 from torchrelay.controller.metrics.tally import JobTally, Totals
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.controller.server import Relay
 from torchrelay.protocol.errors import RefusedError

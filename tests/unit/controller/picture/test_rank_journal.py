@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from torchrelay.controller.job import RankJournal
+from torchrelay.controller.picture.rank_journal import RankJournal
 from torchrelay.protocol.messages import JournalContent
 from torchrelay.protocol.names import WorkerId
 

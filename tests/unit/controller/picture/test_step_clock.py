@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from torchrelay.controller.job import STEPS_REMEMBERED, StepClock
+from torchrelay.controller.picture.step_clock import STEPS_REMEMBERED, StepClock
 
 
 def test_the_median_is_that_of_the_steps_that_are_remembered() -> None:

@@ -2,209 +2,24 @@
 
 from __future__ import annotations
 
-import bisect
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass, field
 
 from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.decide.replacement.joins import JoinFailure
-from torchrelay.controller.decide.replacement.rehearse import Past
 from torchrelay.controller.decide.replacement.replaceable import replaceable
-from torchrelay.controller.processes.worker_book import WorkerBook
+from torchrelay.controller.picture.node import Node
+from torchrelay.controller.picture.rank_journal import RankJournal
+from torchrelay.controller.picture.rehearsal_book import RehearsalBook
+from torchrelay.controller.picture.step_clock import StepClock
+from torchrelay.controller.picture.worker import Worker
+from torchrelay.controller.picture.worker_book import WorkerBook
 from torchrelay.protocol.kube import local_ranks
-from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
-from torchrelay.protocol.messages import (
-    AgentHello,
-    Armed,
-    JournalContent,
-    Rehearsed,
-    ReplicaCheck,
-    Report,
-    RoomLeft,
-    ScriptFailed,
-    WorkerExited,
-    WorkerInfo,
-    WorkerProgress,
-)
+from torchrelay.protocol.messages import AgentHello, ReplicaCheck, WorkerInfo
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.transport.telling import TELL_S, condition, moves
+from torchrelay.protocol.transport.telling import TELL_S
 
 CHECKS_KEPT = 6
-BOUNDARIES_KEPT = 4
-STEPS_REMEMBERED = 64
-
-
-@dataclass
-class Worker:
-    """`rank`: the one that it holds, joins as, or last held; NO_RANK for a spare that has not been asked yet."""
-
-    worker: str
-    node: str
-    pid: int
-    rank: int
-    warm: bool = False
-    armed: Armed | None = None
-    disabled: str = ""
-    report: Report | None = None
-    finishing: bool = False
-    held: bool = False
-    failed: ScriptFailed | None = None
-    exited: WorkerExited | None = None
-    progress: WorkerProgress | None = None
-    seen_boundary: int = -1
-    """The furthest boundary known, from progress, a fault's report or a journal."""
-    came_s: float = 0.0
-    """When this controller first heard of it."""
-    news_s: float = 0.0
-    moved_s: float = 0.0
-    busy_s: float = 0.0
-    stopped_since_s: float | None = None
-    devices: tuple[str, ...] = ()
-    """What it uses: the UUID of its GPU, its network ports."""
-    copies_to: str = ""
-    """The node whose agent was named to it as the one that keeps copies of its journals."""
-    copied_to: str = ""
-    """The same once these copies are whole."""
-    fault_s: float | None = None
-    """When a fault of --inject was about to strike here: the true start of what is then detected."""
-    copy_on: str = ""
-    """The other node on which its buddy has whole copies of its state."""
-    home_rank: int = NO_RANK
-    """Of its own environment, whatever it is by now."""
-    started_for: int = NO_RANK
-    """The rank that it was started for in the middle of the job; no spare for others."""
-    rehearses: bool = False
-    """It was started to rehearse, and is never given a rank."""
-    in_place_of: str = ""
-    """The worker whose place it has, and whose device."""
-    told_to_end: bool = False
-    """By this controller."""
-    local_rank: int = 0
-    """Which of its pod's processes it is: the spare of ranks with the same one, since devices go by it."""
-
-    @property
-    def alive(self) -> bool:
-        return self.exited is None
-
-    @property
-    def is_spare(self) -> bool:
-        given = self.rank != NO_RANK or self.rehearses
-        return self.alive and not given and not self.disabled and self.failed is None
-
-    def take_progress(self, p: WorkerProgress, now_s: float) -> bool:
-        """Whether that is news; a rank that has only come further than it was is none."""
-        is_news = self.progress is None or condition(self.progress) != condition(p)
-        self.moved_s, self.busy_s = now_s - p.still_s, now_s - p.idle_s
-        if p.process_state not in CANNOT_GO_ON:
-            self.stopped_since_s = None
-        elif self.stopped_since_s is None:
-            self.stopped_since_s = now_s
-        self.progress, self.news_s = p, now_s
-        self.seen_boundary = max(self.seen_boundary, p.boundary)
-        return is_news
-
-    def silent_s(self, now_s: float) -> float:
-        """For how long it has not moved. One that its agent has seen move goes on moving until the agent says otherwise."""
-        return 0.0 if self.progress is not None and moves(self.progress) else now_s - self.moved_s
-
-
-@dataclass
-class Node:
-    """`heard_s`: when its agent last said anything. `lost`: why it was given up; empty while it was not."""
-
-    node: str
-    node_rank: int
-    host: str
-    copies_port: int
-    copies_token: bytes
-    heard_s: float
-    away_since_s: float | None = None
-    lost: str = ""
-    spares: int = 0
-    """How many it is to have."""
-    links_down: bool = False
-    """Whether a rank there was cut off from the others by the network: it may be the machine's links, and not that process's."""
-    released: bool = False
-    """Its agent was told to end, since no process there takes part any more."""
-    room: RoomLeft | None = None
-    """What is left where its journals lie, and where checkpoints go; None as long as it has not said."""
-    copies_of: dict[str, int] = field(default_factory=dict)
-    """Workers elsewhere of whose journals it had copies when it came -> the newest gate."""
-
-
-@dataclass
-class RankJournal:
-    """What is known of a rank's journal, from all the workers that held it: equal numbers mean equal states."""
-
-    boundaries: dict[int, bytes] = field(default_factory=dict)
-    gates: dict[int, bytes] = field(default_factory=dict)
-    set_up: bytes = b""
-    after: dict[int, bytes] = field(default_factory=dict)
-
-    def add(self, content: JournalContent) -> None:
-        for kept, new in ((self.boundaries, content.boundaries), (self.gates, content.gates)):
-            kept.update(new)
-            for number in sorted(kept)[:-BOUNDARIES_KEPT]:
-                del kept[number]
-        for number in [number for number, payload in self.boundaries.items() if not payload]:
-            del self.boundaries[number]  # its loop was left there
-        self.set_up = content.set_up or self.set_up
-        self.after = content.after or self.after
-
-
-class StepClock:
-    """How long a step takes, from when the slowest rank reached which boundary."""
-
-    def __init__(self) -> None:
-        self._last: tuple[float, int] | None = None
-        self._steps: deque[tuple[float, int, float]] = deque()
-        self._ordered: list[float] = []
-        """Of the same steps, what one took: it is asked for at every tick."""
-
-    def reached(self, boundary: int, now_s: float) -> None:
-        if boundary < 0:
-            return
-        if self._last is not None and boundary > self._last[1]:
-            self._add(now_s, boundary - self._last[1], now_s - self._last[0])
-        if self._last is None or boundary > self._last[1]:
-            self._last = (now_s, boundary)
-
-    def _add(self, now_s: float, steps: int, took_s: float) -> None:
-        self._steps.append((now_s, steps, took_s))
-        bisect.insort(self._ordered, took_s / steps)
-        if len(self._steps) > STEPS_REMEMBERED:
-            _, steps, took_s = self._steps.popleft()
-            del self._ordered[bisect.bisect_left(self._ordered, took_s / steps)]
-
-    def go_back(self) -> None:
-        """The next boundary is no later than the last one."""
-        self._last = None
-
-    @property
-    def median_step_s(self) -> float:
-        """0 before two boundaries have been seen."""
-        if not (ordered := self._ordered):
-            return 0.0
-        middle = len(ordered) // 2
-        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-    def steps_per_s(self, now_s: float, window_s: float = 10.0) -> float:
-        recent = [s for s in self._steps if now_s - s[0] <= window_s]
-        took_s = sum(took for _, _, took in recent)
-        return sum(steps for _, steps, _ in recent) / took_s if took_s > 0 else 0.0
-
-
-@dataclass
-class RehearsalBook:
-    """By rank: the newest result that told anything, and the past as `decide.replacement.rehearse` wants it."""
-
-    judged: dict[int, Rehearsed] = field(default_factory=dict)
-    past: dict[int, Past] = field(default_factory=dict)
-    open: str = ""
-    """Why the latest one was broken off, as long as none has told anything since."""
-    barred: str = ""
-    """Why one that is due cannot be made."""
 
 
 class Job:

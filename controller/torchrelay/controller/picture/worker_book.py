@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torchrelay.controller.job import Worker
+from torchrelay.controller.picture.worker import Worker
 
 
-class WorkerBook(dict[str, "Worker"]):
+class WorkerBook(dict[str, Worker]):
     """A worker stays on the node that it came with. Entries come by `book[name] = worker`, and go by `del` or `forget`."""
 
     def __init__(self) -> None:

@@ -17,7 +17,8 @@ import pytest
 from torchrelay.controller import progress, settling
 from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.core import Core
-from torchrelay.controller.server import Relay
+from torchrelay.controller.serving.relay import Relay
+from torchrelay.controller.serving.service import RelayService
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.security.tls import Credentials, make_server
@@ -47,7 +48,7 @@ class Bench:
 async def bench(config: ControllerConfig = CONFIG) -> AsyncIterator[Bench]:
     relay = Relay(Core(config, time.time))
     server = make_server()
-    relay_pb2_grpc.add_RelayServicer_to_server(relay, server)
+    relay_pb2_grpc.add_RelayServicer_to_server(RelayService(relay), server)
     port = server.add_secure_port("127.0.0.1:0", Credentials.from_secret(SECRET, "controller").server())
     await server.start()
     running = asyncio.create_task(relay.run())

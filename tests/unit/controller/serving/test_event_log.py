@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchrelay.controller.event_log import FIRST_EVENTS_KEPT, LATEST_EVENTS_KEPT, EventLog
+from torchrelay.controller.serving.event_log import FIRST_EVENTS_KEPT, LATEST_EVENTS_KEPT, EventLog
 from torchrelay.protocol.messages import JobEvent
 
 

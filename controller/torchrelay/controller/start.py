@@ -12,7 +12,7 @@ from torchrelay.controller.picture.job import Job
 from torchrelay.controller.processes.admission import Entrance
 from torchrelay.controller.processes.programs import Programs
 from torchrelay.controller.restart.begin_anew import BeginningAnew
-from torchrelay.controller.restart.machine_wait import Mustering
+from torchrelay.controller.restart.machine_wait import MachineWait
 from torchrelay.protocol.events import JobStarted
 
 
@@ -33,7 +33,7 @@ class JobStart:
         self._config, self._checkpoint, self._job, self._outbox = config, checkpoint, job, outbox
         self._driver, self._entrance = driver, entrance
         respawns = driver.spares.respawns
-        self._mustering = Mustering(
+        self._machine_wait = MachineWait(
             config,
             job,
             outbox,
@@ -42,18 +42,18 @@ class JobStart:
             ending.end_job,
             fenced_after_s(config.lease_s),
         )
-        self._beginning = BeginningAnew(config, job, outbox, respawns, self._mustering, ending.end_job)
+        self._beginning = BeginningAnew(config, job, outbox, respawns, self._machine_wait, ending.end_job)
         self.has_begun = False
 
     @property
     def waits(self) -> str:
         """For which machines, and for how long still; empty if it does not wait for any."""
-        return self._mustering.waits
+        return self._machine_wait.waits
 
     def tick(self, now_s: float) -> None:
         """Look whether to wait on, until the job has begun."""
         if not self.has_begun:
-            self._mustering.tick(now_s)
+            self._machine_wait.tick(now_s)
             self._beginning.tick()
             self.consider(now_s)
 
@@ -62,7 +62,7 @@ class JobStart:
         config, job = self._config, self._job
         complete = len(job.holders) == job.world_size or self._driver.checkpoint is not None
         there = config.takes_over or len(job.nodes) >= config.nnodes  # some may be gone since it began
-        there = (there or self._mustering.goes_without) and self._beginning.is_over
+        there = (there or self._machine_wait.goes_without) and self._beginning.is_over
         if self.has_begun or not complete or not there:
             return
         self.has_begun = True

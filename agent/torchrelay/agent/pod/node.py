@@ -26,7 +26,7 @@ from torchrelay.agent.pod.ended import LastWords, how_it_ended
 from torchrelay.agent.pod.enrolment import PodCredentials
 from torchrelay.agent.pod.launchers import Launchers, Marks
 from torchrelay.agent.pod.monitor import PodMonitor
-from torchrelay.agent.pod.restart_in_place import Anew
+from torchrelay.agent.pod.restart_in_place import RestartsInPlace
 from torchrelay.agent.pod.shims import PodShims, is_guest, shim_token
 from torchrelay.protocol.kube import local_ranks
 from torchrelay.protocol.messages import (
@@ -86,7 +86,7 @@ class PodNode:
         tell = self.agent.tell
         self._launchers = Launchers(self._credentials, config.controller, self.agent.shims.send)
         self._monitor = PodMonitor(config.host, os.environ, tell)
-        self._anew = Anew(tell)
+        self._restarts_in_place = RestartsInPlace(tell)
         self._disk = Disk(tell, config.kept, config.begun_again)
         self._leaving, self._any = asyncio.Event(), asyncio.Event()
 
@@ -100,7 +100,7 @@ class PodNode:
         )
         orders = {
             Fence: self._fence,
-            StartWorker: lambda order: self._anew.asked(order.rank),
+            StartWorker: lambda order: self._restarts_in_place.asked(order.rank),
             RestartWorkers: self._restart,
             **dict.fromkeys(ON_DISK, lambda order: self._disk.ordered(order)),
         }
@@ -239,7 +239,7 @@ class PodNode:
         self._any.set()
         self._monitor.uses(process.worker, hello.gpus, local_ranks.place(hello.launch))
         self.agent.tell(FromWorker(process.worker, hello))
-        self._anew.connected(process.worker, process.pid)
+        self._restarts_in_place.connected(process.worker, process.pid)
         self.agent.look_now()
 
     def _reported(self, worker: WorkerId, report: Any) -> None:
@@ -304,7 +304,7 @@ class PodNode:
             if order.again:
                 self.agent.shims.send(worker, EndNow(code, again=True))
                 kill = functools.partial(self._kill, process, code)
-                self.agent.keep(self._anew.follow(process.pid, process.rank, process.gone, kill))
+                self.agent.keep(self._restarts_in_place.follow(process.pid, process.rank, process.gone, kill))
             else:
                 self._kill(process, code)
 

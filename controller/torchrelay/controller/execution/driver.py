@@ -14,7 +14,7 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.migration.quiesce import choose_boundary
 from torchrelay.controller.decide.migration.stand import OutOfReach
 from torchrelay.controller.execution.bytes_done import BytesTold
-from torchrelay.controller.execution.fill_in import Filler
+from torchrelay.controller.execution.fill_in import OrderFiller
 from torchrelay.controller.execution.journal_reading import JournalReading
 from torchrelay.controller.execution.outcomes import Outcomes
 from torchrelay.controller.execution.rereading import Rereading
@@ -83,7 +83,7 @@ class Driver:
         self.outcomes = Outcomes(config, outbox, self.saving, self.spares.respawns, give_up)
         self._reading, self._rereading = JournalReading(job, outbox, self._journal_read), Rereading(job, outbox)
         self.bytes_told = BytesTold(outbox)
-        self._filler = Filler(config, job, self.rollback)
+        self._filler = OrderFiller(config, job, self.rollback)
         self._queue: deque[m.Event] = deque()
         self._carrying_out = False
         self._announced = ""

@@ -16,7 +16,7 @@ from torchrelay.protocol.words.phases import RESUME, ROLLBACK
 from torchrelay.protocol.words.positions import JoinerAction
 
 
-class Filler:
+class OrderFiller:
     def __init__(self, config: ControllerConfig, job: Job, rollback: Rollback) -> None:
         self._config, self._job, self._rollback = config, job, rollback
         self._assigned: dict[int, bytes] = {}

@@ -13,7 +13,7 @@ from torchrelay.protocol.messages import AgentHello, Follow, LeadReply, LeadRequ
 from torchrelay.protocol.quorum import QuorumAnswer, QuorumVerdict, may_go_on, next_epoch
 
 CANDIDATE_S = 12.0
-"""For enough machines to come to a controller that takes over. Less than entrance.MISSING_S: until then it judges nobody."""
+"""For enough machines to come to a controller that takes over. Less than admission.MISSING_S: until then it judges nobody."""
 OTHERS_COME_S = 2.0
 """Before half of the machines claim to be enough, the others may still come."""
 

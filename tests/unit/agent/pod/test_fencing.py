@@ -31,7 +31,7 @@ async def deaf(w: World) -> asyncio.subprocess.Process:
 )
 def test_who_does_not_obey_is_killed(in_world: Any, order: Any) -> None:
     async def test(w: World) -> None:
-        w.node._anew._end_s = 0.01
+        w.node._restarts_in_place._end_s = 0.01
         process = await deaf(w)
         try:
             w.node.agent.ordered(order)

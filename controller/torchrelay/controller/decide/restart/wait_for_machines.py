@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class MusterAnswer(Enum):
+class WaitAnswer(Enum):
     BEGIN = "begin"
     WAIT = "wait"
     BEGIN_WITHOUT = "begin-without"
@@ -15,7 +15,7 @@ class MusterAnswer(Enum):
 
 
 @dataclass(frozen=True)
-class Muster:
+class MissingMachines:
     """`missing`: node ranks. `waited_s`, of `limit_s` (0: without end). `lacking`: ranks for which no process is there; `places`:
     for how many of them the machines that are there have a place.
     """
@@ -28,18 +28,18 @@ class Muster:
 
 
 @dataclass(frozen=True)
-class MusterVerdict:
+class WaitVerdict:
     """`now`: as `reason`, with what is left of the wait."""
 
-    answer: MusterAnswer
+    answer: WaitAnswer
     reason: str = ""
     now: str = ""
 
 
-def judge_muster(m: Muster) -> MusterVerdict:
+def judge_wait(m: MissingMachines) -> WaitVerdict:
     """At the limit, not before: a machine that comes back makes the job as fast as it was."""
     if not m.missing:
-        return MusterVerdict(MusterAnswer.BEGIN)
+        return WaitVerdict(WaitAnswer.BEGIN)
     plural = "s" * (len(m.missing) > 1)
     who = f"machine{plural} {', '.join(map(str, sorted(m.missing)))}"
     without = _why_not_without(m)
@@ -50,15 +50,15 @@ def judge_muster(m: Muster) -> MusterVerdict:
         then = f"the job cannot go on without, and ends: {without}" if without else "then the job goes on without"
         then = f"; {then}" if m.limit_s or without else ""
         waits = f"the job is started anew, and waits for {who}, "
-        return MusterVerdict(MusterAnswer.WAIT, f"{waits}{limit}{then}", f"{waits}{left}{then}")
+        return WaitVerdict(WaitAnswer.WAIT, f"{waits}{limit}{then}", f"{waits}{left}{then}")
     waited = f"{who} did not come back within {m.limit_s:.0f} s (--machine-wait)"
     if without:
-        return MusterVerdict(MusterAnswer.END, f"{waited}, and the job cannot go on without: {without}")
+        return WaitVerdict(WaitAnswer.END, f"{waited}, and the job cannot go on without: {without}")
     how = f", with processes for {m.lacking} of its ranks on the machines that are there" if m.lacking else ""
-    return MusterVerdict(MusterAnswer.BEGIN_WITHOUT, f"{waited}: the job goes on without{how}")
+    return WaitVerdict(WaitAnswer.BEGIN_WITHOUT, f"{waited}: the job goes on without{how}")
 
 
-def _why_not_without(m: Muster) -> str:
+def _why_not_without(m: MissingMachines) -> str:
     if m.places < m.lacking:
         return f"the machines that are there have places for {m.places} of {m.lacking} further ranks"
     return ""

@@ -9,7 +9,7 @@ from torchrelay.protocol.names import NO_RANK, WorkerId
 
 
 @dataclass
-class Known:
+class KnownProcess:
     """`rank`: NO_RANK of a spare."""
 
     rank: int
@@ -25,22 +25,22 @@ class KnownProcesses:
     """By worker."""
 
     def __init__(self) -> None:
-        self._by_worker: dict[WorkerId, Known] = {}
+        self._by_worker: dict[WorkerId, KnownProcess] = {}
         self._ranks_held: set[int] = set()
 
     def __contains__(self, worker: str) -> bool:
         return worker in self._by_worker
 
-    def __getitem__(self, worker: WorkerId) -> Known:
+    def __getitem__(self, worker: WorkerId) -> KnownProcess:
         return self._by_worker[worker]
 
-    def get(self, worker: WorkerId) -> Known | None:
+    def get(self, worker: WorkerId) -> KnownProcess | None:
         """None of one that is not known."""
         return self._by_worker.get(worker)
 
     def begins(self, worker: WorkerId, rank: int) -> None:
         """It is about to be started; `rank`: NO_RANK as a spare."""
-        self._by_worker[worker] = Known(rank, AgentStanding(in_force=-1 if rank == NO_RANK else 0))
+        self._by_worker[worker] = KnownProcess(rank, AgentStanding(in_force=-1 if rank == NO_RANK else 0))
         self._ranks_held.add(rank)
 
     def takes_rank(self, worker: WorkerId, rank: int) -> None:
@@ -52,7 +52,7 @@ class KnownProcesses:
         """Whether some process of this machine has held the rank."""
         return rank in self._ranks_held
 
-    def forget(self, worker: WorkerId) -> Known:
+    def forget(self, worker: WorkerId) -> KnownProcess:
         """Return what was known of it."""
         return self._by_worker.pop(worker)
 

@@ -15,7 +15,7 @@ MOST_SHORT_S = 1e-3
 
 
 @dataclass
-class Cost:
+class CountedCost:
     """Of one thing that was done for the job: what it counts as at most in the job's share."""
 
     most_s: float
@@ -31,13 +31,13 @@ class Containment:
         """Since the job was last asked to leave the processor to others."""
 
     @contextlib.contextmanager
-    def contained(self, is_short: bool = False) -> Iterator[Cost]:
+    def contained(self, is_short: bool = False) -> Iterator[CountedCost]:
         """What goes wrong inside is told to whoever looks after this job, and to nobody else.
 
         `is_short`: thousands come in a second, and to ask the kernel for this thread's time costs more than some of them.
         """
         clock = time.perf_counter if is_short else time.thread_time
-        cost, began_s = Cost(MOST_SHORT_S if is_short else math.inf), clock()
+        cost, began_s = CountedCost(MOST_SHORT_S if is_short else math.inf), clock()
         try:
             yield cost
         except Exception as e:  # whatever it is, the next job must not notice

@@ -15,7 +15,7 @@ import typer
 import yaml
 from generated_part import ROOT, write_or_check
 
-from torchrelay.cli.app import app
+from torchrelay.cli.app.program import app
 from torchrelay.cli.cluster.app import app as cluster_app
 
 CHART, CRDS, PAGES = ROOT / "deploy" / "chart", ROOT / "deploy" / "crds", ROOT / "docs" / "reference"

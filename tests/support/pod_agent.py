@@ -39,7 +39,7 @@ class Controller(FakeSession):
 
     def _order(self, worker: str, order: Any) -> None:
         # Not at once: whoever reports is not through with it.
-        asyncio.get_running_loop().call_soon(self._node._ordered, msg.ToWorker(worker, order))
+        asyncio.get_running_loop().call_soon(self._node.agent.ordered, msg.ToWorker(worker, order))
 
 
 async def main(folder: Path) -> None:
@@ -47,12 +47,12 @@ async def main(folder: Path) -> None:
         "team", "train", "0a1b2c3d", "127.0.0.1", "x:1", "x:2", b"", folder, folder / "no-token", 0.1, 0.1, kept=folder
     )
     node = PodNode(config)
-    controller = node._session = Controller(node)  # type: ignore[assignment]  # a stand-in
+    controller = node.agent.session = Controller(node)  # type: ignore[assignment]  # a stand-in
     task = asyncio.create_task(node.run())
     await controller.ended.wait()
     (started,) = controller.of(msg.WorkerStarted)
-    journal = node._journals.content(WorkerId(started.worker))
-    node._ordered(msg.ForgetJournals(started.worker))
+    journal = node.agent.journals.content(WorkerId(started.worker))
+    node.agent.ordered(msg.ForgetJournals(started.worker))
     print(json.dumps([sorted(journal.boundaries), sorted(os.listdir(config.journals))]), flush=True)
     task.cancel()
 

@@ -77,7 +77,7 @@ class World:
         self.config.run_folder.mkdir()
         self.config.shim_token.write_text(TOKEN)  # of an agent before this one
         self.node = PodNode(self.config)
-        self.session = self.node._session = FakeSession()  # type: ignore[assignment]  # a stand-in
+        self.session = self.node.agent.session = FakeSession()  # type: ignore[assignment]  # a stand-in
         self.task = asyncio.create_task(self.node.run())
         self._shims: list[Shim] = []
 
@@ -96,7 +96,7 @@ class World:
         await asyncio.wait_for(look(), WITHIN_S)
 
     def order(self, order: Any, worker: str = WORKER) -> None:
-        self.node._ordered(msg.ToWorker(worker, order))
+        self.node.agent.ordered(msg.ToWorker(worker, order))
 
     async def close(self) -> None:
         for shim in self._shims:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from torchrelay.cli.app import app
+from torchrelay.cli.app.program import app
 from torchrelay.cli.command_line import unsupported
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.logs.standard_streams import open_closed_ones, write_line

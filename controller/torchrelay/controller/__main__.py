@@ -18,7 +18,8 @@ from torchrelay.controller.config import ControllerConfig, load_config
 from torchrelay.controller.core import Core
 from torchrelay.controller.machines.claims import Claims
 from torchrelay.controller.metrics.served import ServedJob
-from torchrelay.controller.server import Relay
+from torchrelay.controller.serving.relay import Relay
+from torchrelay.controller.serving.service import RelayService
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.health.policy_file import read_policy
@@ -49,7 +50,7 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
     metrics = ServedJob(core, config.run_id, config.restarts_done)
     relay = Relay(core, metrics.hear if config.metrics_port else None)
     server = make_server(port_is_held=config.port_is_held)
-    relay_pb2_grpc.add_RelayServicer_to_server(relay, server)
+    relay_pb2_grpc.add_RelayServicer_to_server(RelayService(relay), server)
     host = f"[{config.listen_host}]" if ":" in config.listen_host else config.listen_host
     credentials = Credentials.from_secret(secret, "controller").server()
     try:

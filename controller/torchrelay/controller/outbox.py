@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from torchrelay.controller.job import Job
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.events import Log, MigrationProgressed, Occurrence, ProgressMade, to_job_event
 from torchrelay.protocol.messages import Fence, JobEvent, ShimOrder, ToAgent, ToWorker
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torchrelay.controller.job import Job
 from torchrelay.controller.machines.nodes import Nodes
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.messages import TellEvery
 from torchrelay.protocol.transport.telling import pace
 

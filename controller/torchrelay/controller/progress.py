@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.events import ProgressMade
 
 EVERY_S = 0.5

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report, SpareStatus
 from torchrelay.protocol.metrics.table import QUARANTINED, READY, STARTING
@@ -65,7 +66,7 @@ def job_status(
         coverage.level,
         coverage.reason,
         job.clock.steps_per_s(now_s),
-        driver.done,
+        driver.outcomes.done,
         _last(driver),
         tuple(_rank(job, driver, rank, stands) for rank in sorted(job.holders)),
         tuple(_report(w.rank, w.report) for w in job.rank_workers if w.report is not None),
@@ -103,7 +104,7 @@ def job_summary(job: Job, driver: Driver, level: str, reason: str) -> JobSummary
         len(job.spares),
         level,
         reason,
-        driver.done,
+        driver.outcomes.done,
         _last(driver),
         *_named(job, states),
     )
@@ -142,7 +143,7 @@ def _holders(job: Job) -> list[tuple[int, Worker]]:
 
 def _last(driver: Driver) -> str:
     if driver.migration is None:
-        return driver.last
+        return driver.outcomes.last
     s = driver.migration.state
     who = s.kind if s.kind == SAVE else f"{s.kind}, rank {s.rank}"
     return f"{s.migration} ({who}): {s.phase.value}: {s.reason}"

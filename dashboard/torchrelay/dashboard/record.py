@@ -76,7 +76,6 @@ class MigrationRecord:
     seen: list[Heard] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
     phase: str = ""
-    phase_s: float = 0.0
     progress: events.MigrationProgressed | None = None
     """Of its phase, while that moves tensors."""
     stands_since_s: float | None = None
@@ -298,7 +297,7 @@ class RunRecord:
         key = name if name not in self.migrations else f"{name}.{len(self.restarts)}"
         workers = tuple(self.holders[r] for r in ranks if r in self.holders)
         made = MigrationRecord(key, name, kind, ranks, workers, reason, time_s, [kind])
-        made.phase_s, made.most_heard = time_s, self._bounds.heard
+        made.most_heard = self._bounds.heard
         nodes = {agent_of(w) for w in workers}
         of_it = [h for h in self._signs if time_s - h.time_s <= BEFORE_S and _is_about(h.what, ranks, nodes)]
         made.seen = of_it
@@ -336,7 +335,7 @@ class RunRecord:
         found = self._newest(what.migration)
         if found is None:
             return
-        found.phase, found.phase_s, found.progress = what.phase, time_s, None
+        found.phase, found.progress = what.phase, None
         if what.phase not in ("prepare", "detect") and found.stands_since_s is None:
             found.stands_since_s = time_s
 

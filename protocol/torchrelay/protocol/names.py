@@ -7,9 +7,6 @@ from typing import NewType
 Rank = NewType("Rank", int)
 WorkerId = NewType("WorkerId", str)
 """One training process, for its whole life: `n0.w2`, `n0.s0`. A rank moves between workers; a worker never changes."""
-Generation = NewType("Generation", int)
-Boundary = NewType("Boundary", int)
-"""Number of optimizer steps that were complete when the head of the training loop was reached."""
 
 NO_RANK = Rank(-1)
 

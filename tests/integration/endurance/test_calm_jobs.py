@@ -166,7 +166,7 @@ def test_a_rank_that_moves_again_before_its_limit_is_not_suspected(calm: Calm) -
 @pytest.mark.parametrize("wait_s", [0.0, 0.3, 0.6, 0.9])
 def test_a_planned_move_is_agreed_on_from_progress_of_that_moment(calm: Calm, wait_s: float) -> None:
     calm.run(wait_s)
-    assert calm.job.core.migrate(msg.MigrateRequest(1, "test"), calm.now_s).accepted
+    assert calm.job.core.user_requests.migrate(msg.MigrateRequest(1, "test"), calm.now_s).accepted
     for _ in itertools.takewhile(lambda _: not calm.job.sent(msg.QuiesceAt), range(100)):
         calm._obey()
         calm.job.core.receive("n0", calm.job.due.popleft()[1], calm.now_s)

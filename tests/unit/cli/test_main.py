@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.cli import app
 from torchrelay.cli.__main__ import main
+from torchrelay.cli.app import scripts
 from torchrelay.cli.command_line import unsupported
 from torchrelay.cli.command_line.given import GivenOptions
 
@@ -26,7 +26,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[GivenOptions]:
         calls.append(given)
         return 7
 
-    monkeypatch.setattr(app, "_launch", record)
+    monkeypatch.setattr(scripts, "_launch", record)
     return calls
 
 

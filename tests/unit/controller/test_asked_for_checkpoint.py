@@ -23,7 +23,7 @@ def training(folder: Path, spares: int = 0, **more: Any) -> FakeJob:
 
 
 def save(job: FakeJob) -> msg.MigrateReply:
-    reply = job.core.save(ASKED, job.now_s)
+    reply = job.core.user_requests.save(ASKED, job.now_s)
     job.tick()
     job.settle()
     return reply
@@ -81,15 +81,15 @@ def test_it_is_refused_in_words(tmp_path: Path, config: dict[str, Any], says: st
     job = training(tmp_path, config=config)
     if not config:
         job.core.job.protection, job.core.job.protection_reason = "off", "rank 1 has no shim"
-    reply = job.core.save(ASKED, job.now_s)
+    reply = job.core.user_requests.save(ASKED, job.now_s)
     assert (reply.accepted, reply.again) == (False, False)
     assert says in reply.message
 
 
 def test_a_second_one_is_told_to_wait_while_the_first_is_saved(tmp_path: Path) -> None:
     job = training(tmp_path)
-    assert job.core.save(ASKED, job.now_s).accepted
-    reply = job.core.save(ASKED, job.now_s)
+    assert job.core.user_requests.save(ASKED, job.now_s).accepted
+    reply = job.core.user_requests.save(ASKED, job.now_s)
     assert (reply.accepted, reply.again) == (False, True)
     assert reply.message == "m1 is under way (a checkpoint is saved, quiesce); ask again when it is over"
 

@@ -16,7 +16,7 @@ from torchrelay.protocol.words.causes import MigrationCause as Cause
 
 
 def asked(job: FakeJob) -> None:
-    assert job.core.migrate(msg.MigrateRequest(1, "a new fan"), job.now_s).accepted
+    assert job.core.user_requests.migrate(msg.MigrateRequest(1, "a new fan"), job.now_s).accepted
 
 
 def told_to_end(job: FakeJob) -> None:

@@ -194,7 +194,7 @@ def test_an_unprotected_job_ends_when_all_ranks_have(tmp_path: Path) -> None:
 
 
 def test_the_user_ends_the_job(job: FakeJob) -> None:
-    job.core.stop(2)
+    job.core.user_requests.stop(2)
     job.tick()
     assert job.stop == msg.StopJob(130, 2, "stopped by SIGINT")
     job.die("n0.w1", signal=2)

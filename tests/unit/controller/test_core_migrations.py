@@ -137,7 +137,7 @@ def test_two_ranks_that_die_together_move_together(tmp_path: Path) -> None:
 
 
 def test_a_planned_move_leaves_no_step_to_redo_and_fences_the_leaver(job: FakeJob) -> None:
-    reply = job.core.migrate(msg.MigrateRequest(2, "a new fan"), job.now_s)
+    reply = job.core.user_requests.migrate(msg.MigrateRequest(2, "a new fan"), job.now_s)
     assert reply.accepted
     job.tick()
     job.settle()
@@ -155,7 +155,7 @@ def test_a_planned_move_leaves_no_step_to_redo_and_fences_the_leaver(job: FakeJo
 
 
 def test_a_leaver_that_dies_meanwhile_makes_it_an_unplanned_migration(job: FakeJob) -> None:
-    job.core.migrate(msg.MigrateRequest(2, "a new fan"), job.now_s)
+    job.core.user_requests.migrate(msg.MigrateRequest(2, "a new fan"), job.now_s)
     job.tick()
     job.die("n0.w2")
     job.settle()
@@ -283,7 +283,7 @@ def test_a_suspect_that_moves_again_is_left_alone(job: FakeJob) -> None:
     job.tick(1.0)
     assert [f.outcome for f in job.told(events.MigrationFinished)] == ["cleared"]
     assert not [o for o in job.orders if isinstance(o, msg.Fence)]
-    assert job.core.driver.done == 0
+    assert job.core.driver.outcomes.done == 0
 
 
 def test_a_survivor_stopped_in_the_middle_of_a_migration_is_found_without_witnesses(job: FakeJob) -> None:

@@ -76,7 +76,7 @@ def test_what_barred_and_is_gone_does_not_bar_any_more(job: FakeJob) -> None:
 
 def test_a_move_that_is_barred_is_refused_with_the_reason(job: FakeJob) -> None:
     job.say("n0.w0", report(ITERATOR))
-    reply = job.core.migrate(msg.MigrateRequest(1, "a fan"), job.now_s)
+    reply = job.core.user_requests.migrate(msg.MigrateRequest(1, "a fan"), job.now_s)
     assert not reply.accepted
     assert "it (cycle)" in reply.message
 

@@ -8,8 +8,9 @@ import pytest
 
 from torchrelay.agent.connections.cadence import CALM_LOOK_S, Cadence
 from torchrelay.controller.config import ControllerConfig, Policy
-from torchrelay.controller.core import ALERT_TICK_S, CALM_TICK_S, Core
+from torchrelay.controller.core import Core
 from torchrelay.controller.pace import CALM_AGAIN_S
+from torchrelay.controller.settling import ALERT_TICK_S, CALM_TICK_S
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.transport.telling import MOST_TELL_S, TELL_S, pace
 

@@ -8,8 +8,8 @@ import pytest
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
-from torchrelay.controller.job import Worker
 from torchrelay.controller.migration import events as m
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.restart.job_restart import assign_ranks, launch_of
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.health import kinds as k
@@ -93,10 +93,10 @@ def test_where_no_spare_has_the_local_rank_the_move_is_refused_in_words() -> Non
     w = World()
     w.train()
     w.attach("s", spare("s", 0))
-    reply = w.core.migrate(msg.MigrateRequest(3, "fan"), w.now_s)
+    reply = w.core.user_requests.migrate(msg.MigrateRequest(3, "fan"), w.now_s)
     assert not reply.accepted
     assert "none of the 1 spare processes has the local rank 1" in reply.message
-    assert w.core.migrate(msg.MigrateRequest(2, "fan"), w.now_s).accepted
+    assert w.core.user_requests.migrate(msg.MigrateRequest(2, "fan"), w.now_s).accepted
 
 
 def test_a_pod_that_is_made_brings_a_spare_for_each_local_rank() -> None:

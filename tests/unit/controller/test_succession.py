@@ -174,7 +174,7 @@ def interrupted(folder: Path, kind: str, orders: int) -> Cluster:
     job = Cluster(folder, alone=kind == "rollback")
     job.left = orders
     if kind == "planned":
-        job.core.migrate(msg.MigrateRequest(1, "its fan is loud"), job.now_s)
+        job.core.user_requests.migrate(msg.MigrateRequest(1, "its fan is loud"), job.now_s)
         job._collect()
     else:
         job.die(LEAVER)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchrelay.protocol.messages import Assign, Commit, FromWorker, Protect, WorkerExited
+from torchrelay.protocol.messages import Assign, Commit, FromWorker, Protect, WorkerExited, WorkerInfo
 from torchrelay.protocol.transport.last_reports import LastReports
 
 
@@ -32,6 +33,12 @@ class AgentStanding:
             self.in_force = order.generation
         elif isinstance(order, Protect):
             self.protected, self.gate_secret = order.on, order.gate_secret
+
+    def info(self, worker: str, rank: int, pid: int, launch: Mapping[str, str] | None = None) -> WorkerInfo:
+        """Return what a stream's first message says of the process."""
+        return WorkerInfo(
+            worker, rank, pid, dict(launch or {}), self.generation, self.protected, self.in_force, self.gate_secret
+        )
 
     def again(self, worker: str) -> list[Any]:
         """The messages that tell it, in the order in which they were told at first."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.folders import folder_for
+from torchrelay.agent.journals.kept_copies import kept_copies
 from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints
-from torchrelay.protocol.journals.kept import whole_copies
-from torchrelay.protocol.messages import FetchCheckpoint, FetchKept, FindCheckpoints, KeptCopies, KeptCopy
+from torchrelay.protocol.messages import FetchCheckpoint, FetchKept, FindCheckpoints
 
 ON_DISK = (FetchCheckpoint, FindCheckpoints, FetchKept)
 """Orders that `Disk` carries out."""
@@ -68,15 +68,3 @@ class Disk:
         for folder in self._kept.glob("*"):
             if folder != self.kept:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def kept_copies(folder: Path) -> list[KeptCopies]:
-    """What is kept below `folder`, one message for each copy, and the last one without."""
-    found = [
-        KeptCopies(
-            (KeptCopy(rank, parts.boundary, str(path), parts.journal, parts.set_up, parts.ddp_layout),), last=False
-        )
-        for rank, copies in whole_copies(folder).items()
-        for path, parts in copies
-    ]
-    return [*found, KeptCopies()]

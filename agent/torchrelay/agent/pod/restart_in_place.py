@@ -18,7 +18,7 @@ BEGIN_S = 60.0
 """For the interpreter to be there again."""
 
 
-class Anew:
+class RestartsInPlace:
     """`send`: to the controller."""
 
     def __init__(self, send: Callable[[LateWorker], None], end_s: float = END_S, begin_s: float = BEGIN_S) -> None:

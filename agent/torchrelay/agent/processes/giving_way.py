@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torchrelay.agent.processes.priority import Priorities
 from torchrelay.protocol.messages import WorkerProgress
@@ -28,11 +28,16 @@ class GivingWay:
         self.until_needed(worker, pid)
         self._first.add(worker)
 
-    def saw(self, seen: Sequence[WorkerProgress], ranks: Mapping[WorkerId, int], pids: Mapping[WorkerId, int]) -> None:
-        """Raise the first spares once each process that has a rank here has done a step. `pids`: what they say they are."""
+    def saw(
+        self,
+        seen: Sequence[WorkerProgress],
+        ranks: Mapping[WorkerId, int],
+        pid_of: Callable[[WorkerId], int | None],
+    ) -> None:
+        """Raise the first spares once each process that has a rank here has done a step. `pid_of`: as for `is_needed`."""
         if self._first and all(p.boundary >= 1 for p in seen if ranks[WorkerId(p.worker)] != NO_RANK):
             for worker in sorted(self._first):
-                self.is_needed(worker, pids.get(worker))
+                self.is_needed(worker, pid_of(worker))
 
     def is_needed(self, worker: WorkerId, pid: int | None) -> None:
         """From now on it runs as any other. `pid`: what it says that it is, where a wrapper has started it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchrelay.cli.app import inject
+from torchrelay.cli.app.manifest import FOR_THE_WEBHOOK, inject
 from torchrelay.cli.command_line import arguments as a
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube.kube_names import SYSTEM_NAMESPACE
@@ -31,10 +31,7 @@ Namespace = Annotated[
 Context = Annotated[str, typer.Option("--context", metavar="NAME", help="Of the kubeconfig. Default: the current one.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the resource.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="End as soon as it is asked for.")]
-app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)(inject)
+app.command(context_settings=FOR_THE_WEBHOOK, add_help_option=False)(inject)
 
 
 def _ask(

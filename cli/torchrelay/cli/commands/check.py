@@ -30,7 +30,7 @@ from torchrelay.cli.display.summary import RunSummary
 from torchrelay.cli.display.teller import Teller, make_console
 from torchrelay.cli.folders import folder, working_folder
 from torchrelay.cli.folders.journals import own_journals
-from torchrelay.cli.run.launch import LocalJob
+from torchrelay.cli.run.local_job import LocalJob
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.machine.owned_folder import owned_folder
 from torchrelay.protocol.messages import Coverage

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from torchrelay.cli.command_line.addresses import parse_address
+from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.leading.ask import ask_all
 from torchrelay.protocol.errors import FatalError, UserError
 from torchrelay.protocol.messages import LeadReply, LeadRequest
@@ -102,4 +104,16 @@ def _of_strangers(addresses: Sequence[str]) -> str:
     return (
         f"a program answers at {where} that does not know this job's secret: set the same {ENV_SECRET} on all machines. "
         "If it is another job, end that, or give this one another --controller-port"
+    )
+
+
+def of_found(options: RunOptions, reply: LeadReply) -> RunOptions:
+    """Of a machine whose job has a controller: with what that one's processes are started with."""
+    return replace(
+        options,
+        node=reply.place,
+        joins=reply.begun,
+        resume=Path(reply.resume_dir) if reply.resume_dir else None,
+        restarts_done=reply.restarts_done,
+        scripts_begun=reply.scripts_begun,
     )

@@ -24,7 +24,7 @@ OF_USE_S = 1800.0
 
 
 class Started(Protocol):
-    """One incarnation of a job; launch.Job is one."""
+    """One incarnation of a job, such as `run.local_job.LocalJob`."""
 
     stopped_by: int
 

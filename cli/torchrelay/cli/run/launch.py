@@ -1,59 +1,34 @@
-"""Carries out `torchrelay run`: starts controller and agent, follows the job, ends everything that it started."""
+"""Carries out `torchrelay run`: what there is once for all incarnations of a job, from its folder to its last word."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import json
 import os
 import secrets
-import signal
 import sys
 import time
-from collections.abc import Coroutine
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from torchrelay.cli import user_environment
 from torchrelay.cli.command_line import configs
-from torchrelay.cli.command_line.addresses import LOOPBACK, parse_address
 from torchrelay.cli.command_line.options import RunOptions
-from torchrelay.cli.controller_client.control import Control, target
 from torchrelay.cli.controller_client.follow import JobFollower, json_line
 from torchrelay.cli.display import narrate
-from torchrelay.cli.display.summary import RunSummary, as_json, faults_that_never_fired, has_planned_without_migration
 from torchrelay.cli.display.teller import Teller
 from torchrelay.cli.folders import folder
 from torchrelay.cli.folders.history import history_folder, prune
 from torchrelay.cli.folders.journals import own_journals
 from torchrelay.cli.folders.kept_run import RunHead, RunWriter
-from torchrelay.cli.leading.find import Asked, find
-from torchrelay.cli.leading.held_port import check_given_port, hold_or_another
-from torchrelay.cli.leading.known_machines import mark, read_machines, remove_machines
+from torchrelay.cli.leading.held_port import hold_or_another
+from torchrelay.cli.leading.known_machines import mark, remove_machines
 from torchrelay.cli.leading.seat import Seat
-from torchrelay.cli.leading.watch import LeaderWatch
-from torchrelay.cli.machine import address_towards
 from torchrelay.cli.preflight.checks import before_a_run
 from torchrelay.cli.preflight.probe import Probe
 from torchrelay.cli.preflight.subject import subject
 from torchrelay.cli.restarting.runs import Runs
-from torchrelay.cli.run.child import CommandChild
-from torchrelay.cli.run.leader import Leader, cannot_take_over, stands
+from torchrelay.cli.run.conclude import conclude
+from torchrelay.cli.run.local_job import LocalJob
 from torchrelay.cli.run.notices import notices_of
-from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.logs.log_lines import LogFormat, LogLines, LogPart, for_children
-from torchrelay.protocol.logs.standard_streams import print_result
-from torchrelay.protocol.messages import LeadReply
-from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_USAGE
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LAST_EVENTS_S = 5.0
-CONTROLLER_END_S = 10.0
-AGENT_END_S = 45.0
-OTHER_AGENTS_S = 60.0
-FENCE_S = 3.0
-"""For an agent to end its processes by itself."""
 
 
 async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
@@ -87,7 +62,7 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
                 if options.nnodes > 1 and follower.summary.exit_code is not None:
                     for jit_dir in options.jit_dirs:
                         remove_machines(jit_dir, run_id, [seat.known.job])
-                code = _conclude(options, runs, follower.summary, code, teller)
+                code = conclude(options, runs, follower.summary, code, teller)
                 notices.end(follower.summary, code, configs.resume_command(options.given, follower.summary.checkpoint))
                 return code
     finally:
@@ -108,361 +83,3 @@ def _history_of(
     writer = RunWriter(history, head, json_line, lambda text: teller.say([narrate.line(text, "yellow")]))
     prune(history)
     return writer
-
-
-class LocalJob:
-    """The processes of this job on this machine. `restarts`: how others of it have ended and were started anew before, in words."""
-
-    def __init__(
-        self,
-        options: RunOptions,
-        run_id: str,
-        run_folder: Path,
-        secret: bytes,
-        follower: JobFollower,
-        teller: Teller,
-        restarts: tuple[str, ...] = (),
-        seat: Seat | None = None,
-    ) -> None:
-        self._restarts, self._seat, self._started_s = restarts, seat or Seat(), time.time()
-        self._options, self._run_id, self._folder, self._secret = options, run_id, run_folder, secret
-        self.follower, self._teller = follower, teller
-        self._leader: Leader | None = None
-        self._agent: CommandChild | None = None
-        self._coming_agent: CommandChild | None = None
-        """It imports what it needs while the controller starts, and runs nothing before it is told to."""
-        self._control: Control | None = None
-        self._address = ("", 0)
-        self._command: tuple[str, ...] = ()
-        self._secret_file = Path()
-        self._helpers: set[asyncio.Task[None]] = set()
-        self._following: asyncio.Task[None] | None = None
-        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Of whatever helps while the job runs."""
-        self._belongs_elsewhere = False
-        """A job of the same secret trains already, and this machine is to join it."""
-        self._task: asyncio.Task[int] | None = None
-        self._stops: set[asyncio.Task[None]] = set()
-        self.stopped_by = 0
-        """The signal that this command was ended by."""
-        self.agent_lost = ""
-        """Why the agent was ended, and all ranks of this machine with it; empty if it was not."""
-
-    @property
-    def was_started(self) -> bool:
-        return self._agent is not None
-
-    async def run(self, command: tuple[str, ...]) -> int:
-        """Exit code of the job on this machine."""
-        self._task = asyncio.ensure_future(self._run(command))
-        loop = asyncio.get_running_loop()
-        heard = _heard_signals()
-        for number in heard:
-            loop.add_signal_handler(number, self._on_signal, number)
-        try:
-            return await self._task
-        except asyncio.CancelledError:
-            if self.stopped_by:
-                return 128 + self.stopped_by
-            raise
-        finally:
-            for number in heard:
-                loop.remove_signal_handler(number)
-
-    async def _run(self, command: tuple[str, ...]) -> int:
-        self._command = command
-        self._secret_file = folder.write_secret(self._folder, self._secret)
-        while True:
-            try:
-                self._coming_agent = await self._prepare_agent()
-                if (address := await self._find_or_lead()) is None:
-                    return EXIT_USAGE  # the controller has said why
-                self._address = address
-                code = await self._run_with_agent(self._coming_agent)
-            finally:
-                for child, grace_s in ((self._coming_agent, AGENT_END_S), (self._controller, CONTROLLER_END_S)):
-                    if child is not None:
-                        await child.let_go(grace_s)
-            if not self._belongs_elsewhere:
-                return code
-            self._belongs_elsewhere, self._seat.leads, self._seat.known = False, False, LeadReply(0)
-            self._leader = self._agent = self._coming_agent = None
-
-    async def _find_or_lead(self) -> tuple[str, int] | None:
-        """Where the controller of the job is: on some machine already, or started here."""
-        options, known = self._options, self._seat.known
-        if options.nnodes > 1:
-            on_disk = read_machines(options.jit_dirs[0], self._run_id)
-            self._seat.add(on_disk.addresses if on_disk is not None else ())
-            self._seat.add(target(*address) for address in options.controllers)
-            where = self._seat.addresses
-            asked = Asked(options.node_rank, where, known.epoch, self._seat.leads, self._restarts != ())
-            found = await find(asked, self._secret, self._note)
-            if found is not None:
-                self._options = of_found(options, found.reply)
-                return parse_address("controller", found.address)
-        if not known.epoch:
-            check_given_port(options)
-        self._leader = Leader(self._options, self._run_id, self._folder, self._secret_file, self._say)
-        return await self._leader.start(known)
-
-    async def _run_with_agent(self, coming: CommandChild) -> int:
-        options, host = self._options, _own_address(self._options)
-        own = target(host, self._address[1] if self._leader is not None else options.controller_port)
-        self._agent = agent = self._start_agent(coming, host, own)
-        if options.nnodes > 1 and not options.joins and not options.given.quiet:
-            self._note(f"waiting until all {options.nnodes} machines are there")
-        try:
-            await self._turn(self._address)
-            if self._leader is not None:
-                self._help(self._keep_led(self._leader))
-            if options.nnodes > 1:
-                self._help(LeaderWatch(options, self._run_id, self._secret, self._seat, own, self).run())
-            await asyncio.wait((agent.ended, self._failure), return_when=asyncio.FIRST_COMPLETED)
-            if self._failure.done():
-                self._failure.result()
-            code = await agent.ended
-            there = self._controller is None or self._controller.exit_code is None
-            if self._following is not None:
-                await asyncio.wait((self._following,), timeout=LAST_EVENTS_S if code >= 0 and there else 0)
-        finally:
-            for task in filter(None, (*self._helpers, self._following)):
-                task.cancel()
-            if self._control is not None:
-                await self._control.close()
-        self._seat.leads = self._leader is not None
-        if self._controller is not None and self.follower.summary.exit_code is not None:
-            # It stays until the agents of all machines know that the job is over.
-            await asyncio.wait((self._controller.ended,), timeout=OTHER_AGENTS_S if options.nnodes > 1 else 0)
-        return code if self._belongs_elsewhere else self._code_of(code)
-
-    @property
-    def _controller(self) -> CommandChild | None:
-        return self._leader.child if self._leader is not None else None
-
-    def _help(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs until the job is over; if it fails, so does this command."""
-        task = asyncio.ensure_future(work)
-        self._helpers.add(task)
-        task.add_done_callback(self._helped)
-
-    def _helped(self, task: asyncio.Task[None]) -> None:
-        self._helpers.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
-            self._failure.set_exception(error)
-
-    async def _keep_led(self, leader: Leader) -> None:
-        """Another controller for each that ends before the job."""
-        while True:
-            await leader.ended()
-            # It ends by itself once the job is over, and everybody knows.
-            if self.follower.summary.exit_code is not None or self.stopped_by:
-                return
-            if leader.has_stood_down:
-                await self._stood_down(leader)
-                return
-            if not await leader.start_another(self.follower.summary, self._seat.known):
-                if self._options.nnodes == 1 and stands(self.follower.summary) and self._agent is not None:
-                    self._say("a migration was under way, which nobody can finish: the job ends", "red")
-                    self._agent.signal(signal.SIGTERM)
-                return
-            self._write_entry()
-
-    async def _stood_down(self, leader: Leader) -> None:
-        if self._leader is leader:
-            self._leader = None
-        if not leader.let_go and not self._seat.known.begun:
-            await self.join_another()
-
-    # What LeaderWatch needs: leading.watch.Hands.
-
-    @property
-    def address(self) -> str:
-        return target(*self._address)
-
-    @property
-    def holds(self) -> bool:
-        return self._controller is not None and self._controller.exit_code is None
-
-    async def turn_to(self, address: str) -> None:
-        """Another controller leads: this machine follows it."""
-        leader, self._leader = self._leader, None
-        await self._turn(parse_address("controller", address))
-        if leader is not None:
-            await leader.end()
-
-    async def lead(self, epoch: int, known: LeadReply) -> bool:
-        leader = Leader(self._options, self._run_id, self._folder, self._secret_file, self._say)
-        address = await leader.take_over(self.follower.summary, known, epoch)
-        if address is None:
-            return False
-        self._leader = leader
-        self._help(self._keep_led(leader))
-        await self._turn(address)
-        return True
-
-    async def join_another(self) -> None:
-        if self._agent is not None and not self._belongs_elsewhere:
-            self._belongs_elsewhere = True
-            self._say("a job of the same secret is there already: this machine joins it", "yellow")
-            await self._agent.let_go(AGENT_END_S)
-
-    async def fence(self, reason: str) -> None:
-        if self._agent is not None and self.follower.summary.exit_code is None:
-            self.agent_lost = reason
-            await self._agent.let_go(FENCE_S)
-
-    def barred(self) -> str:
-        return cannot_take_over(self._options, self.follower.summary)
-
-    def say(self, text: str) -> None:
-        self._say(text, "yellow")
-
-    async def _turn(self, address: tuple[str, int]) -> None:
-        """Agent and events come from this controller from now on."""
-        before, self._address = self._control, address
-        if self._following is not None:
-            self._following.cancel()
-        if before is not None:
-            if self._agent is not None:
-                self._agent.tell(target(*address))
-            await before.close()
-        self._control = Control(*address, self._secret)
-        self._following = asyncio.ensure_future(self.follower.follow(self._control))
-        self._write_entry()
-
-    def _code_of(self, agent_code: int) -> int:
-        if self.stopped_by:
-            return 128 + self.stopped_by
-        if self.agent_lost:
-            return 1
-        if agent_code < 0:
-            name = signal.Signals(-agent_code).name
-            self.agent_lost = f"the agent was ended by {name}, and the ranks of this machine with it"
-            self._teller.say([narrate.line(self.agent_lost, "red")])
-            return 1
-        code = self.follower.summary.exit_code
-        return agent_code if code is None else code
-
-    def _note(self, text: str) -> None:
-        self._say(text, "")
-
-    def _say(self, text: str, style: str) -> None:
-        self._teller.say([narrate.line(text, style)])
-
-    async def end(self, signal_number: int) -> None:
-        """Ends the ranks with that signal, as if the user had stopped the job; it does not count as stopped by the user."""
-        if self._control is not None:
-            await self._control.stop(signal_number, of_own_command=True)
-
-    def _on_signal(self, number: int) -> None:
-        if self._agent is None:
-            self.stopped_by = number
-            if self._task is not None:
-                self._task.cancel()
-        elif not self.stopped_by:
-            self.stopped_by = number
-            task = asyncio.ensure_future(self._stop(number))
-            self._stops.add(task)
-            task.add_done_callback(self._stops.discard)
-        else:
-            self._agent.kill()  # the kernel ends the ranks with it
-
-    async def _stop(self, number: int) -> None:
-        """Ranks get the signal once, as they would from a terminal; without a controller the agent passes it on."""
-        if self._control is not None:
-            try:
-                await self._control.stop(number, of_own_command=True)
-                return
-            except TorchrelayError as e:
-                self._teller.say([narrate.line(f"{e}; stopping this machine's ranks only", "yellow")])
-        if self._agent is not None:
-            self._agent.signal(number)
-
-    async def _prepare_agent(self) -> CommandChild:
-        return await CommandChild.start(
-            "torchrelay.agent", self._agent_config, user_environment(), owns_stdout=True, waits=True, hands_on=0
-        )
-
-    @property
-    def _agent_config(self) -> Path:
-        return self._folder / "agent.json"
-
-    def _start_agent(self, agent: CommandChild, host: str, own: str) -> CommandChild:
-        """`host`: this machine; `own`: where a controller of it would listen."""
-        config = configs.agent_config(
-            self._options, self._run_id, self._folder, self._secret_file, target(*self._address), host, own
-        )
-        folder.write_private(self._agent_config, json.dumps(config, indent=1).encode())
-        agent.tell("")
-        return agent
-
-    def _write_entry(self) -> None:
-        pids = [os.getpid(), *(child.pid for child in (self._controller, self._agent) if child is not None)]
-        processes = tuple(filter(None, map(folder.Process.find, pids)))
-        run = folder.KnownRun(
-            self._run_id,
-            self._folder.name,
-            *self._address,
-            self._command,
-            processes,
-            self._restarts,
-            self._options.name,
-            os.getcwd(),
-            self._started_s,
-        )
-        folder.write_run(self._folder, run)
-
-
-def _heard_signals() -> list[signal.Signals]:
-    """Return those that end the job: `nohup` has SIGHUP ignored, so that a job outlives the terminal that it was started in."""
-    return [n for n in STOP_SIGNALS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
-
-
-def of_found(options: RunOptions, reply: LeadReply) -> RunOptions:
-    """Of a machine whose job has a controller: with what that one's processes are started with."""
-    return replace(
-        options,
-        node=reply.place,
-        joins=reply.begun,
-        resume=Path(reply.resume_dir) if reply.resume_dir else None,
-        restarts_done=reply.restarts_done,
-        scripts_begun=reply.scripts_begun,
-    )
-
-
-def _own_address(options: RunOptions) -> str:
-    """Under which the other machines of the job reach this one."""
-    if options.nnodes == 1:
-        return LOOPBACK
-    return address_towards(options.controller[0] if options.controller else options.master_addr)
-
-
-def _conclude(options: RunOptions, runs: Runs, summary: RunSummary, code: int, teller: Teller) -> int:
-    """Says how it ended, and turns a success without the faults and migrations that --inject asked for into a failure."""
-    job = runs.job
-    if not job.was_started and not summary.restarts:
-        return code
-    succeeded = summary.exit_code is not None and code == 0
-    never_fired = faults_that_never_fired(options.faults, summary) if succeeded else []
-    if never_fired or (succeeded and has_planned_without_migration(options.faults, summary)):
-        code = EXIT_FAULT_NOT_INJECTED
-    if not job.stopped_by and not (options.given.quiet and code == 0):
-        resume = configs.resume_command(options.given, summary.checkpoint)
-        teller.say(narrate.closing(summary, code, resume, never_fired, runs.no_restart))
-    if job.stopped_by and not options.given.quiet:
-        teller.say([narrate.stopped(summary, job.stopped_by)])
-    told = json.dumps(as_json(summary, code, never_fired))
-    if options.given.json_summary:
-        try:
-            print_result(told)
-        except OSError as e:
-            teller.say([narrate.line(f"the summary could not be written to stdout: {e.strerror}", "red")])
-    if options.given.json_file is not None:
-        try:
-            options.given.json_file.write_text(told + "\n", encoding="utf-8")
-        except OSError as e:
-            teller.say(
-                [narrate.line(f"--json-file {options.given.json_file} could not be written: {e.strerror}", "red")]
-            )
-    return code

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from torchrelay.controller.decide.protection.buddies import decide_keeping
 from torchrelay.controller.decide.protection.known import Known, is_compared, needs_copies
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.messages import CopyReady, CopyTaken, KeepCopies, TakeCopy
 

@@ -19,10 +19,10 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.migration.stand import Cannot
 from torchrelay.controller.decide.restart.folders import choose_folder
 from torchrelay.controller.execution.targets import saved_job
-from torchrelay.controller.job import Job
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.events import CheckpointSaved
 from torchrelay.protocol.messages import ClearCheckpoints, KeepFile, OrderFailed
 from torchrelay.protocol.names import ASKED_FOR, MANIFEST

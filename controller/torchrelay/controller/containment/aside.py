@@ -8,9 +8,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.node import Node
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import Protection
 from torchrelay.protocol.names import NO_RANK

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from torchrelay.controller.decide.detection.numbers import GO_ON, NumberVerdict, decide_numbers
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import NumberAlarm, NumbersDecided

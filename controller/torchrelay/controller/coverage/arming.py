@@ -11,8 +11,8 @@ from collections.abc import Callable
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.protocol.words.phases import Phase

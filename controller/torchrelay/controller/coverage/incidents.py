@@ -18,10 +18,11 @@ from typing import Any
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.protection.incident import Failure, is_incident
-from torchrelay.controller.job import Job, RankJournal
 from torchrelay.controller.migration.events import Finished
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.rank_journal import RankJournal
 from torchrelay.protocol.events import IncidentKept
 from torchrelay.protocol.messages import Coverage
 

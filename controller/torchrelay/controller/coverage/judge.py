@@ -16,8 +16,8 @@ from torchrelay.controller.decide.protection.known import Known, is_compared, ne
 from torchrelay.controller.decide.protection.lost_together import lost_together
 from torchrelay.controller.decide.protection.room import checkpoint_lacks, joiner_lacks
 from torchrelay.controller.decide.replacement.elsewhere import places
-from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.controller.processes.respawns import Respawns
 from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.events import CoverageKnown, Protection, RanksHeld

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torchrelay.controller.decide.migration.apart import Alike, Apart, alike, apart
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import ReplicaCheck

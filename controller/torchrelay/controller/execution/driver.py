@@ -14,50 +14,42 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.migration.quiesce import choose_boundary
 from torchrelay.controller.decide.migration.stand import OutOfReach
 from torchrelay.controller.execution.bytes_done import BytesTold
-from torchrelay.controller.execution.fill_in import Filler
+from torchrelay.controller.execution.fill_in import OrderFiller
+from torchrelay.controller.execution.journal_reading import JournalReading
+from torchrelay.controller.execution.outcomes import Outcomes
 from torchrelay.controller.execution.rereading import Rereading
 from torchrelay.controller.execution.rollback import Rollback
 from torchrelay.controller.execution.targets import Answer, planned_target, resume_target, target_where_they_stand
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.machine import Migration
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.controller.spares.choice import SpareChoice
 from torchrelay.protocol.events import (
     Decision,
-    MigrationFinished,
     MigrationStarted,
-    MoveNotMade,
     PhaseChanged,
 )
 from torchrelay.protocol.messages import (
     Fence,
-    FetchJournal,
     Inherits,
     KeptCopies,
     LateWorker,
     LookClosely,
 )
-from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER
 from torchrelay.protocol.words.phases import (
-    CHECKPOINT,
-    CLEARED,
-    COMMITTED,
-    DOWNTIME_ROWS,
     PLANNED,
     RESUME,
     ROLLBACK,
-    SAVE,
     UNFORCED,
     UNPLANNED,
     Phase,
 )
 from torchrelay.protocol.words.positions import JoinerAction
 
-EXIT_CODE_WITHOUT_CAUSE = 1
-"""Of a job that ends because a rank hangs: no process has an exit code to pass on."""
 MOST_LOOK_CLOSELY = 64
 """Agents that tell every change in a migration: how far some ranks are says how far all are, within a step."""
 STANDING_PHASES = (
@@ -81,35 +73,24 @@ class Driver:
         give_up: Callable[[Fallen], None],
         checkpoint: JobCheckpoint | None = None,
     ) -> None:
-        self._config, self._job, self._outbox, self._give_up = config, job, outbox, give_up
+        self._config, self._job, self._outbox = config, job, outbox
         self.checkpoint = checkpoint
         """What all ranks enter from in a migration of the kind RESUME."""
         self._resume_dir = config.resume_dir
         self.saving = Saving(config, job, outbox)
         self.rollback = Rollback(config.buddy_every, job, outbox)
         self.spares = SpareChoice(config, job, outbox, self.rollback)
-        self._rereading = Rereading(job, outbox)
+        self.outcomes = Outcomes(config, outbox, self.saving, self.spares.respawns, give_up)
+        self._reading, self._rereading = JournalReading(job, outbox, self._journal_read), Rereading(job, outbox)
         self.bytes_told = BytesTold(outbox)
-        self._filler = Filler(config, job, self.rollback)
+        self._filler = OrderFiller(config, job, self.rollback)
         self._queue: deque[m.Event] = deque()
         self._carrying_out = False
         self._announced = ""
-        self._reading: dict[str, tuple[int, str]] = {}
-        """Worker -> its rank, and the node that was asked for its journals."""
-        self._exit_code = EXIT_CODE_WITHOUT_CAUSE
-        self._apart = False
-        """Whether the migration in progress saves what ranks hold that should hold the same."""
-        self._asked: m.MoveRequested | None = None
         self.count = config.migrations_begun
-        self.done = 0
-        self.latest_move_s = 0.0
-        """For how long the latest planned move has held training up."""
-        self.last = ""
         self.migration: Migration | None = None
         self.committed: Callable[[int], None] = lambda target: None
         """Told the boundary that ranks of a new generation go on from."""
-        self.over: Callable[[State, m.Finished, bool], None] = lambda state, finished, apart: None
-        """Told how a migration ended, and whether ranks had come apart."""
 
     @property
     def phase(self) -> Phase:
@@ -140,12 +121,11 @@ class Driver:
         self.count += 1
         name = f"m{self.count}"
         holders = {} if isinstance(event, m.ResumeRequested) else self._job.holders
-        self._announced, self._exit_code, self._apart = "", EXIT_CODE_WITHOUT_CAUSE, False
-        if isinstance(event, m.RankLost) and (exited := self._job.workers[event.worker].exited) is not None:
-            self._exit_code = exited.exit_code
+        self._announced = ""
+        exited = self._job.workers[event.worker].exited if isinstance(event, m.RankLost) else None
+        self.outcomes.begins(event, exited.exit_code if exited is not None else None)
         self.saving.begin()
         self._job.join_failures.clear()
-        self._asked = event if isinstance(event, m.MoveRequested) else None
         for node in islice(self._job.nodes, MOST_LOOK_CLOSELY):
             self._outbox.to_agent(node, LookClosely(True))
         self.migration = Migration.new(
@@ -158,7 +138,7 @@ class Driver:
     def feed(self, event: m.Event, now_s: float) -> None:
         """Tells the migration in progress, if any, and carries out what it asks for, to the last consequence."""
         if isinstance(event, m.Diverged):
-            self._apart, self._exit_code = True, EXIT_SUSPECT_NUMBER
+            self.outcomes.came_apart()
         self._queue.append(event)
         if self._carrying_out:
             return
@@ -182,12 +162,7 @@ class Driver:
     def job_over(self, reason: str) -> None:
         """The job ends: a move that somebody asked for and that has not been committed does not take place."""
         if self.migration is not None and self.phase is not Phase.COMMITTED:
-            self._move_is_off(self.migration.state.migration, f"the job was over before it was done: {reason}")
-
-    def _move_is_off(self, migration: str, reason: str) -> None:
-        if self._asked is not None:
-            self._outbox.emit(MoveNotMade(migration, self._asked.rank, self._asked.reason, reason))
-            self._asked = None
+            self.outcomes.move_is_off(self.migration.state.migration, f"the job was over before it was done: {reason}")
 
     def diverged(self, event: m.Diverged, now_s: float) -> None:
         """Ranks that held the same do not: all save what they hold, and the job ends."""
@@ -235,12 +210,10 @@ class Driver:
 
     def reads(self, worker: str) -> bool:
         """Whether it waits for the journals of this worker."""
-        return worker in self._reading or self._rereading.waits_for(worker)
+        return self._reading.waits_for(worker) or self._rereading.waits_for(worker)
 
     def journal_arrived(self, worker: str, now_s: float) -> None:
-        reading = self._reading.pop(worker, None)
-        if reading is not None:
-            self._journal_read(reading[0], now_s)
+        self._reading.arrived(worker, now_s)
         if self._rereading.arrived(worker):
             self._reread(now_s)
 
@@ -285,7 +258,7 @@ class Driver:
 
     def _look_for_copies(self, s: State, refused: m.CheckpointFailed | m.TargetImpossible, now_s: float) -> None:
         """Nothing less will do than all ranks' copies. They are of no use to lose a rank at the same step again and again."""
-        if not self.rollback.is_on or s.kind != UNPLANNED or self._apart:
+        if not self.rollback.is_on or s.kind != UNPLANNED or self.outcomes.is_apart:
             self.feed(refused, now_s)
         elif again := next(filter(None, map(self.spares.respawns.comes_again, sorted(s.lost))), ""):
             is_told = again in s.no_spare and isinstance(refused, m.CheckpointFailed)
@@ -308,19 +281,8 @@ class Driver:
         if self.migration is not None:
             fenced = [worker for worker in self.migration.state.fencing if workers[worker].node == node]
             self._queue.extend(map(m.WorkerGone, fenced))
-        for worker, (rank, asked) in list(self._reading.items()):
-            if asked == node:
-                self._read_journal(worker, rank, now_s)
+        self._reading.node_lost(node, now_s)
         self.feed(m.TimePassed(), now_s)
-
-    def _read_journal(self, worker: str, rank: int, now_s: float) -> None:
-        self._reading.pop(worker, None)
-        node = self._job.node_with_journal(worker)
-        if node:
-            self._reading[worker] = rank, node
-            self._outbox.to_agent(node, FetchJournal(worker))
-        else:
-            self._journal_read(rank, now_s)
 
     def _announce(self, s: State) -> None:
         if s.phase in (Phase.HEALTHY, Phase.SUSPECTED) or self._announced == s.kind:
@@ -340,7 +302,7 @@ class Driver:
                     again = self.kind == ROLLBACK and self.rollback.starts_over(worker)
                     out.to_agent_of(worker, Fence(worker, again))
             case m.ReadJournal(rank, worker):
-                self._read_journal(worker, rank, now_s)
+                self._reading.ask(worker, rank, now_s)
             case m.ChooseSpare(rank):
                 self.feed(self.spares.choose(self.kind, rank, self.count, now_s), now_s)
             case m.ChooseBoundary(tries):
@@ -400,57 +362,14 @@ class Driver:
         if s.saves and self.saving.barred:
             return m.TargetImpossible(self.saving.barred)
         target = target_where_they_stand(
-            self._job, s, secrets.token_hex, lambda at: self.saving.folder(at, s.kind), all_save=self._apart
+            self._job, s, secrets.token_hex, lambda at: self.saving.folder(at, s.kind), all_save=self.outcomes.is_apart
         )
         if isinstance(target, m.TargetDecided) and s.no_spare and target.target in self._config.worn_out:
             return m.TargetImpossible(f"the job has begun again at step {target.target} too often")
         return target
 
-    def _finish(self, s: State, f: m.Finished) -> None:
-        beside_s = s.seconds.get("prepare_beside", 0.0)
-        ranks = tuple(sorted(s.moved or s.lost or ({s.rank: ""} if s.rank >= 0 else ())))
-        spares = tuple(s.moved[r] for r in ranks if r in s.moved)
-        downtime_s = {row: s.seconds.get(row, 0.0) for row in DOWNTIME_ROWS}
-        if s.kind == PLANNED:
-            self.latest_move_s = sum(downtime_s.values())
-        self._outbox.emit(
-            MigrationFinished(
-                s.migration,
-                s.kind,
-                f.outcome,
-                s.rank,
-                s.moved.get(s.rank, spares[0] if spares else ""),
-                ranks,
-                spares,
-                s.steps_redone,
-                downtime_s,
-                beside_s,
-                s.transferred_bytes,
-                s.generation,
-                f.reason,
-                s.cause,
-            )
-        )
-        self.over(s, f, self._apart)
+    def _finish(self, s: State, finished: m.Finished) -> None:
         self.migration = None
-        if self._asked is not None and (f.outcome != COMMITTED or self._asked.rank not in ranks):
-            # It may have turned into the migration of another rank, which was lost meanwhile.
-            self._move_is_off(s.migration, f.reason if f.outcome != COMMITTED else f"given up for this: {s.reason}")
         self._outbox.to_all_agents(LookClosely(False))
         self.saving.over()
-        if f.outcome != CLEARED and s.kind != SAVE:
-            self.done += 1
-            redone = f", {s.steps_redone} step{'s' * (s.steps_redone > 1)} done again" if s.steps_redone else ""
-            self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"
-        times = self.spares.respawns.losses_at_step(s.rank)
-        if f.outcome == CHECKPOINT and self._apart:
-            self._give_up(Fallen(EXIT_SUSPECT_NUMBER, f.reason, s.rank, s, refused=f.reason))
-        elif f.outcome == CHECKPOINT:
-            command = self._config.resume_command.replace("{directory}", f.directory)
-            several = [f"go on with, on {n}: {text}" for n, text in self.saving.resume_commands(f.directory).items()]
-            how = "" if self._config.adopted else f"; {'; '.join(several) or f'go on with: {command}'}"
-            reason = f"{s.reason}; {f.reason}{how}"
-            self._give_up(Fallen(EXIT_NO_SPARE_LEFT, reason, s.rank, s, f.directory, losses_at_step=times))
-        elif f.fatal:
-            reason = f"{s.reason}; rank {s.rank} cannot be replaced: {f.reason}"
-            self._give_up(Fallen(self._exit_code, reason, s.rank, s, refused=f.reason, losses_at_step=times))
+        self.outcomes.finished(s, finished)

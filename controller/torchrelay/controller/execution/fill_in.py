@@ -8,7 +8,7 @@ import secrets
 from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint, tensors_folder
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.execution.rollback import Rollback
-from torchrelay.controller.job import Job
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.launch_env import torchrun_env
 from torchrelay.protocol.messages import Assign, Plan, Rebuild, SaveCheckpoint, Serve, ShimOrder
 from torchrelay.protocol.names import GATE_SECRET_BYTES
@@ -16,7 +16,7 @@ from torchrelay.protocol.words.phases import RESUME, ROLLBACK
 from torchrelay.protocol.words.positions import JoinerAction
 
 
-class Filler:
+class OrderFiller:
     def __init__(self, config: ControllerConfig, job: Job, rollback: Rollback) -> None:
         self._config, self._job, self._rollback = config, job, rollback
         self._assigned: dict[int, bytes] = {}

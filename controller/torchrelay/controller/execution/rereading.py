@@ -7,10 +7,10 @@ nobody passes another one once all stand: one more read finds what is needed, wh
 
 from __future__ import annotations
 
-from torchrelay.controller.job import Job
 from torchrelay.controller.migration.events import RankLost
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.events import Decision
 from torchrelay.protocol.messages import FetchJournal
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from torchrelay.controller.decide.migration.roll_back import choose_givers, choose_step
 from torchrelay.controller.decide.migration.stand import Cannot
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.errors import JournalError
 from torchrelay.protocol.messages import FetchKept, KeptCopies, KeptCopy, LateWorker, OrderFailed, StartWorker
 from torchrelay.protocol.names import NO_RANK

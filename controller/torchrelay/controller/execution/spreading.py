@@ -18,9 +18,9 @@ from torchrelay.controller.decide.replacement.spread import (
     spread,
 )
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.execution.requests import Requests
-from torchrelay.controller.job import Job
+from torchrelay.controller.execution.planned_moves import PlannedMoves
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.events import RankSpread
 from torchrelay.protocol.names import NO_RANK
@@ -49,14 +49,14 @@ class Spreading:
         job: Job,
         outbox: Outbox,
         driver: Driver,
-        requests: Requests,
+        planned_moves: PlannedMoves,
         judge: ProtectionJudge,
         pool: SparePool,
         is_rehearsing: Callable[[], bool],
         is_ending: Callable[[], str],
     ) -> None:
         self._config, self._job, self._outbox, self._driver = config, job, outbox, driver
-        self._requests, self._judge, self._pool = requests, judge, pool
+        self._planned_moves, self._judge, self._pool = planned_moves, judge, pool
         self._is_rehearsing, self._is_ending = is_rehearsing, is_ending
         # Pods are where their cluster wants them; a check moves nothing, and without replacement a loss ends the job anyway.
         self._is_on = not (config.adopted or config.check_steps or config.spares_barred or config.nnodes < 2)
@@ -76,7 +76,7 @@ class Spreading:
         self._looked_s = now_s
         if self._driver.count != self._migrations:
             self._migrations, self._calm_since_s = self._driver.count, None
-        if self._driver.migration is not None or self._requests.is_waiting:
+        if self._driver.migration is not None or self._planned_moves.is_waiting:
             return
         self._note_end(now_s)
         level = self._judge.promised()[0].level
@@ -91,7 +91,9 @@ class Spreading:
         if self._calm_since_s is None:
             self._calm_since_s = now_s
         calm_s = self._config.policy.spread_calm_s
-        left_s = pause_s(calm_s, self._driver.latest_move_s, self._in_vain_s, now_s) - (now_s - self._calm_since_s)
+        left_s = pause_s(calm_s, self._driver.outcomes.latest_move_s, self._in_vain_s, now_s) - (
+            now_s - self._calm_since_s
+        )
         self.reason = (
             f"rank {found.rank} is to move {found.reason}; in {max(left_s, 0.0):.0f} s, if all is calm until then"
         )
@@ -103,7 +105,7 @@ class Spreading:
         self._begun = _Begun(move.rank, holder.worker, holder.node)
         self._calm_since_s, self.reason = None, ""
         self._driver.spares.away = move.rank
-        self._requests.want(move.rank, move.reason, now_s, cause=MigrationCause.SPREAD)
+        self._planned_moves.want(move.rank, move.reason, now_s, cause=MigrationCause.SPREAD)
 
     def _note_end(self, now_s: float) -> None:
         """Of the move that was begun last."""

@@ -15,9 +15,9 @@ from torchrelay.controller.decide.migration.stand import (
     decide_target,
     still_at_gate,
 )
-from torchrelay.controller.job import Job
 from torchrelay.controller.migration.events import GateToPass, TargetDecided, TargetImpossible
 from torchrelay.controller.migration.state import State
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.journals import collective_logs
 from torchrelay.protocol.messages import Standing
 from torchrelay.protocol.words.positions import JoinerAction, SurvivorAction

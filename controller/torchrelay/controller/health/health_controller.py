@@ -8,14 +8,15 @@ from collections.abc import Callable
 
 from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.execution.requests import Requests
+from torchrelay.controller.execution.planned_moves import PlannedMoves
 from torchrelay.controller.health.corruption import odd_one_out
 from torchrelay.controller.health.judge import HealthJudge
 from torchrelay.controller.health.quarantine import Quarantine
 from torchrelay.controller.health.stragglers import Stragglers
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import DeviceVerdict
@@ -58,12 +59,18 @@ class HealthController:
         job: Job,
         outbox: Outbox,
         driver: Driver,
-        requests: Requests,
+        planned_moves: PlannedMoves,
         end_job: Callable[[int, str], None],
         replica_action: str = "",
     ) -> None:
         self._replica_action = replica_action
-        self._job, self._outbox, self._driver, self._requests, self._end_job = job, outbox, driver, requests, end_job
+        self._job, self._outbox, self._driver, self._planned_moves, self._end_job = (
+            job,
+            outbox,
+            driver,
+            planned_moves,
+            end_job,
+        )
         self.judge = HealthJudge(policy)
         self._quarantine = Quarantine(job, outbox, self.judge)
         self.why_not_quarantined: Callable[[str], str] = lambda node: ""
@@ -178,7 +185,7 @@ class HealthController:
         )
         self._verdicts.append(f"would {k.REPLACE}: rank {worker.rank}: {reason}")
 
-    def put_aside(self, request: QuarantineRequest, now_s: float) -> QuarantineReply:
+    def quarantine(self, request: QuarantineRequest, now_s: float) -> QuarantineReply:
         """A person's word is evidence like any other: the policy's rows for it say what follows."""
         subject = request.subject
         if subject in self._job.quarantine:
@@ -202,7 +209,7 @@ class HealthController:
         ranks = tuple(sorted(w.rank for w in self._job.rank_workers if subject in (w.node, *w.devices)))
         if not ranks:
             return QuarantineReply(True, f"{subject} is in quarantine; no rank runs there")
-        staying = tuple(rank for rank in ranks if not self._requests.is_wanted(rank))
+        staying = tuple(rank for rank in ranks if not self._planned_moves.is_wanted(rank))
         if staying:
             because = self._job.protection_reason if self._job.protection == "off" else "the limit on moves is reached"
             text = f"{subject} is in quarantine; rank {listed(staying)} stays there all the same: {because}"
@@ -227,7 +234,7 @@ class HealthController:
     def _see(self, seen: SeenEvidence, now_s: float) -> None:
         if seen.kind == k.NODE_CONDITION and not seen.value:
             self._quarantine.notice_over(seen)
-            self._requests.drop(self._moving.pop((seen.node, seen.subject), ""))
+            self._planned_moves.drop(self._moving.pop((seen.node, seen.subject), ""))
         verdict = self.judge.see(seen, now_s)
         if verdict is not None:
             self._carry_out(verdict, now_s)
@@ -268,10 +275,10 @@ class HealthController:
         return dataclasses.replace(v, quarantine=k.NOBODY, reason=reason)
 
     def _want(self, rank: int, v: DeviceVerdict, now_s: float) -> None:
-        if not self._requests.is_wanted(rank):
+        if not self._planned_moves.is_wanted(rank):
             if v.seen.kind == k.NODE_CONDITION:
                 self._moving[v.seen.node, v.seen.subject] = v.reason
-            self._requests.want(rank, v.reason, now_s, lasts=True, cause=MigrationCause.EVIDENCE)
+            self._planned_moves.want(rank, v.reason, now_s, lasts=True, cause=MigrationCause.EVIDENCE)
 
     def _cannot(self, v: DeviceVerdict, ranks: list[int], now_s: float) -> str:
         """Why nothing is done; empty if something is. Takes one from what the job may have automatically, however many ranks
@@ -285,7 +292,7 @@ class HealthController:
             return self._job.protection_reason
         if v.action == k.REPLACE and len(ranks) == self._job.world_size:
             return "it is about all ranks, and nobody would be left to go on from"
-        if all(map(self._requests.is_wanted, ranks)):
+        if all(map(self._planned_moves.is_wanted, ranks)):
             return ""  # as they do already, for what came first
         return self.judge.storm(now_s)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from torchrelay.controller.health.judge import HealthJudge
-from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.events import QuarantineCleared
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import DeviceVerdict, classify

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from torchrelay.controller.event_log import EventLog
 from torchrelay.controller.kube.cluster.pods import JobKey
 from torchrelay.controller.kube.jobs.ledger import Ledger
 from torchrelay.controller.kube.jobs.run import JobRun
+from torchrelay.controller.serving.event_log import EventLog
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.job_feed import (
     STILL_THERE_S,

@@ -6,13 +6,14 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.job import Job, Node
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.node import Node
 from torchrelay.protocol.messages import AgentHello, Follow, LeadReply, LeadRequest, Member
 from torchrelay.protocol.quorum import QuorumAnswer, QuorumVerdict, may_go_on, next_epoch
 
 CANDIDATE_S = 12.0
-"""For enough machines to come to a controller that takes over. Less than entrance.MISSING_S: until then it judges nobody."""
+"""For enough machines to come to a controller that takes over. Less than admission.MISSING_S: until then it judges nobody."""
 OTHERS_COME_S = 2.0
 """Before half of the machines claim to be enough, the others may still come."""
 

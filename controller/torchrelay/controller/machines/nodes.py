@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.detection.silence import END, GIVE_UP, Silence, WitnessRank, judge_silence
 from torchrelay.controller.decide.protection.copies import Ring
-from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.node import Node
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.processes.exits import Exits
 from torchrelay.protocol.events import JournalsKept, NodeLost
 from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied, StopJob

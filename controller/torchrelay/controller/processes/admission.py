@@ -10,8 +10,10 @@ from collections.abc import Callable
 from torchrelay.controller.decide.migration.take_over import Claim, TakeOver, take_over
 from torchrelay.controller.decide.protection.copies import choose_keeper
 from torchrelay.controller.decide.replacement.admit import Applicant, admit
-from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.node import Node
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.events import TakenOver
 from torchrelay.protocol.kube.local_ranks import misfit
 from torchrelay.protocol.messages import (

@@ -11,9 +11,10 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.detection.classify_exit import DONE, IGNORE, REPLACE, STOP, Exit, classify_exit
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.health.health_controller import HealthController
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.protocol.events import WorkerEnded
 from torchrelay.protocol.messages import FetchJournal, MayFinish, ScriptFailed, WorkerExited
@@ -59,6 +60,12 @@ class Exits:
     def is_failing(self) -> bool:
         """A script has failed, and the job ends as soon as it has: no loss matters any more."""
         return self._failing is not None
+
+    def why_ending(self) -> str:
+        """Why nothing is begun any more that somebody wishes, such as a spare; empty while all ranks train."""
+        if self.is_failing or any(w.finishing or not w.alive for w in self._job.rank_workers):
+            return "ranks are at their end"
+        return ""
 
     @property
     def is_waiting(self) -> bool:

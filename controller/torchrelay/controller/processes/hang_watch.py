@@ -9,9 +9,10 @@ from torchrelay.controller.decide.detection.hang import Culprit, Vital, find_cul
 from torchrelay.controller.decide.detection.overdue import overdue
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.health.health_controller import HealthController
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.processes.stack_questions import Witness
 from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.protocol.events import Suspected

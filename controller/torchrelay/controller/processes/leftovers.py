@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.messages import ForgetJournals
 from torchrelay.protocol.names import NO_RANK
 

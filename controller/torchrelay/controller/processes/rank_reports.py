@@ -10,11 +10,12 @@ from torchrelay.controller.coverage.judge import ProtectionJudge
 from torchrelay.controller.decide.replacement.joins import JoinFailure
 from torchrelay.controller.execution.divergence import Divergence
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.execution.requests import Requests
+from torchrelay.controller.execution.planned_moves import PlannedMoves
 from torchrelay.controller.health.health_controller import HealthController
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import FaultFired, ReportMade
 from torchrelay.protocol.names import NO_RANK, TOLD_TO_END
@@ -44,11 +45,11 @@ class RankReports:
         driver: Driver,
         judge: ProtectionJudge,
         health: HealthController,
-        requests: Requests,
+        planned_moves: PlannedMoves,
         divergence: Divergence,
     ) -> None:
         self._job, self._outbox, self._driver = job, outbox, driver
-        self._judge, self._health, self._requests = judge, health, requests
+        self._judge, self._health, self._planned_moves = judge, health, planned_moves
         self._divergence = divergence
         self._said: dict[int, ReportMade] = {}
         """By rank, the report that was told last."""
@@ -134,13 +135,13 @@ class RankReports:
         self._outbox.emit(FaultFired(report.fault, worker.rank, report.boundary + 1))
 
     def _migration_wanted(self, worker: Worker, report: msg.MigrationWanted, now_s: float) -> None:
-        if report.reason == TOLD_TO_END and self._requests.is_wanted(worker.rank):
+        if report.reason == TOLD_TO_END and self._planned_moves.is_wanted(worker.rank):
             return  # for another reason: whoever deletes a pod is seen, too
         if self._job.is_holder(worker):
             cause = MigrationCause.TOLD_TO_END if report.reason == TOLD_TO_END else MigrationCause.ASKED
-            self._requests.want(worker.rank, report.reason, now_s, cause=cause)
+            self._planned_moves.want(worker.rank, report.reason, now_s, cause=cause)
         else:
-            self._requests.refuse(
+            self._planned_moves.refuse(
                 worker.rank, report.reason, f"{worker.worker} does not hold rank {worker.rank} any more"
             )
 

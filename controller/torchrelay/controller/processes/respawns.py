@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterable
 
 from torchrelay.controller.decide.replacement.elsewhere import Elsewhere, MachineWithPlaces, choose_machine, lacks
 from torchrelay.controller.decide.replacement.respawn import HOUR_S, LostPlace, Respawn, comes_again, may_respawn
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.events import ProcessRespawned
 from torchrelay.protocol.health.kinds import DRIVER
 from torchrelay.protocol.messages import StartWorker

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.processes.respawns import Respawns
 
 

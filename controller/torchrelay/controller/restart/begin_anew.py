@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration.events import SpareChosen
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.processes.respawns import Respawns
-from torchrelay.controller.restart.machine_wait import Mustering
+from torchrelay.controller.restart.machine_wait import MachineWait
 from torchrelay.protocol.launch_env import torchrun_env
 from torchrelay.protocol.messages import Begin
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
@@ -27,16 +28,16 @@ class BeginningAnew:
         job: Job,
         outbox: Outbox,
         respawns: Respawns,
-        mustering: Mustering,
+        machine_wait: MachineWait,
         end_job: Callable[[int, str], None],
     ) -> None:
         self._config, self._job, self._outbox, self._respawns = config, job, outbox, respawns
-        self._mustering, self._end_job = mustering, end_job
+        self._machine_wait, self._end_job = machine_wait, end_job
         self.is_over = not config.parks_scripts
 
     def tick(self) -> None:
         """To be called until it is over."""
-        if self.is_over or not self._mustering.may_begin:
+        if self.is_over or not self._machine_wait.may_begin:
             return
         missing = [rank for rank in range(self._job.world_size) if not self._is_there(rank)]
         waits = [rank for rank in missing if not self._fill(rank)]

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint, parse_checkpoint
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.errors import CheckpointError
 from torchrelay.protocol.kube.local_ranks import local_world_size
 from torchrelay.protocol.messages import AsideSet, Begin, CheckpointFile, FetchCheckpoint, SetAside
@@ -30,14 +31,14 @@ class RestartPlan:
 
 
 class Gathering:
-    """`resume(checkpoint, directory)` is called when all are there; `failed(reason)` if the checkpoint is of no use."""
+    """`resume(checkpoint, directory, now_s)` is called when all are there; `failed(reason)` if the checkpoint is of no use."""
 
     def __init__(
         self,
         restart: RestartPlan,
         job: Job,
         outbox: Outbox,
-        resume: Callable[[JobCheckpoint, str], None],
+        resume: Callable[[JobCheckpoint, str, float], None],
         failed: Callable[[str], None],
     ) -> None:
         self.restart, self._job, self._outbox = restart, job, outbox
@@ -87,7 +88,7 @@ class Gathering:
             self._fail(f"a checkpoint that must not be taken cannot be renamed: {answer.reason}")
         self._aside_done = True
 
-    def settle(self) -> None:
+    def settle(self, now_s: float) -> None:
         """Begins, once all are there."""
         warm, pods = self._warm(), self._job.world_size // self._job.local_world_size
         if self.is_over or any(len(those) < pods for those in self._by_local_rank(warm)):
@@ -95,7 +96,7 @@ class Gathering:
         if self.restart.directory:
             if self._checkpoint is not None:
                 self.is_over = True
-                self._resume(self._checkpoint, self.restart.directory)
+                self._resume(self._checkpoint, self.restart.directory, now_s)
         elif self._aside_done:
             self.is_over = True
             self._begin(warm)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.replacement.elsewhere import places
-from torchrelay.controller.decide.restart.muster import Muster, MusterAnswer, judge_muster
-from torchrelay.controller.job import Job
+from torchrelay.controller.decide.restart.wait_for_machines import MissingMachines, WaitAnswer, judge_wait
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.controller.processes.respawns import Respawns
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
 
 
-class Mustering:
+class MachineWait:
     """`resume_commands(directory)`: by machine; `end_job(exit_code, reason)` ends the job.
 
     `least_s`: by then a machine that is cut off has ended its processes.
@@ -45,26 +45,26 @@ class Mustering:
         if not config.restarts_done or config.adopted or config.nnodes < 2 or not job.nodes:
             return
         self._since_s = now_s if self._since_s is None else self._since_s
-        verdict = judge_muster(self._muster(now_s - self._since_s))
-        self.waits = verdict.now if verdict.answer is MusterAnswer.WAIT else ""
-        self.may_begin = verdict.answer in (MusterAnswer.BEGIN, MusterAnswer.BEGIN_WITHOUT)
-        if verdict.answer is MusterAnswer.WAIT:
+        verdict = judge_wait(self._missing(now_s - self._since_s))
+        self.waits = verdict.now if verdict.answer is WaitAnswer.WAIT else ""
+        self.may_begin = verdict.answer in (WaitAnswer.BEGIN, WaitAnswer.BEGIN_WITHOUT)
+        if verdict.answer is WaitAnswer.WAIT:
             self._outbox.log_once("warning", verdict.reason)
-        elif verdict.answer is MusterAnswer.BEGIN_WITHOUT:
+        elif verdict.answer is WaitAnswer.BEGIN_WITHOUT:
             self._outbox.log("warning", verdict.reason)
             self.goes_without = True
-        elif verdict.answer is MusterAnswer.END:
+        elif verdict.answer is WaitAnswer.END:
             commands = self._resume_commands(config.resume_dir) if config.resume_dir else {}
             self._end_job(
                 EXIT_NO_SPARE_LEFT,
                 "; ".join([verdict.reason, *(f"go on with, on {n}: {c}" for n, c in commands.items())]),
             )
 
-    def _muster(self, waited_s: float) -> Muster:
+    def _missing(self, waited_s: float) -> MissingMachines:
         config, job = self._config, self._job
         there = {node.node_rank for node in job.nodes.values() if node.away_since_s is None}
         missing = tuple(rank for rank in range(config.nnodes) if rank not in there)
         living = sum(w.alive and job.nodes[w.node].away_since_s is None for w in job.workers.values())
         lacking = max(job.world_size - living, 0)
         found = places(self._respawns.machines_with_places(to_enter=True), lacking)
-        return Muster(missing, waited_s, self._limit_s, lacking, found)
+        return MissingMachines(missing, waited_s, self._limit_s, lacking, found)

@@ -11,9 +11,10 @@ from torchrelay.controller.decide.replacement.joins import first_reason, futile
 from torchrelay.controller.decide.replacement.spares import ChosenSpare, SpareState, choose_spare
 from torchrelay.controller.decide.replacement.spread import depends_on
 from torchrelay.controller.execution.rollback import Rollback
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.processes.respawns import Respawns
 from torchrelay.controller.processes.started_again import StartedAgain
 from torchrelay.protocol.names import NO_RANK

@@ -21,8 +21,9 @@ from torchrelay.controller.decide.replacement.refill import (
 )
 from torchrelay.controller.decide.replacement.respawn import HOUR_S
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.events import SpareDropped, SpareMade, SparesChanged
 from torchrelay.protocol.messages import AddSparesReply, Fence, LateWorker, Ping, Pong, RaisePriority, StartWorker
 from torchrelay.protocol.names import NO_RANK

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.replacement.rehearse import Due, NotDue, Past, RehearsalSituation, rehearse
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.job import Job, RehearsalBook, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.rehearsal_book import RehearsalBook
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.spares.rehearsals import (
     Began,
     Disturbed,

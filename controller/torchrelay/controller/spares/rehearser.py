@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.messages import Fence, RehearserStarted, StartRehearser, WorkerExited
 from torchrelay.protocol.names import NO_RANK
 

@@ -360,4 +360,3 @@ BUILD_INFO = Metric(
 )
 
 METRICS: tuple[Metric, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Metric))
-BY_NAME = {metric.name: metric for metric in METRICS}

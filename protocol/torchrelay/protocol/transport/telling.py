@@ -6,7 +6,7 @@ A change of condition is told as soon as it is seen. Between two tellings a rank
 from __future__ import annotations
 
 from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
-from torchrelay.protocol.messages.agent import WorkerProgress
+from torchrelay.protocol.messages.agent_reports import WorkerProgress
 from torchrelay.protocol.words.positions import NOT_TRAINING, RankPhase
 
 TELL_S = 1.0

@@ -31,10 +31,10 @@ async def deaf(w: World) -> asyncio.subprocess.Process:
 )
 def test_who_does_not_obey_is_killed(in_world: Any, order: Any) -> None:
     async def test(w: World) -> None:
-        w.node._anew._end_s = 0.01
+        w.node._restarts_in_place._end_s = 0.01
         process = await deaf(w)
         try:
-            w.node._ordered(order)
+            w.node.agent.ordered(order)
             assert await asyncio.wait_for(process.wait(), WITHIN_S) == -signal.SIGKILL
         finally:
             if process.returncode is None:
@@ -53,7 +53,7 @@ def test_a_fence_for_one_that_has_ended_is_answered(in_world: Any) -> None:
         await w.until(lambda: w.session.of(msg.WorkerStarted))
         shim.close()
         await w.until(lambda: w.session.of(msg.WorkerExited))
-        w.node._ordered(msg.Fence(WORKER))
+        w.node.agent.ordered(msg.Fence(WORKER))
         assert [e.fenced for e in w.session.of(msg.WorkerExited)] == [False, True]
 
     in_world(test)

@@ -88,7 +88,7 @@ def test_a_fenced_process_is_told_to_end_and_its_end_says_so(in_world: Any) -> N
         await w.until(lambda: w.session.of(msg.WorkerStarted))
         process = next(iter(w.node._processes.values()))
         process.pid = 0  # it is this test
-        w.node._ordered(msg.Fence(WORKER))
+        w.node.agent.ordered(msg.Fence(WORKER))
         assert await shim.hear() == msg.EndNow(137)
         shim.close()
         await w.until(lambda: w.session.of(msg.WorkerExited))
@@ -108,11 +108,11 @@ def test_what_it_said_is_told_again_to_a_new_controller(in_world: Any) -> None:
         await w.until(lambda: msg.FromWorker(WORKER, msg.Warm("2.13")) in w.session.sent)
         w.session.sent.clear()
         check = msg.ReplicaCheck(3, {"weight": "aa"})
-        w.node._ordered(msg.Inherits(WORKER, (check,)))
-        w.node._ordered(msg.Inherits("train-9:gone.1", (check,)))
-        w.node._ordered(msg.TellAgain())
+        w.node.agent.ordered(msg.Inherits(WORKER, (check,)))
+        w.node.agent.ordered(msg.Inherits("train-9:gone.1", (check,)))
+        w.node.agent.ordered(msg.TellAgain())
         assert w.session.of(msg.FromWorker) == [msg.FromWorker(WORKER, r) for r in (msg.Warm("2.13"), check)]
-        (info,) = w.node._hello().workers
+        (info,) = w.node.hello().workers
         assert (info.rank, info.generation, info.protected, info.launch) == (0, 4, True, {"RANK": "0"})
 
     in_world(test)
@@ -124,7 +124,7 @@ def test_a_spare_ends_with_the_job_and_the_agent_after_it(in_world: Any) -> None
         await shim.hear()
         await w.until(lambda: w.session.of(msg.WorkerStarted))
         assert w.session.of(msg.WorkerStarted)[0].rank == NO_RANK
-        w.node._ordered(msg.StopJob(0, 15, "all ranks are done"))
+        w.node.agent.ordered(msg.StopJob(0, 15, "all ranks are done"))
         assert await shim.hear() == msg.EndNow(0)
         await asyncio.wait_for(w.task, WITHIN_S)
 
@@ -138,7 +138,7 @@ def test_a_script_that_is_not_protected_is_left_alone_when_the_job_ends(in_world
         await w.until(lambda: w.session.of(msg.WorkerStarted))
         w.order(msg.Begin(WORKER, "", False))
         await shim.hear()
-        w.node._ordered(msg.StopJob(1, 15, "a rank failed"))
+        w.node.agent.ordered(msg.StopJob(1, 15, "a rank failed"))
         await asyncio.wait_for(w.task, WITHIN_S)
         with pytest.raises(asyncio.IncompleteReadError):
             await shim.hear()
@@ -177,15 +177,15 @@ def test_a_job_that_begins_again_ends_the_process_and_knows_it_no_more(in_world:
         w.order(msg.Begin(WORKER, "", False))
         await shim.hear()
         w.node._processes[WORKER].pid = 0  # type: ignore[index]  # a worker's name
-        w.node._ordered(msg.RestartWorkers("from step 5"))
+        w.node.agent.ordered(msg.RestartWorkers("from step 5"))
         assert await shim.hear() == msg.EndNow(75)
         assert w.session.renewed == 1
-        assert w.node._hello().workers == ()
+        assert w.node.hello().workers == ()
         shim.close()
         again = await w.shim()
         await again.hear()
-        await w.until(lambda: w.node._hello().workers)
-        (info,) = w.node._hello().workers
+        await w.until(lambda: w.node.hello().workers)
+        (info,) = w.node.hello().workers
         assert (info.worker, info.generation) == ("train-1:0a1b2c3d.2", -1)
 
     in_world(test)
@@ -196,8 +196,8 @@ def test_a_process_that_waits_to_begin_need_not_end_for_that(in_world: Any) -> N
         shim = await w.shim()
         await shim.hear()
         await w.until(lambda: w.session.of(msg.WorkerStarted))
-        w.node._ordered(msg.RestartWorkers("from step 5"))
-        assert [i.worker for i in w.node._hello().workers] == [WORKER]
+        w.node.agent.ordered(msg.RestartWorkers("from step 5"))
+        assert [i.worker for i in w.node.hello().workers] == [WORKER]
         w.order(msg.Begin(WORKER, "", True))
         assert (await shim.hear()).spare
 
@@ -214,7 +214,7 @@ def test_a_parked_process_can_be_told_to_run_the_script_from_its_beginning(in_wo
         env = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"}
         w.order(msg.Begin(WORKER, "", False, env))
         assert (await shim.hear()).env == env
-        (info,) = w.node._hello().workers
+        (info,) = w.node.hello().workers
         assert (info.rank, info.launch) == (0, env)
 
     in_world(test)
@@ -223,8 +223,8 @@ def test_a_parked_process_can_be_told_to_run_the_script_from_its_beginning(in_wo
 def test_the_folder_of_checkpoints_is_looked_through_by_order(in_world: Any, tmp_path: Path) -> None:
     async def test(w: World) -> None:
         (tmp_path / "manifest.json").write_bytes(b"{}")
-        w.node._ordered(msg.FetchCheckpoint(str(tmp_path)))
-        w.node._ordered(msg.FindCheckpoints(str(tmp_path / "nothing")))
+        w.node.agent.ordered(msg.FetchCheckpoint(str(tmp_path)))
+        w.node.agent.ordered(msg.FindCheckpoints(str(tmp_path / "nothing")))
         await w.until(lambda: w.session.of(msg.CheckpointsFound) and len(w.session.of(msg.CheckpointFile)) == 2)
         assert w.session.of(msg.CheckpointFile)[0].data == b"{}"
         assert w.session.of(msg.CheckpointsFound)[0].found == ()
@@ -241,8 +241,8 @@ def test_a_process_that_an_agent_before_this_one_knew_keeps_its_name_and_goes_on
         shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
         shim.say(AGAIN)
         assert isinstance(await shim.hear(), msg.Ack)
-        await w.until(lambda: w.node._hello().workers)
-        (info,) = w.node._hello().workers
+        await w.until(lambda: w.node.hello().workers)
+        (info,) = w.node.hello().workers
         assert info == msg.WorkerInfo(AGAIN.worker, 1, os.getpid(), LAUNCH, 5, True, 4)
         assert w.session.of(msg.WorkerStarted) == []
         w.order(msg.MayFinish(), AGAIN.worker)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from torchrelay.agent.pod.restart_in_place import Anew
+from torchrelay.agent.pod.restart_in_place import RestartsInPlace
 from torchrelay.protocol.messages import LateWorker
 from torchrelay.protocol.names import WorkerId
 
@@ -15,7 +15,7 @@ AGAIN = WorkerId("train-3:aa.2")
 class World:
     def __init__(self, end_s: float = 10.0, begin_s: float = 10.0) -> None:
         self.said: list[LateWorker] = []
-        self.anew = Anew(self.said.append, end_s, begin_s)
+        self.anew = RestartsInPlace(self.said.append, end_s, begin_s)
         self.gone, self.killed = asyncio.Event(), asyncio.Event()
         self.following = asyncio.ensure_future(self.anew.follow(PID, RANK, self.gone, self.killed.set))
 
@@ -76,7 +76,7 @@ def test_one_that_does_not_come_again_is_not_waited_for_for_ever() -> None:
 def test_where_none_is_on_its_way_the_answer_is_no() -> None:
     async def test() -> None:
         said: list[LateWorker] = []
-        Anew(said.append).asked(RANK)
+        RestartsInPlace(said.append).asked(RANK)
         ((late),) = said
         assert (late.worker, late.rank, late.pid) == ("", RANK, 0)
 

@@ -108,7 +108,7 @@ def test_one_that_is_parked_and_comes_back_takes_no_protection_from_the_others(i
             spare = rank == NO_RANK
             shim.say(msg.Hello(name, TOKEN, 1, "3", spare, launch, True, 1, 0, is_protected))
             assert isinstance(await shim.hear(), msg.Ack)
-        await w.until(lambda: len(w.node._hello().workers) == 2)
+        await w.until(lambda: len(w.node.hello().workers) == 2)
         assert mark.exists()
 
     in_world(test)
@@ -125,7 +125,7 @@ def test_marks_tell_a_launcher_whether_the_job_is_protected_and_a_late_process_h
         w.order(msg.Protect(True, ""))
         assert protected.exists()
         w.node._processes[WORKER].pid = 0  # type: ignore[index]  # it is this test
-        w.node._ordered(msg.StopJob(75, 15, "no spare is left"))
+        w.node.agent.ordered(msg.StopJob(75, 15, "no spare is left"))
         await asyncio.wait_for(w.task, WITHIN_S)
         assert not protected.exists()
         assert over.read_text() == "75"
@@ -138,7 +138,7 @@ def test_a_process_that_has_not_begun_ends_with_a_job_that_is_over(in_world: Any
         shim = await w.shim()
         await shim.hear()
         await w.until(lambda: w.session.of(msg.WorkerStarted))
-        w.node._ordered(msg.StopJob(0, 15, "all ranks are done"))
+        w.node.agent.ordered(msg.StopJob(0, 15, "all ranks are done"))
         assert await shim.hear() == msg.EndNow(0)
         await asyncio.wait_for(w.task, WITHIN_S)
 
@@ -152,7 +152,7 @@ def test_a_process_that_is_to_go_back_begins_anew_in_its_place_and_is_told_as_su
         await w.until(lambda: w.session.of(msg.WorkerStarted))
         w.order(msg.Begin(WORKER, "", False))
         await first.hear()
-        w.node._ordered(msg.Fence(WORKER, again=True))
+        w.node.agent.ordered(msg.Fence(WORKER, again=True))
         assert await first.hear() == msg.EndNow(137, again=True)
         assert w.session.of(msg.WorkerExited) == [], "it lives"
         first.close()
@@ -165,7 +165,7 @@ def test_a_process_that_is_to_go_back_begins_anew_in_its_place_and_is_told_as_su
         assert w.session.of(msg.LateWorker) == [msg.LateWorker(again, 1, os.getpid())]
         kinds = [type(m) for m in w.session.sent if getattr(m, "worker", "") == again]
         assert kinds == [msg.WorkerStarted, msg.FromWorker, msg.LateWorker], "known by then"
-        w.node._ordered(msg.StartWorker(1))
+        w.node.agent.ordered(msg.StartWorker(1))
         assert w.session.of(msg.LateWorker)[-1].pid == 0, "no other one comes"
 
     in_world(test)
@@ -194,7 +194,7 @@ async def begun(w: World, launch: dict[str, str], name: str = WORKER) -> msg.Beg
 async def told(w: World) -> list[str]:
     """Where copies are, as the agent says now."""
     w.session.sent.clear()
-    w.node._ordered(msg.FetchKept())
+    w.node.agent.ordered(msg.FetchKept())
     await w.until(lambda: w.session.of(msg.KeptCopies) and w.session.of(msg.KeptCopies)[-1].last)
     return [copy.directory for copies in w.session.of(msg.KeptCopies) for copy in copies.copies]
 
@@ -205,7 +205,7 @@ def test_copies_are_told_and_forgotten_when_the_job_begins_again(in_world: Any) 
         assert await told(w) == [str(slot)]
         (copies, _) = w.session.of(msg.KeptCopies)
         assert copies == msg.KeptCopies((msg.KeptCopy(1, 6, str(slot), b"journal", b"set-up", "layout"),), last=False)
-        w.node._ordered(msg.RestartWorkers("again"))
+        w.node.agent.ordered(msg.RestartWorkers("again"))
         assert await told(w) == []
         assert slot.exists(), "the process that makes them may live still"
         w._shims[0].close()
@@ -220,9 +220,9 @@ def test_what_an_old_neighbour_writes_after_the_job_has_begun_again_is_no_copy(i
 
     async def test(w: World) -> None:
         old = (await begun(w, several(0, 2))).kept
-        w.node._ordered(msg.RestartWorkers("again"))
+        w.node.agent.ordered(msg.RestartWorkers("again"))
         w._shims[0].close()
-        await w.until(lambda: w.node._shims._connected == {})
+        await w.until(lambda: w.node.agent.shims._connected == {})
         new = (await begun(w, several(1, 3), f"{w.config.node}.2")).kept
         late = copy_of_rank_1(old)
         assert await told(w) == []
@@ -243,16 +243,16 @@ def test_journals_of_one_that_has_been_replaced_are_given_back_and_of_no_other(i
         await begun(w, several(1, 3), f"{w.config.node}.2")
         journals = w.config.journals
         (journals / f"{w.config.node}.7").mkdir()
-        w.node._copies._copies["train-0:cc.1"] = JournalCopy()
+        w.node.agent.copies._copies["train-0:cc.1"] = JournalCopy()
         for worker in (WORKER, f"{w.config.node}.2", f"{w.config.node}.7", "train-0:cc.1"):
-            w.node._ordered(msg.ForgetJournals(worker))
+            w.node.agent.ordered(msg.ForgetJournals(worker))
         assert {p.name for p in journals.iterdir()} == {WORKER, f"{w.config.node}.2"}, "both live"
-        assert w.node._copies._copies == {}
+        assert w.node.agent.copies._copies == {}
         w._shims[0].close()
         await w.until(lambda: w.session.of(msg.WorkerExited))
-        w.node._ordered(msg.ForgetJournals(WORKER))
+        w.node.agent.ordered(msg.ForgetJournals(WORKER))
         assert {p.name for p in journals.iterdir()} == {f"{w.config.node}.2"}
-        w.node._ordered(msg.FetchJournal(WORKER))
+        w.node.agent.ordered(msg.FetchJournal(WORKER))
         assert w.session.of(msg.JournalContent) == [msg.JournalContent(WORKER)]
 
     in_world(test)

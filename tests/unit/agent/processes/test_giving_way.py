@@ -39,11 +39,11 @@ def with_two_spares() -> tuple[GivingWay, NotedPriorities]:
 def test_first_spares_give_way_until_each_rank_has_done_a_step() -> None:
     giving_way, priorities = with_two_spares()
     spare = progress(S0, 0)
-    giving_way.saw((progress(W0, 0), progress(W1, 0), spare), RANKS, {})
-    giving_way.saw((progress(W0, 3), progress(W1, 0), spare), RANKS, {})
+    giving_way.saw((progress(W0, 0), progress(W1, 0), spare), RANKS, {}.get)
+    giving_way.saw((progress(W0, 3), progress(W1, 0), spare), RANKS, {}.get)
     assert priorities.raised == []
-    giving_way.saw((progress(W0, 4), progress(W1, 1), spare), RANKS, {S1: 99})
-    giving_way.saw((progress(W0, 5), progress(W1, 2), spare), RANKS, {S1: 99})
+    giving_way.saw((progress(W0, 4), progress(W1, 1), spare), RANKS, {S1: 99}.get)
+    giving_way.saw((progress(W0, 5), progress(W1, 2), spare), RANKS, {S1: 99}.get)
     assert priorities.raised == [(70, 70), (71, 99)], "once, and also what a wrapper has started"
 
 
@@ -52,13 +52,13 @@ def test_a_first_spare_that_is_needed_earlier_gives_way_no_more() -> None:
     giving_way.is_needed(S0, 88)
     giving_way.is_needed(S0, 88)
     assert priorities.raised == [(70, 88)]
-    giving_way.saw((progress(W0, 1), progress(W1, 1)), RANKS, {})
+    giving_way.saw((progress(W0, 1), progress(W1, 1)), RANKS, {}.get)
     assert priorities.raised == [(70, 88), (71, 71)]
 
 
 def test_where_no_rank_is_spares_give_way_to_nobody() -> None:
     giving_way, priorities = with_two_spares()
-    giving_way.saw((progress(S0, 0), progress(S1, 0)), RANKS, {})
+    giving_way.saw((progress(S0, 0), progress(S1, 0)), RANKS, {}.get)
     assert priorities.raised == [(70, 70), (71, 71)]
 
 
@@ -66,7 +66,7 @@ def test_a_spare_that_is_made_later_gives_way_until_it_is_needed() -> None:
     priorities = NotedPriorities()
     giving_way = GivingWay(priorities)
     giving_way.until_needed(S0, 70)
-    giving_way.saw((progress(W0, 9), progress(W1, 9)), RANKS, {})
+    giving_way.saw((progress(W0, 9), progress(W1, 9)), RANKS, {}.get)
     assert priorities.raised == []
     giving_way.is_needed(S0, None)
     assert priorities.raised == [(70, 70)]
@@ -75,6 +75,6 @@ def test_a_spare_that_is_made_later_gives_way_until_it_is_needed() -> None:
 def test_nothing_is_kept_of_a_spare_that_has_ended() -> None:
     giving_way, priorities = with_two_spares()
     giving_way.ended(S0)
-    giving_way.saw((progress(W0, 1), progress(W1, 1)), RANKS, {})
+    giving_way.saw((progress(W0, 1), progress(W1, 1)), RANKS, {}.get)
     giving_way.is_needed(S0, None)
     assert priorities.raised == [(71, 71)], "its number may be another process's now"

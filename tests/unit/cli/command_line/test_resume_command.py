@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.cli import app
 from torchrelay.cli.__main__ import main
+from torchrelay.cli.app import scripts
 from torchrelay.cli.command_line.configs import resume_command
 from torchrelay.cli.command_line.given import GivenOptions
 
@@ -73,7 +73,7 @@ NOT_AGAIN = {"inject": (), "replay": None}
 def typed(command: str, monkeypatch: pytest.MonkeyPatch) -> GivenOptions:
     """What `torchrelay` is given when the command is pasted into a shell."""
     launched: list[GivenOptions] = []
-    monkeypatch.setattr(app, "_launch", lambda given: launched.append(given) or 0)
+    monkeypatch.setattr(scripts, "_launch", lambda given: launched.append(given) or 0)
     words = shlex.split(command)
     with pytest.raises(SystemExit):
         main(words[words.index("run") :])

@@ -10,7 +10,7 @@ import pytest
 import typer
 from support.repository_script import script
 
-from torchrelay.cli.app import app
+from torchrelay.cli.app.program import app
 from torchrelay.cli.display import narrate
 
 page = script("generate_messages_page")

@@ -14,9 +14,8 @@ from torchrelay.cli.command_line.checked import check
 from torchrelay.cli.command_line.given import GivenOptions
 from torchrelay.cli.leading import find as finding
 from torchrelay.cli.leading.ask import LeadAnswers
-from torchrelay.cli.leading.find import Asked, FoundController, find
+from torchrelay.cli.leading.find import Asked, FoundController, find, of_found
 from torchrelay.cli.machine import LocalMachine
-from torchrelay.cli.run.launch import of_found
 from torchrelay.protocol.errors import FatalError, UserError
 from torchrelay.protocol.messages import LeadReply, LeadRequest
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.played_gates import play_gates
 
 from torchrelay.cli.scaling import model
 from torchrelay.cli.scaling.model import Basis, Installation, LinearFit, Measured
@@ -58,26 +59,26 @@ def test_the_term_that_leads_changes_with_the_size() -> None:
 
 
 def test_a_played_gate_in_which_nothing_is_late_takes_its_rounds() -> None:
-    (took_s,) = model.play_gates(1_000, 1, 30e-6, 20e-6, 0.0, 0.2, 0)
+    (took_s,) = play_gates(1_000, 1, 30e-6, 20e-6, 0.0, 0.2, 0)
     assert took_s == pytest.approx(10 * 50e-6)
 
 
 def test_one_late_message_makes_all_ranks_late() -> None:
-    always = model.play_gates(64, 3, 30e-6, 20e-6, 0.05, 0.2, 1)
+    always = play_gates(64, 3, 30e-6, 20e-6, 0.05, 0.2, 1)
     assert min(always) > 0.2
 
 
 def test_about_as_many_messages_are_late_as_were_said_to_be() -> None:
-    took_s = model.play_gates(256, 400, 0.0, 1e-6, 1e-4, 1.0, 2)
+    took_s = play_gates(256, 400, 0.0, 1e-6, 1e-4, 1.0, 2)
     late = sum(s >= 1.0 for s in took_s) / len(took_s)
     assert late == pytest.approx(model.late_gates_share(256, 1e-4), abs=0.05)
 
 
 def test_the_same_seed_plays_the_same_gates() -> None:
-    assert model.play_gates(64, 5, 1e-5, 1e-5, 0.01, 0.1, 3) == model.play_gates(64, 5, 1e-5, 1e-5, 0.01, 0.1, 3)
+    assert play_gates(64, 5, 1e-5, 1e-5, 0.01, 0.1, 3) == play_gates(64, 5, 1e-5, 1e-5, 0.01, 0.1, 3)
 
 
 def test_a_played_gate_of_16384_ranks_is_what_the_model_says() -> None:
     site = Installation()
-    (took_s,) = model.play_gates(16_384, 1, MEASURED.round_s, site.latency_s, 0.0, 0.2, 0)
+    (took_s,) = play_gates(16_384, 1, MEASURED.round_s, site.latency_s, 0.0, 0.2, 0)
     assert took_s == pytest.approx(model.gate_s(16_384, site, MEASURED))

@@ -5,8 +5,10 @@ import time
 
 import pytest
 
+from torchrelay.controller.containment.containment import MOST_SHORT_S
 from torchrelay.controller.containment.time_share import LONGEST_REST_S, TimeShare, rest_s
-from torchrelay.controller.server import MOST_SHORT_S, Relay, _Stream
+from torchrelay.controller.serving.agent_streams import AgentStream
+from torchrelay.controller.serving.relay import Relay
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2
 from torchrelay.protocol.transport.convert import wrap
@@ -142,6 +144,6 @@ def test_a_word_of_progress_counts_little_only_where_nothing_follows(ranks: int,
     took_s = 0.05
     relay = Relay(WordyCore(took_s, follows=follows), share=TimeShare())  # type: ignore[arg-type]  # as far as it is used
     told = msg.Progress(tuple(msg.WorkerProgress(f"n0.w{n}", 1, 1, "body", False, 1, "S") for n in range(ranks)))
-    relay._take("n0", _Stream(Inbox()), wrap(relay_pb2.FromAgent, told))
-    assert (relay._spent_s >= took_s) is is_full
-    assert is_full or relay._spent_s <= MOST_SHORT_S
+    relay._take("n0", AgentStream(Inbox()), wrap(relay_pb2.FromAgent, told))
+    assert (relay._containment.spent_s >= took_s) is is_full
+    assert is_full or relay._containment.spent_s <= MOST_SHORT_S

@@ -31,7 +31,7 @@ def saving(folder: Path) -> FakeJob:
     job = FakeJob(folder, spares=0)
     job.train()
     job.saves_for_long = {"n0.w0"}
-    job.core.save(msg.CheckpointRequest("before the maintenance"), job.now_s)
+    job.core.user_requests.save(msg.CheckpointRequest("before the maintenance"), job.now_s)
     job.tick()
     job.settle()
     assert job.core.driver.phase is Phase.CHECKPOINTING

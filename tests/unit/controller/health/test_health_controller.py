@@ -9,7 +9,7 @@ import pytest
 from support.fake_job import FakeJob
 from support.health_jobs import POLICY, job_with, moved, outcomes, see
 
-from torchrelay.controller.core import CALM_TICK_S
+from torchrelay.controller.settling import CALM_TICK_S
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import (
     HealthVerdict,
@@ -65,7 +65,7 @@ def test_without_a_healthy_spare_a_planned_move_waits_for_one_and_says_so_once(t
     (refused,) = job.told(MoveNotMade)
     assert refused.reason == "every spare is on a device or node in quarantine; it moves as soon as there is one"
     assert job.core.tick_every_s(job.now_s) == CALM_TICK_S, "it waits for what is told, not for the clock"
-    assert job.core.clear(msg.ClearRequest("GPU-3", "was reset")).cleared
+    assert job.core.user_requests.clear(msg.ClearRequest("GPU-3", "was reset")).cleared
     assert moved(job) == [("planned", 1)]
 
 
@@ -91,8 +91,8 @@ def test_under_a_policy_of_planned_moves_alone_evidence_moves_and_does_not_repla
 def test_a_cleared_device_may_be_used_again(tmp_path: Path) -> None:
     job = job_with(tmp_path)
     see(job, k.REMAP_PENDING, "GPU-3")
-    assert not job.core.clear(msg.ClearRequest("GPU-9", "x")).cleared
-    assert job.core.clear(msg.ClearRequest("GPU-3", "was reset")).cleared
+    assert not job.core.user_requests.clear(msg.ClearRequest("GPU-9", "x")).cleared
+    assert job.core.user_requests.clear(msg.ClearRequest("GPU-3", "was reset")).cleared
     job.tick()
     assert [c.reason for c in job.told(QuarantineCleared)] == ["was reset"]
     see(job, k.XID, "GPU-1", code=79)

@@ -165,7 +165,7 @@ def in_quarantine(folder: Path) -> FakeJob:
 
 
 def ask(job: FakeJob, subject: str) -> list[tuple[str, object]]:
-    reply = job.core.clear(ClearRequest(subject, "was reset", True))
+    reply = job.core.user_requests.clear(ClearRequest(subject, "was reset", True))
     assert reply.checking, reply.message
     orders, _ = job.core.take()
     return list(orders)
@@ -207,7 +207,7 @@ def test_an_answer_that_nobody_asked_for_clears_nothing(tmp_path: Path) -> None:
 def test_a_device_that_no_node_has_cannot_be_checked(tmp_path: Path) -> None:
     job = in_quarantine(tmp_path)
     job.core.job.quarantine["GPU-9"] = "left behind"
-    reply = job.core.clear(ClearRequest("GPU-9", "was reset", True))
+    reply = job.core.user_requests.clear(ClearRequest("GPU-9", "was reset", True))
     assert (reply.cleared, reply.checking) == (False, False)
 
 
@@ -215,21 +215,21 @@ def test_a_node_that_a_person_puts_aside_hands_over_all_its_ranks_and_is_free_ag
     tmp_path: Path,
 ) -> None:
     job = job_with(tmp_path)
-    reply = job.core.put_aside(QuarantineRequest("n1", "a new switch"), job.now_s)
+    reply = job.core.user_requests.quarantine(QuarantineRequest("n1", "a new switch"), job.now_s)
     assert (reply.accepted, len(reply.ranks)) == (True, RANKS_A_NODE)
     assert "a new switch" in job.core.job.quarantine["n1"]
     assert sorted(rank for _, rank in moved(job)) == list(reply.ranks)
     assert "node-quarantine" in [v.rule for v in job.told(HealthVerdict)]
-    again = job.core.put_aside(QuarantineRequest("n1", "once more"), job.now_s)
+    again = job.core.user_requests.quarantine(QuarantineRequest("n1", "once more"), job.now_s)
     assert "already" in again.message
-    assert job.core.clear(ClearRequest("n1", "it is done")).cleared
-    once_more = job.core.put_aside(QuarantineRequest("n1", "the switch again"), job.now_s)
+    assert job.core.user_requests.clear(ClearRequest("n1", "it is done")).cleared
+    once_more = job.core.user_requests.quarantine(QuarantineRequest("n1", "the switch again"), job.now_s)
     assert "the switch again" in job.core.job.quarantine["n1"], once_more
 
 
 def test_what_a_person_puts_aside_is_of_this_job_or_refused(tmp_path: Path) -> None:
     job = job_with(tmp_path)
-    reply = job.core.put_aside(QuarantineRequest("n7", "x"), job.now_s)
+    reply = job.core.user_requests.quarantine(QuarantineRequest("n7", "x"), job.now_s)
     assert not reply.accepted
     assert "no node and no device n7; it has n0, n1" in reply.message
 
@@ -239,7 +239,7 @@ def test_a_device_that_a_person_puts_aside_has_its_rank_moved_alone(tmp_path: Pa
     rank = RANKS_A_NODE + 2
     worker = job.core.job.holder(rank)
     job.give(HealthSources({}, {worker.worker: "GPU-7"}), "n1")
-    reply = job.core.put_aside(QuarantineRequest("GPU-7", "it is tested"), job.now_s)
+    reply = job.core.user_requests.quarantine(QuarantineRequest("GPU-7", "it is tested"), job.now_s)
     assert (reply.accepted, reply.ranks) == (True, (rank,)), reply
     assert [each for _, each in moved(job)] == [rank]
     assert set(job.core.job.quarantine) == {"GPU-7"}
@@ -248,7 +248,7 @@ def test_a_device_that_a_person_puts_aside_has_its_rank_moved_alone(tmp_path: Pa
 def test_a_policy_that_only_observes_puts_nothing_aside(tmp_path: Path) -> None:
     job = FakeJob(tmp_path, 2, 1, nnodes=2, health=dataclasses.replace(default_policy(), observe=True))
     job.train()
-    reply = job.core.put_aside(QuarantineRequest("n1", "x"), job.now_s)
+    reply = job.core.user_requests.quarantine(QuarantineRequest("n1", "x"), job.now_s)
     assert not reply.accepted
     assert "only observes" in reply.message
     assert not job.core.job.quarantine
@@ -258,6 +258,6 @@ def test_ranks_of_a_job_that_is_not_protected_are_said_to_stay(tmp_path: Path) -
     job = FakeJob(tmp_path, 2, 1, nnodes=2, health=default_policy())
     job.train()
     job.core.job.protection, job.core.job.protection_reason = "off", "this torch is not known"
-    reply = job.core.put_aside(QuarantineRequest("n1", "x"), job.now_s)
+    reply = job.core.user_requests.quarantine(QuarantineRequest("n1", "x"), job.now_s)
     assert (reply.accepted, reply.ranks, reply.staying) == (True, (), (1,))
     assert "stays there all the same: this torch is not known" in reply.message

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.job import Job
 from torchrelay.controller.machines.leading import CANDIDATE_S, OTHERS_COME_S, Leading
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.messages import AgentHello, Follow, LeadRequest
 
 MEMBERS = tuple(f"n{rank} {rank} node{rank}:1" for rank in range(3))

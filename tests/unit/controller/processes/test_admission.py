@@ -258,7 +258,7 @@ def test_a_loss_ends_a_job_that_is_moved_by_plan_alone() -> None:
 
 
 def test_and_such_a_job_can_be_moved_by_plan() -> None:
-    assert running(planned_only=True).core.migrate(msg.MigrateRequest(1, "fan"), 100.0).accepted
+    assert running(planned_only=True).core.user_requests.migrate(msg.MigrateRequest(1, "fan"), 100.0).accepted
 
 
 def test_a_rank_that_does_not_come_is_not_lost_while_the_others_train() -> None:

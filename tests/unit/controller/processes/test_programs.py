@@ -39,11 +39,11 @@ def test_a_machine_that_was_told_otherwise_ends_a_job_that_has_not_begun_and_its
     tmp_path: Path, began: bool
 ) -> None:
     job = FakeJob(tmp_path)
-    job.core._programs.attached("n0", ONE)
+    job.core._parts.programs.attached("n0", ONE)
     if began:
         job.train()
     other = dataclasses.replace(ONE, torch="9")
-    job.core._started = began
+    job.core._parts.start.has_begun = began
     job.core.attach(msg.AgentHello("n7", 7, "host7", (), program=other), job.now_s)
     job.core.receive("n7", msg.RoomLeft(msg.Room("/dev/shm/x", 0)), job.now_s)
     sent, _ = job.core.take()
@@ -76,7 +76,7 @@ def test_every_machine_has_its_command(tmp_path: Path) -> None:
 def test_a_job_that_ends_with_75_tells_all_of_them(tmp_path: Path) -> None:
     job = FakeJob(tmp_path, world_size=4, spares=0, nnodes=2)
     for node, program in (("n0", ONE), ("n1", OTHER)):
-        job.core._programs.attached(node, program)
+        job.core._parts.programs.attached(node, program)
     job.train()
     job.die("n0.w1")
     job.settle()

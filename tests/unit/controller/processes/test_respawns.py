@@ -168,10 +168,10 @@ def test_the_place_of_a_rank_that_is_lost_in_the_same_step_stays_its_own(tmp_pat
 
 def test_a_machine_without_spares_is_covered_where_the_other_one_has_places(tmp_path: Path) -> None:
     job = of_two_machines(tmp_path)
-    assert job.core._judge._short_of_spares() == ""
+    assert job.core._parts.judge._short_of_spares() == ""
     bounded = of_two_machines(tmp_path, gpus=True)
     short = "spares and free places elsewhere could take over 0 of 2 ranks of n0"
-    assert bounded.core._judge._short_of_spares() == short
+    assert bounded.core._parts.judge._short_of_spares() == short
 
 
 def test_the_limit_is_for_each_rank_and_hour(tmp_path: Path) -> None:

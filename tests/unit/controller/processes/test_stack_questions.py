@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from torchrelay.controller.config import Policy
-from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.processes.stack_questions import Witness
 from torchrelay.protocol import messages as msg
 

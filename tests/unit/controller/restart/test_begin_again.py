@@ -114,7 +114,7 @@ def test_nothing_moves_any_more_in_a_job_that_has_fallen(tmp_path: Path) -> None
     job.orders.clear()
     job.die("n0.w0")
     job.tick(60.0)
-    assert not job.core.migrate(msg.MigrateRequest(0, "why not"), job.now_s).accepted
+    assert not job.core.user_requests.migrate(msg.MigrateRequest(0, "why not"), job.now_s).accepted
     assert job.orders == []
 
 

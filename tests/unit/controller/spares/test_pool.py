@@ -208,7 +208,7 @@ def test_fifty_losses_in_a_row_find_a_spare_each(tmp_path: Path) -> None:
 
 
 def more(job: FakeJob, count: int, node: str = "") -> msg.AddSparesReply:
-    reply = job.core.add_spares(msg.AddSparesRequest(count, node, "alice"), job.now_s)
+    reply = job.core.user_requests.add_spares(msg.AddSparesRequest(count, node, "alice"), job.now_s)
     job.tick(1.0)
     job.settle()
     return reply

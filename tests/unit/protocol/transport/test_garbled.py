@@ -12,7 +12,8 @@ import pytest
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
-from torchrelay.controller.server import Relay
+from torchrelay.controller.serving.relay import Relay
+from torchrelay.controller.serving.service import RelayService
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.security.tls import Credentials, make_server
@@ -27,7 +28,7 @@ CONFIG = ControllerConfig("r", 1, 1, "", "", "", "127.0.0.1", 29500)
 def test_it_is_turned_away_and_the_next_one_is_served(method: str, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         relay, server = Relay(Core(CONFIG, time.time)), make_server()
-        relay_pb2_grpc.add_RelayServicer_to_server(relay, server)
+        relay_pb2_grpc.add_RelayServicer_to_server(RelayService(relay), server)
         port = server.add_secure_port("127.0.0.1:0", Credentials.from_secret(SECRET, "controller").server())
         await server.start()
         running = asyncio.create_task(relay.run())

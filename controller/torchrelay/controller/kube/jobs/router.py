@@ -93,7 +93,7 @@ class Router(relay_pb2_grpc.RelayServicer):
             self._tell_refused(_key(context), context.peer(), e)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(e))
         assert first is not None
-        async for order in run.relay.Attach(_only_once(first, request_iterator), context):
+        async for order in run.service.Attach(_only_once(first, request_iterator), context):
             yield order
 
     async def Launch(  # the service's name for it

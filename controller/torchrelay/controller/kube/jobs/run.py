@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.containment.time_share import TimeShare
 from torchrelay.controller.core import Core
-from torchrelay.controller.event_log import PROGRESS
-from torchrelay.controller.job import Worker
 from torchrelay.controller.kube.cluster.pods import JobKey, Pod
 from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
 from torchrelay.controller.kube.decide.late import Ended, is_late
@@ -21,8 +19,11 @@ from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
 from torchrelay.controller.kube.status.losses import Loss, Losses
 from torchrelay.controller.kube.status.status_builder import Story
 from torchrelay.controller.metrics.tally import JobTally, Totals
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.restart.job_restart import RestartPlan
-from torchrelay.controller.server import Relay
+from torchrelay.controller.serving.event_log import PROGRESS
+from torchrelay.controller.serving.relay import Relay
+from torchrelay.controller.serving.service import RelayService
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.events import JobRestarted, ProgressMade, RestartDone, SparesChanged, from_job_event
 from torchrelay.protocol.health.policy import HealthPolicy
@@ -96,6 +97,7 @@ class JobRun:
         self.failure = ""
         """What of ours has failed in this job, which is unprotected since; empty: nothing."""
         self.relay = Relay(self.core, self._hear, self.failed, TimeShare())
+        self.service = RelayService(self.relay)
         self._deleted: dict[int, tuple[str, Deleted]] = {}
         self._restarted_s: float | None = None
         """Since when it begins again, until all ranks train."""

@@ -90,7 +90,7 @@ def test_a_fault_of_ours_makes_its_job_unprotected_with_an_event_and_a_traceback
         def broken(*_: Any) -> None:
             raise KeyError("a bug")
 
-        run.core._settle = broken  # type: ignore[method-assign]  # a bug, for this test
+        run.core._settling.settle = broken  # type: ignore[method-assign]  # a bug, for this test
         await cluster.until(lambda: cluster.status(ours).get("protection") == "unprotected")
         assert "KeyError" in cluster.status(ours)["protectionReason"]
         await cluster.until(lambda: any(r == "Unprotected" and "KeyError" in m for r, m in events_of(cluster, ours)))

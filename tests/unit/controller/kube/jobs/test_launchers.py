@@ -112,7 +112,7 @@ def test_while_it_is_decided_whether_the_job_begins_again_nobody_meets_the_other
     async def test(w: World) -> None:
         w.begin()
         w.run.core.tick(1.0)
-        w.run.core.fallen = Fallen(137, "rank 1 is lost", 1)
+        w.run.core._parts.ending.fallen = Fallen(137, "rank 1 is lost", 1)
         assert (await w.ledger.may_launch(identity(w.pod("llama-1")))).spare
 
     in_world(test)

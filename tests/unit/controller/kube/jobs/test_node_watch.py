@@ -291,7 +291,7 @@ def test_a_cordon_before_there_is_a_spare_is_not_forgotten_and_one_that_is_taken
         c.run.core.tick(2.0)
         c.run.relay._flush()
         assert [(kind, rank) for kind, rank, _ in c.moving()] == [("planned", 1)]
-        assert not c.run.core._requests.is_wanted(0)
+        assert not c.run.core._parts.planned_moves.is_wanted(0)
 
     in_cluster(test, spare=False)
 

@@ -33,7 +33,7 @@ def fall(w: World, directory: str = "", wishes: Asked | None = None, restarts: t
     w.run.story.take(e.to_job_event(e.MigrationStarted("m1", "unplanned", 1, "killed", 1), 1000.0))
     state = State("m1", 2, 1, {}, no_spare="no spare is left for rank 1", target=40)
     refused = "" if directory else "rank 1 alone held its shard"
-    w.run.core.fallen = Fallen(137, "rank 1 is lost", 1, state, directory, refused)
+    w.run.core._parts.ending.fallen = Fallen(137, "rank 1 is lost", 1, state, directory, refused)
     w.run.core.take()
 
 
@@ -43,7 +43,7 @@ def rungs(w: World) -> list[tuple[str, str]]:
 
 
 def orders(run: JobRun, kind: type) -> list[Any]:
-    return [o for kept in run.relay._orders.values() for o in kept if isinstance(o, kind)]
+    return [o for kept in run.relay._streams.orders.values() for o in kept if isinstance(o, kind)]
 
 
 def test_what_survivors_saved_is_begun_from_in_a_run_of_its_own() -> None:

@@ -352,7 +352,9 @@ def test_the_apis_user_who_asked_goes_on_to_the_job() -> None:
     async def test(w: World) -> None:
         w.begin()
         asked: list[msg.MigrateRequest] = []
-        w.run.core.migrate = lambda request, now_s: asked.append(request) or msg.MigrateReply(False, "", "no")  # type: ignore[method-assign,func-returns-value]
+        w.run.core.user_requests.migrate = lambda request, now_s: (
+            asked.append(request) or msg.MigrateReply(False, "", "no")
+        )  # type: ignore[method-assign,func-returns-value]
         made = wish(rank=1)
         made["metadata"]["annotations"] = {kube.REQUESTED_BY: "alice@example.org"}
         w.wishes.changed(made, False)

@@ -107,7 +107,7 @@ def test_a_migration_of_a_pod_is_one_of_each_of_its_ranks() -> None:
         w.wishes.tick()
         (story,) = w.run.story.migrations
         assert (story.name, story.status["rank"]) == ("wish", 2)
-        (waits,) = w.run.core._requests._wishes
+        (waits,) = w.run.core._parts.planned_moves._wishes
         assert (waits.rank, waits.asked) == (3, "Migration wish asks for it (its pod is left, after rank 2)")
 
     in_world(test)

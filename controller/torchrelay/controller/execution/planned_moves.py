@@ -1,0 +1,167 @@
+"""Wishes for planned migrations: accepted, refused with the reason, or kept until their time comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchrelay.controller.execution.driver import Driver
+from torchrelay.controller.migration import events as m
+from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.picture.job import Job
+from torchrelay.protocol.events import MoveNotMade
+from torchrelay.protocol.messages import MigrateReply
+from torchrelay.protocol.words.causes import MigrationCause
+from torchrelay.protocol.words.phases import SAVE
+
+
+@dataclass
+class _Wish:
+    """`worker` is to be left; `waits`: why it could not begin when that was last looked at. `lasts`: it waits for a spare, too,
+    until it is taken back."""
+
+    rank: int
+    asked: str
+    worker: str
+    lasts: bool = False
+    waits: str = ""
+    cause: MigrationCause = MigrationCause.ASKED
+    told: str = ""
+
+
+class PlannedMoves:
+    def __init__(self, job: Job, outbox: Outbox, driver: Driver) -> None:
+        self._job, self._outbox, self._driver = job, outbox, driver
+        self._wishes: list[_Wish] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether one may begin at any moment: who waits for a spare waits for what is told."""
+        return any(not w.told for w in self._wishes)
+
+    def migrate(self, rank: int, reason: str, now_s: float, by: str = "") -> MigrateReply:
+        if refusal := self._never(rank) or ("" if self._job.spares_to_come(rank) else self._no_spare(rank)):
+            return MigrateReply(False, "", refusal)
+        not_now, advice = self._not_now(rank)
+        if not_now:
+            return MigrateReply(False, "", "; ".join(filter(None, (not_now, advice))), again=True)
+        name = self._driver.begin(m.MoveRequested(rank, reason or "asked for", by=by), now_s)
+        return MigrateReply(
+            True, name, f"rank {rank} moves as soon as a spare is ready for it; training goes on meanwhile"
+        )
+
+    def save(self, reason: str, no_room: str, now_s: float, by: str = "") -> MigrateReply:
+        """A checkpoint of all ranks; training goes on. `no_room`: what its folder lacks."""
+        job = self._job
+        finishing = [w.rank for w in job.rank_workers if w.finishing]
+        refusal = self._unprotected() or self._driver.saving.barred or no_room
+        if not refusal and finishing:
+            refusal = f"rank {finishing[0]} has reached the end of its script"
+        if refusal:
+            return MigrateReply(False, "", refusal)
+        not_now, advice = self._stands_in_the_way()
+        if not_now:
+            return MigrateReply(False, "", "; ".join(filter(None, (not_now, advice))), again=True)
+        name = self._driver.begin(m.SaveRequested(reason or "asked for", by), now_s)
+        return MigrateReply(True, name, "all ranks save what they hold at one of the next steps, and go on")
+
+    def want(
+        self,
+        rank: int,
+        asked: str,
+        now_s: float,
+        lasts: bool = False,
+        cause: MigrationCause = MigrationCause.ASKED,
+    ) -> None:
+        """Somebody asks who cannot be told to ask again later: a process, or (`lasts`) evidence that stays true."""
+        self._wishes.append(_Wish(rank, asked, self._job.holders.get(rank, ""), lasts, cause=cause))
+        self.tick(now_s)
+
+    def drop(self, asked: str) -> None:
+        """The reason is over."""
+        self._wishes = [w for w in self._wishes if w.asked != asked]
+
+    def is_wanted(self, rank: int) -> bool:
+        """Whether it is to move already, or does."""
+        migration = self._driver.migration
+        return any(w.rank == rank for w in self._wishes) or (migration is not None and rank in migration.state.lost)
+
+    def tick(self, now_s: float) -> None:
+        for wish in list(self._wishes):
+            if self._job.holders.get(wish.rank) != wish.worker:
+                self._wishes.remove(wish)
+                self.refuse(wish.rank, wish.asked, f"{wish.worker}, which was to be left, has lost it by now")
+                continue
+            no_spare, to_come = self._no_spare(wish.rank), self._job.spares_to_come(wish.rank)
+            if refusal := self._never(wish.rank) or ("" if wish.lasts or to_come else no_spare):
+                self._wishes.remove(wish)
+                self.refuse(wish.rank, wish.asked, _why(refusal, wish))
+                continue
+            if no_spare != wish.told:
+                wish.told = no_spare
+                if no_spare:
+                    self.refuse(wish.rank, wish.asked, f"{no_spare}; it moves as soon as there is one")
+            if no_spare:
+                continue
+            wish.waits, _ = self._not_now(wish.rank)
+            if not wish.waits:
+                self._wishes.remove(wish)
+                self._driver.begin(m.MoveRequested(wish.rank, wish.asked, wish.cause.value), now_s)
+
+    def refuse(self, rank: int, asked: str, reason: str) -> None:
+        """Tells the world, since who asked does not listen."""
+        self._outbox.emit(MoveNotMade("", rank, asked, reason))
+
+    def job_over(self, reason: str) -> None:
+        """To be called before the job's last event."""
+        self._driver.job_over(reason)
+        for wish in self._wishes:
+            self.refuse(wish.rank, wish.asked, _why(f"the job was over: {reason}", wish))
+        self._wishes.clear()
+
+    def _never(self, rank: int) -> str:
+        job = self._job
+        if not 0 <= rank < job.world_size:
+            return f"there is no rank {rank}; the job has ranks 0 to {job.world_size - 1}"
+        if unprotected := self._unprotected():
+            return unprotected
+        if rank in job.holders and job.holder(rank).finishing:
+            return f"rank {rank} has reached the end of its script"
+        return ""
+
+    def _unprotected(self) -> str:
+        job = self._job
+        return f"this job is not protected: {job.protection_reason}" if job.protection == "off" else ""
+
+    def _no_spare(self, rank: int) -> str:
+        job = self._job
+        if not job.spares:
+            return "there is no spare to move it to"
+        if not (spares := job.spares_for(rank)):
+            return f"none of the {len(job.spares)} spare processes has the local rank {rank % job.local_world_size}, as it has"
+        if all(job.quarantined(w) for w in spares):
+            return "every spare is on a device or node in quarantine"
+        return ""
+
+    def _not_now(self, rank: int) -> tuple[str, str]:
+        """What stands in the way of a move, and what to do about it; empty if nothing does."""
+        job = self._job
+        if (found := self._stands_in_the_way())[0]:
+            return found
+        if not any(w.warm for w in job.spares_for(rank) if not job.quarantined(w)):
+            return "the spare is still starting", "ask again in a few seconds"
+        return "", ""
+
+    def _stands_in_the_way(self) -> tuple[str, str]:
+        """Of whatever all ranks are to stop for."""
+        migration = self._driver.migration
+        if migration is not None:
+            s = migration.state
+            what = "a checkpoint is saved" if s.kind == SAVE else f"rank {s.rank}"
+            return f"{s.migration} is under way ({what}, {s.phase.value})", "ask again when it is over"
+        if because := self._job.unprotected_because(planned=True):
+            return f"not yet: {because}", ""
+        return "", ""
+
+
+def _why(end: str, wish: _Wish) -> str:
+    return f"{end}; the move could not begin before: {wish.waits}" if wish.waits else end

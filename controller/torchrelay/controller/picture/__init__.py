@@ -1,0 +1,1 @@
+"""What the controller knows of the job. It decides nothing."""

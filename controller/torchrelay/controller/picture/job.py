@@ -1,0 +1,252 @@
+"""The controller's picture of the job: nodes, workers, who holds which rank, how fast it goes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+
+from torchrelay.controller.decide.listed import listed
+from torchrelay.controller.decide.replacement.joins import JoinFailure
+from torchrelay.controller.decide.replacement.replaceable import replaceable
+from torchrelay.controller.picture.node import Node
+from torchrelay.controller.picture.rank_journal import RankJournal
+from torchrelay.controller.picture.rehearsal_book import RehearsalBook
+from torchrelay.controller.picture.step_clock import StepClock
+from torchrelay.controller.picture.worker import Worker
+from torchrelay.controller.picture.worker_book import WorkerBook
+from torchrelay.protocol.kube import local_ranks
+from torchrelay.protocol.messages import AgentHello, ReplicaCheck, WorkerInfo
+from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.transport.telling import TELL_S
+
+CHECKS_KEPT = 6
+
+
+class Job:
+    """`holders`: rank -> worker of the generation in force; `generation`: the newest that was ever used."""
+
+    def __init__(self, world_size: int, losses_barred: str = "") -> None:
+        self.world_size = world_size
+        self.nodes: dict[str, Node] = {}
+        self.machines: dict[str, str] = {}
+        """Node -> the machine that it is on, where nodes share machines."""
+        self.workers = WorkerBook()
+        self.holders: dict[int, str] = {}
+        self._in_order: tuple[dict[int, str], list[str]] = {}, []
+        """Holders, and their names by rank, as they were last asked for."""
+        self.launch: dict[int, dict[str, str]] = {}
+        """What the launcher has told each rank, where that was not an agent."""
+        self.checks: dict[int, deque[ReplicaCheck]] = {}
+        self.checks_left: dict[int, deque[ReplicaCheck]] = {}
+        """Of boundaries from which all ranks have gone back."""
+        self.journals: dict[int, RankJournal] = {}
+        self.quarantine: dict[str, str] = {}
+        """Device or node -> why it is given no rank."""
+        self.losses_barred = losses_barred
+        """Why lost ranks are not replaced, by somebody's choice."""
+        self.spares_coming = 0
+        """Spares that somebody makes, and that have not come yet."""
+        self.spares_wanted = 0
+        """How many there are to be; whoever makes them may not have noticed yet that one is missing."""
+        self.starting_again: set[str] = set()
+        """Nodes on which somebody starts a process again that has ended: it comes as a spare."""
+        self.not_again: dict[str, str] = {}
+        """The others -> why nobody does, where that is known."""
+        self.local_world_size = 1
+        """How many processes are in each pod. 1, too, where agents start them, and every spare is one for every rank."""
+        self.rehearsals = RehearsalBook()
+        self.join_failures: list[JoinFailure] = []
+        """Of the lost ranks that are being replaced now, in the order in which they were told."""
+        self.generation = 0
+        self.gate_secret = b""
+        """Of the first generation, once ranks have been told: by this controller, or by one before it."""
+        self.protection = "pending"
+        self.protection_reason = "no rank has set up its process group yet"
+        self.clock = StepClock()
+        self.tell_s = TELL_S
+        """How often agents were asked to tell of ranks that move on."""
+
+    def attach(self, hello: AgentHello, now_s: float) -> None:
+        """Takes in a node, or one that is back: what is known of its workers stays."""
+        self.nodes[hello.node] = Node(
+            hello.node,
+            hello.node_rank,
+            hello.host,
+            hello.copies_port,
+            hello.copies_token,
+            now_s,
+            copies_of=hello.copies_of,
+            spares=hello.spares,
+        )
+        for info in hello.workers:
+            if (known := self.workers.get(info.worker)) is not None:
+                known.pid = info.pid
+            else:
+                self.add(hello.node, info, info.rank, now_s)
+
+    def add(self, node: str, info: WorkerInfo, rank: int, now_s: float) -> None:
+        """A process that has not been seen before, as `rank` or as a spare."""
+        known = local_ranks.place(info.launch) if info.launch else max(rank, 0)
+        local_rank = known % self.local_world_size
+        self.workers[info.worker] = Worker(
+            info.worker, node, info.pid, rank, came_s=now_s, news_s=now_s, local_rank=local_rank
+        )
+        if rank != NO_RANK:
+            self.holders.setdefault(rank, info.worker)
+            if info.launch:
+                self.launch[rank] = info.launch
+
+    def forget(self, worker: Worker) -> None:
+        """It has ended before it took part in anything."""
+        self.workers.forget(worker.worker)
+        if self.is_holder(worker):
+            del self.holders[worker.rank]
+
+    def holder(self, rank: int) -> Worker:
+        return self.workers[self.holders[rank]]
+
+    def is_holder(self, worker: Worker) -> bool:
+        return self.holders.get(worker.rank) == worker.worker
+
+    def by_node(self) -> dict[str, list[Worker]]:
+        """All workers, by where they are: at the price of one look at all."""
+        found: dict[str, list[Worker]] = {}
+        for worker in self.workers.values():
+            found.setdefault(worker.node, []).append(worker)
+        return found
+
+    @property
+    def rank_workers(self) -> list[Worker]:
+        if self._in_order[0] != self.holders:
+            self._in_order = dict(self.holders), [w for _, w in sorted(self.holders.items())]
+        return [self.workers[w] for w in self._in_order[1]]
+
+    @property
+    def spares(self) -> list[Worker]:
+        return sorted((w for w in self.workers.values() if w.rank == NO_RANK and w.is_spare), key=lambda w: w.worker)
+
+    def spares_for(self, rank: int) -> list[Worker]:
+        return [w for w in self.spares if w.local_rank == rank % self.local_world_size]
+
+    def spares_to_come(self, rank: int) -> int:
+        """For the rank, of which each pod that is made brings one."""
+        again = sum(self.is_started_again(node, rank) for node in self.starting_again)
+        return max(self.spares_coming, self.spares_wanted - len(self.spares_for(rank))) + again
+
+    def is_started_again(self, node: str, rank: int) -> bool:
+        """Whether a process for ranks with the same local rank is to come there, in the place of one that has ended."""
+        if node not in self.starting_again or node not in self.nodes or self.nodes[node].lost:
+            return False
+        local_rank = rank % self.local_world_size
+        return not any(w.alive and w.local_rank == local_rank for w in self.workers.on(node))
+
+    @property
+    def boundary(self) -> int:
+        """What every rank has reached."""
+        return min((w.seen_boundary for w in self.rank_workers), default=-1)
+
+    def journal(self, rank: int) -> RankJournal:
+        return self.journals.setdefault(rank, RankJournal())
+
+    def move(self, rank: int, worker: str, boundary: int) -> None:
+        """The worker has the rank from now on, and has entered at `boundary`."""
+        self.holders[rank] = worker
+        known = self.workers[worker]
+        known.seen_boundary = max(known.seen_boundary, boundary)
+
+    def add_check(self, rank: int, check: ReplicaCheck) -> None:
+        self.checks.setdefault(rank, deque(maxlen=CHECKS_KEPT)).append(check)
+
+    def distrust_newest_check(self, rank: int) -> None:
+        """What the rank held then is suspected to be wrong: only what was checked before counts."""
+        if self.checks.get(rank):
+            self.checks[rank].pop()
+
+    def go_back(self, boundary: int) -> None:
+        """All ranks enter anew at `boundary`: what was said of later ones is of processes that are gone."""
+        self.journals.clear()
+        for rank, checks in self.checks.items():
+            left = self.checks_left.setdefault(rank, deque(maxlen=CHECKS_KEPT))
+            left.extend(c for c in checks if c.boundary > boundary)
+            self.checks[rank] = deque((c for c in checks if c.boundary <= boundary), maxlen=CHECKS_KEPT)
+        self.clock.go_back()
+
+    def quarantined(self, worker: Worker) -> str:
+        """Why the worker must be given no rank, or empty."""
+        return next((self.quarantine[s] for s in (worker.node, *worker.devices) if s in self.quarantine), "")
+
+    def vacated(self, asked: Collection[str]) -> list[Worker]:
+        """Processes that have ended and whose place nobody has; that of a rank's holder is kept for the rank.
+
+        `asked`: those in whose place one is asked for that has not come yet.
+        """
+        taken = {w.in_place_of for w in self.workers.values()} | set(asked)
+        return [
+            w
+            for w in self.workers.values()
+            if not w.alive and not w.rehearses and w.worker not in taken and not self._is_kept(w)
+        ]
+
+    def _is_kept(self, worker: Worker) -> bool:
+        return self.is_holder(worker) and not self.is_lost_with_node(worker.worker)
+
+    def unusable(self, worker: Worker) -> str:
+        """Why nothing must be started in the worker's place, or empty."""
+        node = self.nodes[worker.node]
+        return self.unusable_machine(node) or self.quarantined(worker)
+
+    def unusable_machine(self, node: Node) -> str:
+        if node.lost or node.released:
+            return node.lost or "it has been let go"
+        return self.quarantine.get(node.node, "") or ("its agent is away" if node.away_since_s is not None else "")
+
+    def is_away(self, worker: Worker) -> bool:
+        """Whether its agent cannot be told anything now."""
+        node = self.nodes[worker.node]
+        return bool(node.lost) or node.away_since_s is not None
+
+    def host_of(self, worker: str) -> str:
+        return self.nodes[self.workers[worker].node].host
+
+    def home_of(self, rank: int, nproc_per_node: int) -> str:
+        """The node that a new worker of the rank is best on; empty if it is not there."""
+        if rank in self.holders:
+            holder = self.holder(rank)
+            return holder.copy_on if self.nodes[holder.node].lost and holder.copy_on else holder.node
+        number = rank // nproc_per_node
+        return next((n.node for n in self.nodes.values() if n.node_rank == number), "")
+
+    def is_gone(self, worker: Worker) -> bool:
+        """Whether it has not come to its end, and holds nothing any more."""
+        return not worker.finishing and (not worker.alive or self.is_lost_with_node(worker.worker))
+
+    def is_lost_with_node(self, worker: str) -> bool:
+        return bool(self.nodes[self.workers[worker].node].lost)
+
+    def node_with_journal(self, worker: str) -> str:
+        """Where the worker's journals can be read: on its own node, or where copies are; empty if nowhere."""
+        known = self.workers[worker]
+        if not self.nodes[known.node].lost:
+            return known.node
+        keeper = self.nodes.get(known.copies_to)
+        return keeper.node if keeper is not None and not keeper.lost else ""
+
+    def unprotected_because(self, dead: str = "", planned: bool = False) -> str:
+        """Why a lost rank could not be replaced now, or moved if `planned`; empty if it could.
+
+        `dead` need not have reached its loop.
+        """
+        if self.protection != "on":
+            return self.protection_reason
+        if self.losses_barred and not planned:
+            return self.losses_barred
+        for worker in self.rank_workers:
+            if worker.exited is not None and worker.worker != dead and worker.exited.exit_code == 0:
+                return f"rank {worker.rank} has ended already, and cannot take part in new communicators"
+        verdict = replaceable({w.rank: w.report.gaps for w in self.rank_workers if w.report is not None})
+        if not verdict.yes:
+            return verdict.reason
+        early = [w.rank for w in self.rank_workers if w.seen_boundary < 0]
+        if early:
+            return f"ranks {listed(early)} have not reached their training loop yet"
+        return ""

@@ -1,0 +1,1 @@
+"""How agents, commands and other listeners reach one job's controller."""

@@ -1,0 +1,87 @@
+"""Processes and machines that come, go and are kept ready."""
+
+from __future__ import annotations
+
+from torchrelay.protocol.messages.message import message
+
+
+@message(frozen=True)
+class WorkerEnded:
+    """`rank` is -1 for a spare; `fenced`: torchrelay ended it."""
+
+    worker: str
+    rank: int
+    exit_code: int
+    signal: int
+    fenced: bool
+
+
+@message(frozen=True)
+class SparesChanged:
+    """How many spares there are to be, are ready, and are being made. `reason`: why no more are made, where there are too few."""
+
+    wanted: int
+    ready: int
+    making: int
+    reason: str
+
+
+@message(frozen=True)
+class SparesAsked:
+    """Somebody (`by`) has asked for `count` spares more, on `node` if that is not empty; there are to be `wanted` from now on."""
+
+    count: int
+    node: str
+    wanted: int
+    by: str
+
+
+@message(frozen=True)
+class SpareMade:
+    """A new spare was started, in the place of a worker that has ended; `in_place_of` is empty for one beyond those."""
+
+    worker: str
+    node: str
+    in_place_of: str
+
+
+@message(frozen=True)
+class SpareDropped:
+    """A spare came to nothing before anybody needed it."""
+
+    worker: str
+    reason: str
+
+
+@message(frozen=True)
+class ProcessRespawned:
+    """A process is started in the place of a lost rank's: the `count`th within an hour, of `limit` that may be."""
+
+    rank: int
+    node: str
+    boundary: int
+    count: int
+    limit: int
+
+
+@message(frozen=True)
+class NodeLost:
+    """A node was given up as a whole: `ranks` are replaced elsewhere, its spares are gone."""
+
+    node: str
+    ranks: tuple[int, ...]
+    spares: int
+    reason: str
+
+
+@message(frozen=True)
+class JournalsKept:
+    """From here on the rank survives the loss of its node: `node` has whole copies of its journals.
+
+    `all_ranks`: so do all others.
+    """
+
+    rank: int
+    node: str
+    boundary: int
+    all_ranks: bool

@@ -240,7 +240,7 @@ def with_buffer(values: torch.Tensor, **options: Any) -> DistributedDataParallel
 
 def test_a_forward_that_takes_positions_from_rank_0_takes_indices() -> None:
     assert ddp.takes_indices(with_buffer(torch.arange(4)))
-    assert not ddp.takes_indices(with_buffer(torch.arange(4), broadcast_buffers=False)), "nothing is taken"
+    assert not ddp.takes_indices(with_buffer(torch.arange(4), forward_sync_buffers=False)), "nothing is taken"
 
 
 @pytest.mark.parametrize("values", [torch.ones(4), torch.tensor(3), torch.tensor([True])])

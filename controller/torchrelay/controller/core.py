@@ -168,6 +168,8 @@ class Core:
         self._now_s = 0.0
         self._handlers: dict[type, Handler] = {
             msg.ScriptFailed: self._exits.script_failed,
+            msg.Unfit: self._exits.unfit,
+            msg.CommunicationFailed: self._exits.communication_failed,
             msg.Explained: self._watch.explained,
             msg.NumberAlarm: self._numbers.alarm,
             msg.CopyReady: self._buddies.ready,

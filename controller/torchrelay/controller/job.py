@@ -23,6 +23,7 @@ from torchrelay.protocol.messages import (
     Report,
     RoomLeft,
     ScriptFailed,
+    Unfit,
     WorkerExited,
     WorkerInfo,
     WorkerProgress,
@@ -50,6 +51,8 @@ class Worker:
     finishing: bool = False
     held: bool = False
     failed: ScriptFailed | None = None
+    unfit: Unfit | None = None
+    """Why it is about to end itself."""
     exited: WorkerExited | None = None
     progress: WorkerProgress | None = None
     seen_boundary: int = -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -27,7 +27,9 @@ class Recorded(Gloo):
     def __init__(self, story: list[str]) -> None:
         self.story = story
 
-    def free(self, communicators: Iterable[Any], log: LogLines) -> None:
+    def free(
+        self, communicators: Iterable[Any], log: LogLines, stuck: Callable[[str], None] = lambda reason: None
+    ) -> None:
         self.story += ["free" for _ in communicators]
 
     def await_freed(self, deadline_s: float) -> None:

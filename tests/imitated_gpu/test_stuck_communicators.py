@@ -9,8 +9,8 @@ import pytest
 from imitated_gpu import jobs
 from imitated_gpu.faults import Fault
 
-DOWNTIME_S = 20.0
-"""Five of them until it is stuck for certain, and what this machine needs to start a process in its place."""
+DOWNTIME_S = 30.0
+"""Ten of them until it is stuck for certain, and what a busy machine needs to start a process in its place."""
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_survivor_that_cannot_abort_is_replaced_and_says_why(phase: str, spare
     assert [end["ranks"] for end in job.committed] == [[0, 1]], "rank 2 lives on"
     assert job.losses == [
         "rank 0 (n0.w0) was killed by SIGKILL",
-        "rank 1 (n0.w1) ended itself during a migration: a communicator of NCCL was not aborted within 5 s",
+        "rank 1 (n0.w1) ended itself during a migration: a communicator of NCCL was not aborted within 10 s",
     ]
     assert sum(job.committed[0]["downtime_s"].values()) < DOWNTIME_S
     assert job.results == jobs.undisturbed(3)

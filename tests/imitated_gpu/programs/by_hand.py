@@ -1,8 +1,8 @@
 """Trains without a wrapper: gradients are reduced by hand, values are checked, and results are shared after each step.
 
-Usage: by_hand.py OUT [eager] [WHAT:RANK:STEP[:PLACE[:always]]]
+Usage: by_hand.py OUT [eager] [slow] [WHAT:RANK:STEP[:PLACE[:always]]]
 
-`eager`: with a device for the job, so that further groups are split from the first one.
+`eager`: with a device for the job, so that further groups are split from the first one. `slow`: each step takes SLOW_S longer.
 WHAT happens once, in one rank or in all (`*`), at a PLACE of a step: a fault of `imitated_gpu.faults` is ordered, a signal's name
 strikes the process (SIGABRT), `assert` queues an operator that fails on the device. `always`: in each process that comes there.
 """
@@ -11,13 +11,14 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from imitated_gpu.faults import FOLDER_VARIABLE, Fault, Orders
 
-STEPS = 30
+STEPS, SLOW_S = 30, 0.2
 PLACES = ("head", "backward", "optimizer", "behind")
 """`optimizer`: in its step, where gradients are final; `behind`: the step, before results are shared."""
 
@@ -78,6 +79,7 @@ def main():
     for step in range(STEPS):
         strikes.step = step + 1
         strikes.at("head")
+        time.sleep(SLOW_S if "slow" in options else 0)  # stands for work
         x = torch.randn(16, 8, generator=fixed).to(device)
         optimizer.zero_grad()
         loss = model(x).square().mean()

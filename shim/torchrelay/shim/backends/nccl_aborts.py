@@ -18,8 +18,9 @@ from typing import Any
 from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.shim.adapters.process_groups.nccl_trace import waiting_collectives
 
-STILL_S = 5.0
-"""An abort between processes that share one GPU took 0.7 s at most, without a queue."""
+STILL_S = 10.0
+"""An abort between processes that share one GPU took 0.7 s at most, without a queue. What is slow on one machine may be so on all:
+to take that for stuck would cost all ranks at once."""
 LOOK_EVERY_S = 0.25
 _SLOW_ABORT_S = 1.0
 
@@ -77,18 +78,16 @@ class Aborts:
             log.say(f"aborting a communicator of NCCL took {took_s:.1f} s")
 
     def _watch(self, threads: set[threading.Thread], stuck: Callable[[str], None]) -> None:
-        still_since_s, before = time.monotonic(), (threads, 0)
-        while True:
+        still_looks, before = 0, (threads, 0)
+        while still_looks * LOOK_EVERY_S < STILL_S:  # a process that was stopped meanwhile has not looked
             with self._changed:
                 self._changed.wait_for(lambda: not threads & self._aborting, LOOK_EVERY_S)
                 left = threads & self._aborting
             if not left:
                 return
             waiting = len(waiting_collectives())
-            if (left, waiting) != before or (not waiting and self._computes()):
-                still_since_s, before = time.monotonic(), (left, waiting)
-            elif time.monotonic() - still_since_s > STILL_S:
-                break
+            moves = (left, waiting) != before or (not waiting and self._computes())
+            still_looks, before = 0 if moves else still_looks + 1, (left, waiting)
         with self._changed:
             self._stuck |= threads & self._aborting
             self._changed.notify_all()

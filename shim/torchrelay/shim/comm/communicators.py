@@ -258,8 +258,11 @@ class Communicators:
 
     def failure(self) -> str:
         """From any thread: why a communicator on a device has failed by itself; empty where none has."""
-        reasons = (backend.failure(communicator) for backend, communicator in self._of_device(self.now))
-        return next(filter(None, reasons), "")
+        try:
+            found = self._of_device(self.now)
+        except (KeyError, RuntimeError):
+            return ""  # the script makes or destroys a group at this moment
+        return next(filter(None, (backend.failure(communicator) for backend, communicator in found)), "")
 
     def notes(self) -> tuple[str, ...]:
         """Return what the protection report says of this rank's communication."""

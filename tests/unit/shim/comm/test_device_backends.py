@@ -41,6 +41,9 @@ class Recorded(Gloo):
     def synchronize(self) -> None:
         self.story.append("synchronize")
 
+    def failure(self, communicator: Any) -> str:
+        return "it has failed" if "fails" in self.story else ""
+
     def waits(self) -> bool:
         return "waits" in self.story
 
@@ -90,6 +93,12 @@ def test_what_a_device_says_after_its_communicators_were_broken_is_no_result(
     assert is_communication_failure(broken.value)
     with pytest.raises(RuntimeError, match="was broken"):
         comms.gate(1)
+
+
+def test_a_communicator_that_has_failed_by_itself_is_known(comms: Communicators, story: list[str]) -> None:
+    assert comms.failure() == ""
+    story.append("fails")
+    assert comms.failure() == "it has failed"
 
 
 def test_sockets_are_shut_down_before_anything_is_aborted_since_nobody_may_pass_the_gate_on_garbage(

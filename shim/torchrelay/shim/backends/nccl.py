@@ -132,7 +132,7 @@ class Nccl:
         return bool(waiting_collectives())
 
     def failure(self, communicator: Any) -> str:
-        """As torch's watchdog has found it; a timeout is the hang watch's. Empty where torch does not tell (before 2.7)."""
+        """As torch's watchdog has found it; a timeout is the hang watch's. Empty where torch does not tell (2.6)."""
         found = getattr(communicator, "get_error", lambda: None)()
         return "a communicator of NCCL has failed" if getattr(found, "name", "") == "COMM_ERROR" else ""
 

@@ -20,8 +20,10 @@ class Fault(enum.Enum):
     """What can go wrong. A peer that dies in silence needs no order: kill it."""
 
     CONNECTION_ERROR = "connection_error"  # a dead peer shows as ncclRemoteError in communicators with unfinished work
-    ASYNC_ERROR = "async_error"  # one live communicator reports ncclInternalError from now on
-    STUCK_ABORT = "stuck_abort"  # ncclCommAbort neither returns nor lets the stream go
+    ASYNC_ERROR = (
+        "async_error"  # one live communicator reports ncclInternalError from now on, and its collectives do not end
+    )
+    STUCK_ABORT = "stuck_abort"  # from now on ncclCommAbort neither returns nor lets the stream go, in this process
     MISSING_PEER = "missing_peer"  # this process starts to make a communicator and never meets its peers
     SLOW_INIT = "slow_init"  # making a communicator takes `seconds` longer
     DEVICE_ERROR = "device_error"  # sticky: from the device's next work on, every call fails (cudaErrorIllegalAddress)

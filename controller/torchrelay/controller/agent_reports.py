@@ -37,6 +37,8 @@ class AgentReports:
         }
         self._of_ranks: dict[type, Handler] = {
             msg.ScriptFailed: parts.exits.script_failed,
+            msg.Unfit: parts.exits.unfit,
+            msg.CommunicationFailed: parts.exits.communication_failed,
             msg.Explained: parts.hang_watch.explained,
             msg.NumberAlarm: parts.numbers.alarm,
             msg.CopyReady: parts.buddies.ready,

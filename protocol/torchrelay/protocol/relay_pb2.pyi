@@ -406,6 +406,22 @@ class MigrationWanted(_message.Message):
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
+class Unfit(_message.Message):
+    __slots__ = ("reason", "by_script")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BY_SCRIPT_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    by_script: bool
+    def __init__(self, reason: _Optional[str] = ..., by_script: _Optional[bool] = ...) -> None: ...
+
+class CommunicationFailed(_message.Message):
+    __slots__ = ("reason", "age_s")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    age_s: float
+    def __init__(self, reason: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
+
 class FilesKept(_message.Message):
     __slots__ = ("generation",)
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -493,7 +509,7 @@ class CopyTaken(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., size_bytes: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ShimReport(_message.Message):
-    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved", "bytes_done", "held", "explained", "journals_copied", "journal_copy_lost", "copy_ready", "copy_taken", "number_alarm", "files_kept", "aside_set", "rehearsed", "pong")
+    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "unfit", "communication_failed", "checkpoint_saved", "bytes_done", "held", "explained", "journals_copied", "journal_copy_lost", "copy_ready", "copy_taken", "number_alarm", "files_kept", "aside_set", "rehearsed", "pong")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WARM_FIELD_NUMBER: _ClassVar[int]
     ARMED_FIELD_NUMBER: _ClassVar[int]
@@ -514,6 +530,8 @@ class ShimReport(_message.Message):
     FINISHING_FIELD_NUMBER: _ClassVar[int]
     FAULT_INJECTED_FIELD_NUMBER: _ClassVar[int]
     MIGRATION_WANTED_FIELD_NUMBER: _ClassVar[int]
+    UNFIT_FIELD_NUMBER: _ClassVar[int]
+    COMMUNICATION_FAILED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SAVED_FIELD_NUMBER: _ClassVar[int]
     BYTES_DONE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
@@ -547,6 +565,8 @@ class ShimReport(_message.Message):
     finishing: Finishing
     fault_injected: FaultInjected
     migration_wanted: MigrationWanted
+    unfit: Unfit
+    communication_failed: CommunicationFailed
     checkpoint_saved: CheckpointSaved
     bytes_done: BytesDone
     held: Held
@@ -560,7 +580,7 @@ class ShimReport(_message.Message):
     aside_set: AsideSet
     rehearsed: Rehearsed
     pong: Pong
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., bytes_done: _Optional[_Union[BytesDone, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., explained: _Optional[_Union[Explained, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ..., copy_ready: _Optional[_Union[CopyReady, _Mapping]] = ..., copy_taken: _Optional[_Union[CopyTaken, _Mapping]] = ..., number_alarm: _Optional[_Union[NumberAlarm, _Mapping]] = ..., files_kept: _Optional[_Union[FilesKept, _Mapping]] = ..., aside_set: _Optional[_Union[AsideSet, _Mapping]] = ..., rehearsed: _Optional[_Union[Rehearsed, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., unfit: _Optional[_Union[Unfit, _Mapping]] = ..., communication_failed: _Optional[_Union[CommunicationFailed, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., bytes_done: _Optional[_Union[BytesDone, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., explained: _Optional[_Union[Explained, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ..., copy_ready: _Optional[_Union[CopyReady, _Mapping]] = ..., copy_taken: _Optional[_Union[CopyTaken, _Mapping]] = ..., number_alarm: _Optional[_Union[NumberAlarm, _Mapping]] = ..., files_kept: _Optional[_Union[FilesKept, _Mapping]] = ..., aside_set: _Optional[_Union[AsideSet, _Mapping]] = ..., rehearsed: _Optional[_Union[Rehearsed, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("identity",)

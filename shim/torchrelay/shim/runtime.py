@@ -482,9 +482,11 @@ class Runtime:
     def _look_at_device(engine: Engine) -> None:
         """Once it is known which libraries its groups use."""
         from torchrelay.shim.observe.device_waits import DeviceWaits
+        from torchrelay.shim.observe.failed_communicators import FailedCommunicators
 
         if engine.comms.have_device():
-            DeviceWaits(engine.journal, engine.comms).start()
+            failed = FailedCommunicators(engine.comms, engine.link)
+            DeviceWaits(engine.journal, engine.comms, failed.look).start()
 
     def _become_joiner(self, assign: Assign) -> None:
         from torchrelay.shim.join.joiner import Joiner
@@ -554,6 +556,10 @@ class Runtime:
         if self._child is not None and self._joiner is None:
             self._child.break_off("the script ended before it imported torch")
         if failure is not None:
+            if engine is not None:
+                from torchrelay.shim.observe import lost_device
+
+                lost_device.end_if_lost(engine, failure)
             if self._joiner is not None and self._joiner.entering:
                 self._joiner.failed(failure)
             failed_script.tell(self.link, failure, boundary)

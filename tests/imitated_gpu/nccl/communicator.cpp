@@ -90,8 +90,11 @@ void pause_us(int microseconds) { std::this_thread::sleep_for(std::chrono::micro
 
 bool is_lost(const ncclComm* comm) { return comm->aborted || imitated_gpu_device_error(); }
 
+// A communicator that has failed comes to no end by itself, whatever its peers do.
+static bool has_failed(const ncclComm* comm) { return comm->state != ncclSuccess && comm->state != ncclInProgress; }
+
 bool wait_for(const ncclComm* comm, const std::function<bool()>& true_now) {
-    while (!true_now()) {
+    while (has_failed(comm) || !true_now()) {
         if (is_lost(comm)) return false;
         pause_us(POLL_US);
     }
@@ -182,7 +185,9 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 
 API ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    if (imitated_gpu_fault(names::STUCK_ABORT) >= 0) {
+    static std::atomic<bool> stuck{false};  // who waits for a driver that does not answer holds up those behind it
+    if (stuck || imitated_gpu_fault(names::STUCK_ABORT) >= 0) {
+        stuck = true;
         for (;;) pause();
     }
     comm->aborted = true;

@@ -1,29 +1,62 @@
 """Trains without a wrapper: gradients are reduced by hand, values are checked, and results are shared after each step.
 
-Usage: by_hand.py OUT [eager] [FAULT:RANK:STEP]
+Usage: by_hand.py OUT [eager] [slow] [WHAT:RANK:STEP[:PLACE[:always]]]
 
-`eager`: with a device for the job, so that further groups are split from the first one. FAULT: as in `imitated_gpu.faults`, ordered
-for one rank, or for all (`*`).
+`eager`: with a device for the job, so that further groups are split from the first one. `slow`: each step takes SLOW_S longer.
+WHAT happens once, in one rank or in all (`*`), at a PLACE of a step: a fault of `imitated_gpu.faults` is ordered, a signal's name
+strikes the process (SIGABRT), `assert` queues an operator that fails on the device. `always`: in each process that comes there.
 """
 
 import json
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from imitated_gpu.faults import FOLDER_VARIABLE, Fault, Orders
 
-STEPS = 30
+STEPS, SLOW_S = 30, 0.2
+PLACES = ("head", "backward", "optimizer", "behind")
+"""`optimizer`: in its step, where gradients are final; `behind`: the step, before results are shared."""
 
 
-def order(options, rank, step):
-    for option in options:
-        fault, _, where = option.partition(":")
-        if where in (f"{rank}:{step}", f"*:{step}"):
-            orders = Orders(Path(os.environ[FOLDER_VARIABLE]))
-            orders.order(Fault(fault), None if where.startswith("*") else os.getpid())
+class Strikes:
+    """What the command line asks for. Who does a step again is not struck again: a file says that it has happened."""
+
+    def __init__(self, options, rank, device):
+        self._asked = [option for option in options if ":" in option]
+        self._rank, self._device = rank, device
+        self.step = 0
+
+    def at(self, place):
+        for option in self._asked:
+            what, rank, step, *rest = option.split(":")
+            where = rest[0] if rest else "head"
+            assert where in PLACES, option
+            is_here = rank in ("*", str(self._rank)) and (int(step), where) == (self.step, place)
+            if is_here and ("always" in rest or self._is_first(f"{option}.{self._rank}")):
+                self._strike(what, everywhere=rank == "*")
+
+    @staticmethod
+    def _is_first(name):
+        try:
+            os.close(os.open(Path(os.environ[FOLDER_VARIABLE]) / name, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def _strike(self, what, everywhere):
+        folder = Path(os.environ[FOLDER_VARIABLE])
+        if what.startswith("SIG"):
+            os.kill(os.getpid(), signal.Signals[what])
+        elif what == "assert":
+            table = torch.zeros(4, 4, device=self._device)
+            torch.nn.functional.embedding(torch.tensor([9]).to(self._device), table)
+        else:
+            Orders(folder).order(Fault(what), None if everywhere else os.getpid())
 
 
 def main():
@@ -32,20 +65,25 @@ def main():
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device if "eager" in options else None)
     rank, world_size = dist.get_rank(), dist.get_world_size()
+    strikes = Strikes(options, rank, device)
     pair = dist.new_group(list(range(world_size)), group_desc="pair")
     host = dist.new_group(backend="gloo")
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 1))
     model = model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    optimizer.register_step_pre_hook(lambda *_: strikes.at("optimizer"))
     torch.manual_seed(10 + rank)
     fixed = torch.Generator().manual_seed(rank)
     history, best = [], float("inf")
     for step in range(STEPS):
-        order(options, rank, step + 1)
+        strikes.step = step + 1
+        strikes.at("head")
+        time.sleep(SLOW_S if "slow" in options else 0)  # stands for work
         x = torch.randn(16, 8, generator=fixed).to(device)
         optimizer.zero_grad()
         loss = model(x).square().mean()
+        loss.register_hook(lambda _: strikes.at("backward"))
         shared = loss.detach().clone()
         dist.all_reduce(shared, group=pair)
         if not torch.isfinite(shared):
@@ -56,6 +94,7 @@ def main():
             work.wait()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
         optimizer.step()
+        strikes.at("behind")
         seen = torch.tensor([loss.item(), norm.item()], device=device)
         dist.all_reduce(seen)
         told = [None] * world_size

@@ -1,4 +1,7 @@
-"""Trains on while other ranks move, and writes what its process holds of the device. Usage: moved_often.py OUT STEPS STEP_S"""
+"""Trains on while other ranks move, and writes what its process holds: held*.json of the device, process*.json of the system.
+
+Usage: moved_often.py OUT STEPS STEP_S
+"""
 
 import json
 import os
@@ -15,6 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 EVERY = 20
 
 
+def resident_kib():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
 def main():
     out, steps, step_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
@@ -24,7 +31,7 @@ def main():
     torch.manual_seed(1)
     model = DistributedDataParallel(torch.nn.Linear(8, 8).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    held = []
+    held, process = [], []
     for step in range(steps):
         time.sleep(step_s)  # stands for work
         optimizer.zero_grad()
@@ -35,6 +42,8 @@ def main():
         if step % EVERY == 0:
             counts = imitated_gpu.counts()
             held.append([step, counts.communicators, counts.device_bytes, counts.streams, threading.active_count()])
+            process.append([step, resident_kib(), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))])
+    (out / f"process{dist.get_rank()}.json").write_text(json.dumps(process))
     (out / f"held{dist.get_rank()}.json").write_text(json.dumps(held))
     dist.destroy_process_group()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
-from torchrelay.protocol.messages import Armed, Report, ScriptFailed, WorkerExited, WorkerProgress
+from torchrelay.protocol.messages import Armed, Report, ScriptFailed, Unfit, WorkerExited, WorkerProgress
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.transport.telling import condition, moves
 
@@ -25,6 +25,8 @@ class Worker:
     finishing: bool = False
     held: bool = False
     failed: ScriptFailed | None = None
+    unfit: Unfit | None = None
+    """Why it is about to end itself."""
     exited: WorkerExited | None = None
     progress: WorkerProgress | None = None
     seen_boundary: int = -1

@@ -17,7 +17,14 @@ from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.protocol.events import WorkerEnded
-from torchrelay.protocol.messages import FetchJournal, MayFinish, ScriptFailed, WorkerExited
+from torchrelay.protocol.messages import (
+    CommunicationFailed,
+    FetchJournal,
+    MayFinish,
+    ScriptFailed,
+    Unfit,
+    WorkerExited,
+)
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.words.causes import MigrationCause
 
@@ -93,6 +100,25 @@ class Exits:
             if self._job.local_world_size > 1:
                 self._outbox.to_worker(worker.worker, MayFinish())  # it waits for this verdict
 
+    def unfit(self, worker: Worker, report: Unfit, now_s: float) -> None:
+        """Its end follows, and is a loss like any other; this says why."""
+        worker.unfit = report
+
+    def communication_failed(self, worker: Worker, report: CommunicationFailed, now_s: float) -> None:
+        """Nobody is lost, so the rank that says it is replaced: it would fail where all go on with what they have.
+
+        The other end of a connection may say the same a moment later; a migration is under way then.
+        """
+        who = f"rank {worker.rank} ({worker.worker})"
+        because = self._job.unprotected_because(worker.worker)
+        if not self._job.is_holder(worker) or self._driver.migration is not None or self._failing is not None:
+            because = because or "the job is at something else"
+        if because:
+            self._outbox.log("info", f"a communication of {who} has failed; it is not replaced for it: {because}")
+            return
+        reason = f"{who} cannot reach the others, of which none is lost: {report.reason}"
+        self._replace(worker, reason, now_s - max(report.age_s, 0.0), now_s)
+
     def exited(self, worker: Worker, exit_: WorkerExited, now_s: float) -> None:
         if exit_.fenced and not worker.told_to_end and self._job.is_holder(worker):
             # By the controller before this one, whose migration nobody goes on with: the rank is lost like any other.
@@ -106,10 +132,11 @@ class Exits:
         if not first_word or exit_.fenced or self._driver.has_given_up(worker.worker):
             return
         if worker.rank == NO_RANK:
-            self._outbox.log("warning", f"spare {worker.worker} is lost: {_how(exit_)}; {self._spares_left()}")
+            self._outbox.log("warning", f"spare {worker.worker} is lost: {_how(worker, exit_)}; {self._spares_left()}")
         elif not self._job.is_holder(worker):
             if self._driver.migration is not None:
-                self._lose(worker, f"{worker.worker}, which was to take over rank {worker.rank}, {_how(exit_)}", now_s)
+                how = _how(worker, exit_)
+                self._lose(worker, f"{worker.worker}, which was to take over rank {worker.rank}, {how}", now_s)
         elif self._failing is not None:
             if worker is self._failing.worker:
                 self._end_failing()
@@ -155,12 +182,13 @@ class Exits:
                 script_failed=worker.failed is not None and worker.failed.exit_code != 0,
                 in_migration=self._driver.holds_training,
                 unprotected_because=because,
+                unfit=worker.unfit.reason if worker.unfit is not None else "",
             )
         )
         if verdict.action == IGNORE:
             return
         if self._config.observe and verdict.action == STOP and exit_.signal:
-            self._health.loss_observed(worker, f"rank {worker.rank} ({worker.worker}) {_how(exit_)}")
+            self._health.loss_observed(worker, f"rank {worker.rank} ({worker.worker}) {_how(worker, exit_)}")
         if verdict.action == DONE:
             worker.finishing = True
             if exit_.signal:
@@ -168,13 +196,13 @@ class Exits:
             self._driver.feed(m.RankFinished(worker.rank), now_s)
         elif verdict.action == REPLACE:
             blamed = self._health.blamed(worker, now_s)
-            if not blamed and exit_.signal in PROGRAM_SIGNALS:
-                how = signal.Signals(exit_.signal).name
+            if not blamed and _is_of_the_program(worker, exit_):
+                how = worker.unfit.reason if worker.unfit is not None else signal.Signals(exit_.signal).name
                 if self._health.ended(worker, how, exit_.exit_code, now_s):
                     return
             self._replace(worker, f"{verdict.reason}; {blamed}" if blamed else verdict.reason, now_s, now_s)
         elif exit_.signal and self._job.protection == "on" and not worker.finishing:
-            how = f"rank {worker.rank} ({worker.worker}) {_how(exit_)}"
+            how = f"rank {worker.rank} ({worker.worker}) {_how(worker, exit_)}"
             self._undecided.append(_Pending(worker, verdict.exit_code, how, now_s + FIRST_STEP_GRACE_S))
             self._outbox.to_agent_of(worker.worker, FetchJournal(worker.worker))
         elif exit_.signal and self._job.protection != "off":
@@ -213,5 +241,12 @@ class Exits:
         return f"{left} left" if left else "none is left"
 
 
-def _how(exit_: WorkerExited) -> str:
+def _is_of_the_program(worker: Worker, exit_: WorkerExited) -> bool:
+    """Whether what the program does may have ended it: then it may come again at the same step."""
+    return worker.unfit.by_script if worker.unfit is not None else exit_.signal in PROGRAM_SIGNALS
+
+
+def _how(worker: Worker, exit_: WorkerExited) -> str:
+    if worker.unfit is not None:
+        return f"ended itself: {worker.unfit.reason}"
     return f"was killed by signal {exit_.signal}" if exit_.signal else f"ended with exit code {exit_.exit_code}"

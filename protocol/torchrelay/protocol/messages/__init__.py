@@ -109,6 +109,7 @@ from torchrelay.protocol.messages.shim_reports import Armed as Armed
 from torchrelay.protocol.messages.shim_reports import AsideSet as AsideSet
 from torchrelay.protocol.messages.shim_reports import BytesDone as BytesDone
 from torchrelay.protocol.messages.shim_reports import CheckpointSaved as CheckpointSaved
+from torchrelay.protocol.messages.shim_reports import CommunicationFailed as CommunicationFailed
 from torchrelay.protocol.messages.shim_reports import CopyReady as CopyReady
 from torchrelay.protocol.messages.shim_reports import CopyTaken as CopyTaken
 from torchrelay.protocol.messages.shim_reports import Disabled as Disabled
@@ -136,5 +137,6 @@ from torchrelay.protocol.messages.shim_reports import Serving as Serving
 from torchrelay.protocol.messages.shim_reports import ShimReport as ShimReport
 from torchrelay.protocol.messages.shim_reports import Standing as Standing
 from torchrelay.protocol.messages.shim_reports import Transferred as Transferred
+from torchrelay.protocol.messages.shim_reports import Unfit as Unfit
 from torchrelay.protocol.messages.shim_reports import Verified as Verified
 from torchrelay.protocol.messages.shim_reports import Warm as Warm

@@ -217,6 +217,23 @@ class ScriptFailed:
 
 
 @message(frozen=True)
+class Unfit:
+    """This process cannot go on as its rank, for the `reason`, and ends itself: another one has to take over."""
+
+    reason: str
+    by_script: bool = False
+    """Whether what the script does may be the cause, so that another process would meet it, too."""
+
+
+@message(frozen=True)
+class CommunicationFailed:
+    """A communication of this rank has failed, `age_s` ago, and of a lost rank it has not heard since."""
+
+    reason: str
+    age_s: float
+
+
+@message(frozen=True)
 class Finishing:
     """The script reached its end; the process waits for MayFinish, since its state may still be needed."""
 
@@ -371,6 +388,8 @@ ShimReport = (
     | Finishing
     | FaultInjected
     | MigrationWanted
+    | Unfit
+    | CommunicationFailed
     | CheckpointSaved
     | BytesDone
     | Held

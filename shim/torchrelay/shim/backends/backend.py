@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -63,12 +63,17 @@ class Backend(Protocol):
         """Make a communicator that nobody uses, for what it says of itself: its name, `place` and `size`. It waits for nobody."""
         ...
 
-    def free(self, communicators: Iterable[Any], log: LogLines) -> None:
-        """From any thread: let go whoever waits in them. Returns at once."""
+    def free(
+        self, communicators: Iterable[Any], log: LogLines, stuck: Callable[[str], None] = lambda reason: None
+    ) -> None:
+        """From any thread: let go whoever waits in them. Returns at once.
+
+        `stuck(reason)` is called, on another thread, where that does not come to an end.
+        """
         ...
 
     def await_freed(self, deadline_s: float) -> None:
-        """Return when what `free` has begun is over. Raises RuntimeError after the deadline."""
+        """Return when what `free` has begun is over. Raises RuntimeError after the deadline, or once it is stuck."""
         ...
 
     def check_device(self, device: torch.device) -> None:
@@ -77,6 +82,10 @@ class Backend(Protocol):
 
     def waits(self) -> bool:
         """From any thread: whether one of its collectives has begun on a device and waits there for other ranks."""
+        ...
+
+    def failure(self, communicator: Any) -> str:
+        """From any thread: why this communicator has failed by itself and waits for ever; empty where it has not."""
         ...
 
     def synchronize(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -36,7 +36,9 @@ class Gloo:
     def unconnected(self, place: int, size: int) -> Any:
         return unconnected_gloo(place, size)
 
-    def free(self, communicators: Iterable[Any], log: LogLines) -> None:
+    def free(
+        self, communicators: Iterable[Any], log: LogLines, stuck: Callable[[str], None] = lambda reason: None
+    ) -> None:
         """Their sockets are the generation's, and shut down with it."""
 
     def await_freed(self, deadline_s: float) -> None:
@@ -47,6 +49,9 @@ class Gloo:
 
     def waits(self) -> bool:
         return False
+
+    def failure(self, communicator: Any) -> str:
+        return ""  # whoever waits in it is told
 
     def synchronize(self) -> None:
         """Its results are there when its calls return."""

@@ -2,8 +2,8 @@
 
 What is done about that:
 
-- Whoever waits is let go by `abort()` of each communicator, on a thread of its own: one that gets stuck holds up no other. The
-  controller replaces a rank that does not come loose in time.
+- Whoever waits is let go by `abort()` of each communicator, on a thread of its own: one that gets stuck holds up no other. A rank
+  that does not come loose says so and is replaced (`nccl_aborts.py`).
 - An aborted collective *returns*, with garbage and without an error. So nothing counts before the host has waited for the stream
   and has then seen that the generation is whole (`Communicators.synchronize`). Its mark that it is broken comes before the abort.
 - torch's own watchdog would end a process whose peer is lost. `environment` keeps it from that.
@@ -14,9 +14,7 @@ Seen on torch 2.11.0 with NCCL 2.28.9 on a GPU (docs/gpu.md), and on torch 2.13.
 from __future__ import annotations
 
 import functools
-import threading
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -27,6 +25,8 @@ from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.shim.adapters.process_groups.nccl_trace import waiting_collectives
 from torchrelay.shim.adapters.process_groups.process_group import timeout_of_communicator
 from torchrelay.shim.adapters.process_groups.sockets import tcp_sockets
+from torchrelay.shim.backends.nccl_aborts import Aborts
+from torchrelay.shim.backends.nccl_connecting import Connecting
 
 _NEEDED = ("abort", "eager_connect_single_device", "options", "name")
 _COPIED = ("is_high_priority_stream", "global_ranks_in_group", "group_name")
@@ -41,7 +41,6 @@ _OF_CONFIG = (
     "collnet_enable",
     "nvls_ctas",
 )
-_SLOW_ABORT_S = 1.0
 
 
 class Nccl:
@@ -66,10 +65,7 @@ class Nccl:
     )
 
     def __init__(self) -> None:
-        self._freed: dict[int, Any] = {}
-        """By their addresses, which stay theirs as long as they are kept here."""
-        self._aborting: list[threading.Thread] = []
-        self._lock = threading.Lock()
+        self._aborts, self._connecting = Aborts(), Connecting()
         self._sockets: set[str] = set()
 
     @property
@@ -104,43 +100,24 @@ class Nccl:
         if isinstance(before, dist.ProcessGroupNCCL.Options):
             _copy_options(before, options)
         options._timeout = timeout_of_communicator(like)
-        options.config.blocking = 0  # else nobody can end a wait for a peer that does not come
+        options.config.blocking = 0  # else a wait for a peer is NCCL's own, and no abort would end it
         return dist.ProcessGroupNCCL(store, place, size, options)
 
     def connect(self, communicator: Any, device: torch.device) -> None:
-        """Each member is heard of: without that a peer would be met in the middle of a step."""
-        communicator.eager_connect_single_device(device)
-        heard = torch.ones(1, device=device)
-        communicator.allreduce([heard]).wait()
-        if heard.item() != communicator.size():
-            raise RuntimeError(f"torchrelay: NCCL connected {heard.item():.0f} of {communicator.size()} ranks")
+        self._connecting.connect(communicator, device)
 
     def unconnected(self, place: int, size: int) -> Any:
         return dist.ProcessGroupNCCL(dist.HashStore(), place, size, dist.ProcessGroupNCCL.Options())
 
-    def free(self, communicators: Iterable[Any], log: LogLines) -> None:
-        with self._lock:
-            for communicator in communicators:
-                if id(communicator) in self._freed or not isinstance(communicator, dist.ProcessGroupNCCL):
-                    continue
-                self._freed[id(communicator)] = communicator
-                thread = threading.Thread(target=_abort, args=(communicator, log), name="torchrelay-abort", daemon=True)
-                self._aborting.append(thread)
-                thread.start()
+    def free(
+        self, communicators: Iterable[Any], log: LogLines, stuck: Callable[[str], None] = lambda reason: None
+    ) -> None:
+        """One that is being connected is left to itself: nothing of it is on the device yet."""
+        made = [c for c in communicators if isinstance(c, dist.ProcessGroupNCCL) and not self._connecting.give_up(c)]
+        self._aborts.begin(made, log, stuck)
 
     def await_freed(self, deadline_s: float) -> None:
-        end_s = time.monotonic() + deadline_s
-        with self._lock:
-            aborting, self._aborting = self._aborting, []
-        for thread in aborting:
-            thread.join(max(end_s - time.monotonic(), 0.0))
-        stuck = [thread for thread in aborting if thread.is_alive()]
-        with self._lock:
-            self._aborting += stuck  # nothing is freed before these are
-            if not self._aborting:
-                self._freed.clear()
-        if stuck:
-            raise RuntimeError(f"torchrelay: a communicator of NCCL was not aborted within {deadline_s:.0f} s")
+        self._aborts.await_over(deadline_s)
 
     def check_device(self, device: torch.device) -> None:
         try:
@@ -154,16 +131,14 @@ class Nccl:
     def waits(self) -> bool:
         return bool(waiting_collectives())
 
+    def failure(self, communicator: Any) -> str:
+        """As torch's watchdog has found it; a timeout is the hang watch's. Empty where torch does not tell (2.6)."""
+        found = getattr(communicator, "get_error", lambda: None)()
+        return "a communicator of NCCL has failed" if getattr(found, "name", "") == "COMM_ERROR" else ""
+
     def synchronize(self) -> None:
-        torch.cuda.current_stream().synchronize()
-
-
-def _abort(communicator: Any, log: LogLines) -> None:
-    started_s = time.monotonic()
-    communicator.abort()
-    took_s = time.monotonic() - started_s
-    if took_s > _SLOW_ABORT_S:
-        log.say(f"aborting a communicator of NCCL took {took_s:.1f} s")
+        self._aborts.stream = torch.cuda.current_stream()
+        self._aborts.stream.synchronize()
 
 
 def _copy_options(before: Any, options: Any) -> None:

@@ -87,6 +87,8 @@ class Communicators:
         self._log = log
         self.waits = ForgottenWaits(log)
         self.links = Links()
+        self.stuck: Callable[[str], None] = lambda reason: None
+        """What is done, on any thread, where this process cannot come loose from its peers: `stuck(reason)`."""
         try:
             self._old: OldBackends | None = OldBackends()
         except (AttributeError, OSError, ValueError):
@@ -254,6 +256,14 @@ class Communicators:
         """From any thread: whether a collective of this rank has begun on its device, and waits there for other ranks."""
         return any(backend.waits() for backend in self._on_device())
 
+    def failure(self) -> str:
+        """From any thread: why a communicator on a device has failed by itself; empty where none has."""
+        try:
+            found = self._of_device(self.now)
+        except (KeyError, RuntimeError):
+            return ""  # the script makes or destroys a group at this moment
+        return next(filter(None, (backend.failure(communicator) for backend, communicator in found)), "")
+
     def notes(self) -> tuple[str, ...]:
         """Return what the protection report says of this rank's communication."""
         return registry.notes(self._on_device())
@@ -370,7 +380,7 @@ class Communicators:
             if self._listener is not None and self.now in generations:
                 self._listener.wake()
         count = sockets.shut_down(wanted)
-        _free(on_device, self._log)
+        _free(on_device, self._log, self.stuck)
         return count
 
     def _of_device(self, generation: Generation) -> list[tuple[Backend, Any]]:
@@ -420,9 +430,13 @@ def _broken(generation: int) -> RuntimeError:
     return RuntimeError(f"torchrelay: Connection closed: generation {generation} was broken under a collective")
 
 
-def _free(found: list[tuple[Backend, Any]], log: LogLines) -> None:
+def _free(found: list[tuple[Backend, Any]], log: LogLines, stuck: Callable[[str], None] = lambda reason: None) -> None:
+    """Those of one library at once: whether they come loose is looked at together."""
+    by_backend: dict[Backend, list[Any]] = {}
     for backend, communicator in found:
-        backend.free([communicator], log)
+        by_backend.setdefault(backend, []).append(communicator)
+    for backend, communicators in by_backend.items():
+        backend.free(communicators, log, stuck)
 
 
 def _first_gate(store: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from torchrelay.shim.comm.communicators import Communicators
@@ -24,8 +25,11 @@ class ProgressJournal(Protocol):
 class DeviceWaits:
     """A thread that looks at the device of a rank that does not come further, and puts what it sees into the progress record."""
 
-    def __init__(self, journal: ProgressJournal, comms: Communicators) -> None:
-        self._journal, self._comms = journal, comms
+    def __init__(
+        self, journal: ProgressJournal, comms: Communicators, stands: Callable[[], None] = lambda: None
+    ) -> None:
+        """`stands` is called at each look at a rank that has not come further."""
+        self._journal, self._comms, self._stands = journal, comms, stands
         self._since_ns = 0
         self._seen: tuple[int, ...] = ()
 
@@ -47,3 +51,5 @@ class DeviceWaits:
         if since_ns != self._since_ns:
             self._since_ns = since_ns
             journal.device_waits(since_ns)
+        if not moved:
+            self._stands()

@@ -10,6 +10,7 @@ from torchrelay.protocol.messages import Disabled
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.comm.communicators import is_communication_failure
 from torchrelay.shim.gradients.kept_gradients import Gradients
+from torchrelay.shim.observe import lost_device
 from torchrelay.shim.script.guard import reason_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Unprotected:
 
     def fails_closed(self, error: Exception) -> bool:
         """Whether going on without protection could end in a wrong number, or leave others waiting."""
+        lost_device.end_if_lost(self._engine, error)
         if is_communication_failure(error) or self.migrates():
             return True
         has_migrated = self._engine.comms.now.number > 0 or self._engine.draws.rewinds > 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import enum
-import os
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,9 +34,11 @@ from torchrelay.protocol.options.faults import SAVE
 from torchrelay.protocol.words.positions import StandingPosition, SurvivorAction
 from torchrelay.shim.adapters.parallel import fsdp2, wrappers
 from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.agent_link import unfit
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.comm import collective_records, pipelining
 from torchrelay.shim.journal import payload
+from torchrelay.shim.observe import lost_device
 from torchrelay.shim.replicas import kept_files
 from torchrelay.shim.script.guard import reason_of
 
@@ -185,9 +185,9 @@ class GenerationSwitch:
             elif isinstance(order, KeepFile):
                 self._keep(order)
         except DeviceLostError as error:
-            self._engine.log.say(f"this rank cannot go on, and has to be replaced: {error}")
-            os.kill(os.getpid(), signal.SIGABRT)
+            unfit.end(self._engine.link, self._engine.log, str(error), by_script=True)
         except (RuntimeError, OSError, TorchrelayError) as error:
+            lost_device.end_if_lost(self._engine, error)
             if self._recovery.is_of_the_past(self.generation, error):
                 if self._recovery.is_abandoned(self.generation):
                     return  # as the next order says

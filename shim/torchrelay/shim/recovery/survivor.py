@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.protocol.errors import ChannelClosedError
 from torchrelay.protocol.messages import (
     Abandon,
+    CommunicationFailed,
     CopyJournals,
     Interrupt,
     KeepCopies,
@@ -23,15 +24,15 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.protocol.words.positions import RankPhase, StandingPosition
 from torchrelay.shim.comm.communicators import is_communication_failure, serve_store
+from torchrelay.shim.observe.failed_communicators import NEWS_S
 from torchrelay.shim.recovery.generation_switch import GenerationSwitch, NextMove, Superseded
+from torchrelay.shim.script.guard import reason_of
 from torchrelay.shim.script.rewind import Rewind
 
 if TYPE_CHECKING:
     from torchrelay.shim.agent_link.link import AgentLink
     from torchrelay.shim.step.engine import Engine
 
-NEWS_S = 10.0
-"""A connection breaks before it is told that its other end is lost: until then who notices is not the one that failed."""
 PATIENCE_S = 60.0
 """How long a rank whose communication failed waits to hear of a migration, before the failure is the script's own."""
 
@@ -164,9 +165,24 @@ class Recovery:
                 generation = self._quiesce.generation
                 self._quiesce, self._decided = None, None
                 return max(generation, self._announced)
-            if not self._news.wait_for(lambda: self.interrupted() or self._link.lost, PATIENCE_S) or self._link.lost:
+            if not self._hear(error) or self._link.lost:
                 raise error if error is not None else RuntimeError("the torchrelay agent is gone")
             return self._announced
+
+    def _hear(self, error: BaseException | None) -> bool:
+        """With `_news` held: whether a generation is announced, or the agent is gone, before patience ends.
+
+        Where a communication has failed and no rank is lost, the controller hears of it: it can begin one.
+        """
+
+        def heard() -> bool:
+            return self.interrupted() or self._link.lost
+
+        if error is None or not is_communication_failure(error):
+            return self._news.wait_for(heard, PATIENCE_S)
+        if not self._news.wait_for(heard, NEWS_S):
+            self._link.send(CommunicationFailed(reason_of(error), NEWS_S))
+        return self._news.wait_for(heard, PATIENCE_S - NEWS_S)
 
     def stand(self, position: StandingPosition, error: BaseException | None) -> bool:
         """Stand still until the migration is over, or this rank's part of it has to be done elsewhere.

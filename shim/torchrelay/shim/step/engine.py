@@ -15,6 +15,7 @@ from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.protocol.words.positions import PHASES, RankPhase, StandingPosition
 from torchrelay.shim.adapters.parallel import ddp_layouts
 from torchrelay.shim.adapters.process_groups import process_group
+from torchrelay.shim.agent_link import unfit
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models.modules import ModuleTrees
@@ -90,6 +91,7 @@ class Engine:
         self._draw = self.guard.entry(next, self.draws.next)
         self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
         self.comms: Communicators = Communicators(rank, world_size, address, log)
+        self.comms.stuck = lambda reason: unfit.end(link, log, reason)
         self.confirm = self.comms.synchronize
         self.new_groups: NewGroups | None = None
         self.communications: dict[str, Callable[..., Any]] = {}

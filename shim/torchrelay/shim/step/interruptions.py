@@ -8,6 +8,7 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.protocol.words.positions import StandingPosition
 from torchrelay.shim.comm.communicators import is_communication_failure
 from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.observe import lost_device
 from torchrelay.shim.script.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Interruptions:
         engine = self._engine
         if engine.recovery.rewinding is not None:
             raise engine.recovery.rewinding from None
+        lost_device.end_if_lost(engine, error)
         if engine.commit is None or not (engine.recovery.interrupted() or is_communication_failure(error)):
             raise error
         if engine.recovery.stand(position or engine.standing_position(), error):
@@ -59,6 +61,7 @@ class Interruptions:
         if commit is None or activation is not commit.activation:
             return False
         if not isinstance(error, Rewind):
+            lost_device.end_if_lost(engine, error)
             position = engine.standing_position()
             if engine.step.is_past_gate and position is not StandingPosition.TORN:
                 return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -27,7 +27,9 @@ class Recorded(Gloo):
     def __init__(self, story: list[str]) -> None:
         self.story = story
 
-    def free(self, communicators: Iterable[Any], log: LogLines) -> None:
+    def free(
+        self, communicators: Iterable[Any], log: LogLines, stuck: Callable[[str], None] = lambda reason: None
+    ) -> None:
         self.story += ["free" for _ in communicators]
 
     def await_freed(self, deadline_s: float) -> None:
@@ -38,6 +40,9 @@ class Recorded(Gloo):
 
     def synchronize(self) -> None:
         self.story.append("synchronize")
+
+    def failure(self, communicator: Any) -> str:
+        return "it has failed" if "fails" in self.story else ""
 
     def waits(self) -> bool:
         return "waits" in self.story
@@ -88,6 +93,12 @@ def test_what_a_device_says_after_its_communicators_were_broken_is_no_result(
     assert is_communication_failure(broken.value)
     with pytest.raises(RuntimeError, match="was broken"):
         comms.gate(1)
+
+
+def test_a_communicator_that_has_failed_by_itself_is_known(comms: Communicators, story: list[str]) -> None:
+    assert comms.failure() == ""
+    story.append("fails")
+    assert comms.failure() == "it has failed"
 
 
 def test_sockets_are_shut_down_before_anything_is_aborted_since_nobody_may_pass_the_gate_on_garbage(

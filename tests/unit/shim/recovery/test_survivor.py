@@ -10,7 +10,7 @@ import pytest
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import ChannelClosedError, StateMismatchError
-from torchrelay.protocol.messages import Abandon, Interrupt
+from torchrelay.protocol.messages import Abandon, CommunicationFailed, Interrupt
 from torchrelay.shim.recovery import survivor
 from torchrelay.shim.recovery.survivor import Recovery
 
@@ -84,3 +84,34 @@ def test_whatever_a_rank_waits_in_is_broken_once_for_each_generation_that_it_hea
     for generation in (2, 2, 3, 1):
         stands.handle(Interrupt(generation, "rank 1 is lost"))
     assert broken == [2, 3]
+
+
+def hears(stands: Recovery, error: BaseException) -> bool:
+    with stands._news:
+        return stands._hear(error)
+
+
+def test_the_controller_hears_of_a_communication_that_failed_though_nobody_was_lost(
+    stands: Recovery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    announced: list[threading.Thread] = []
+
+    def send(report: Any) -> None:
+        told.append(report)
+        announced.append(told_in_a_moment(stands, 2))
+
+    monkeypatch.setattr(stands._link, "send", send, raising=False)
+    monkeypatch.setattr(survivor, "NEWS_S", 0.01)
+    assert hears(stands, RuntimeError("Connection closed by peer"))
+    announced[0].join()
+    assert told == [CommunicationFailed("RuntimeError: Connection closed by peer", 0.01)]
+
+
+def test_it_hears_nothing_of_one_that_a_loss_explains(stands: Recovery, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(stands._link, "send", told.append, raising=False)
+    thread = told_in_a_moment(stands, 2)
+    assert hears(stands, RuntimeError("Connection closed by peer"))
+    thread.join()
+    assert told == []

@@ -27,6 +27,8 @@ class Exit:
     script_failed: bool = False
     in_migration: bool = False
     unprotected_because: str = ""
+    unfit: str = ""
+    """Why it has ended itself, where it has said so."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def classify_exit(e: Exit) -> ExitVerdict:
         return ExitVerdict(STOP, f"{who} {how} while its interpreter was ending", code)
     if e.in_migration:
         # With a peer gone, what ends a rank now is a consequence; a fault of the script comes again afterwards.
-        return ExitVerdict(REPLACE, f"{who} {how} during a migration")
+        return ExitVerdict(REPLACE, f"{who} {_how(e, ' during a migration')}")
     if not e.signal:
         return ExitVerdict(STOP, f"{who} {how}: that is the script's own doing, a spare would do the same", code)
     if e.unprotected_because:
@@ -62,10 +64,12 @@ def classify_exit(e: Exit) -> ExitVerdict:
     return ExitVerdict(REPLACE, f"{who} {how}")
 
 
-def _how(e: Exit) -> str:
+def _how(e: Exit, when: str = "") -> str:
+    if e.unfit:
+        return f"ended itself{when}: {e.unfit}"
     if not e.signal:
-        return f"ended with exit code {e.exit_code}"
+        return f"ended with exit code {e.exit_code}{when}"
     try:
-        return f"was killed by {signal.Signals(e.signal).name}"
+        return f"was killed by {signal.Signals(e.signal).name}{when}"
     except ValueError:
-        return f"was killed by signal {e.signal}"
+        return f"was killed by signal {e.signal}{when}"

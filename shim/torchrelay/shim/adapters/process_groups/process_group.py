@@ -47,8 +47,11 @@ def check_supported() -> None:
 
 
 def groups() -> list[Any]:
-    """Live process groups of this rank with more than one member, in the order of their creation."""
-    return [pg for pg in c10d._world.pg_map if len(c10d._world.pg_group_ranks[pg]) > 1]
+    """Live process groups of this rank with more than one member, in the order of their creation.
+
+    From any thread: the script may make and destroy some meanwhile.
+    """
+    return [pg for pg in list(c10d._world.pg_map) if len(c10d._world.pg_group_ranks.get(pg, ())) > 1]
 
 
 def group_ranks(group: Any) -> list[int]:

@@ -141,8 +141,8 @@ _TORCH_MACHINERY = (
     "torch.jit",
     "torch._ops",
 )
-_TORCH_STATE = "torch.distributed.algorithms."
-"""Averagers of models, which count the steps, and what communication hooks keep: written in Python, and training changes it."""
+_TORCH_STATE = ("torch.distributed.algorithms.", "torch.distributed.elastic.utils.data.")
+"""Averagers of models, which count the steps, what communication hooks keep, samplers: in Python, and training changes it."""
 
 
 class Kind(enum.IntEnum):

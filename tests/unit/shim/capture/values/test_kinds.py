@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.distributed.elastic.utils.data import CyclingIterator, ElasticDistributedSampler
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
@@ -10,6 +11,11 @@ from torchrelay.shim.capture.values.kinds import Kind, kind_of
 @pytest.mark.parametrize("cls", [torch.amp.GradScaler, torch.cuda.amp.GradScaler, ShardedGradScaler])
 def test_each_of_torchs_gradient_scalers_is_state(cls: type) -> None:
     """Two of the three lie in packages whose other objects are machinery."""
+    assert kind_of(cls) is Kind.ATTRS
+
+
+@pytest.mark.parametrize("cls", [ElasticDistributedSampler, CyclingIterator])
+def test_what_torch_elastic_has_for_data_is_state(cls: type) -> None:
     assert kind_of(cls) is Kind.ATTRS
 
 

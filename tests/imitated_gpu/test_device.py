@@ -21,6 +21,10 @@ def test_the_host_runs_ahead_of_the_device_over_whole_steps() -> None:
     assert len(set(facts["losses"])) == 3
 
 
+def test_pinned_memory_is_not_reused_before_it_was_copied() -> None:
+    assert one_rank("pinned_memory")["copied"] == [[number] * 4 for number in range(4)]
+
+
 def test_sleep_keeps_the_stream_busy() -> None:
     assert one_rank("sleep")["took_ms"] >= 200
 

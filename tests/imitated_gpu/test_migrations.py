@@ -45,6 +45,14 @@ def test_a_gradient_scaler_goes_back_and_moves_with_its_rank(steps: str, fault: 
     assert job.results == jobs.undisturbed(2, steps, program="scaled.py")
 
 
+@pytest.mark.parametrize("fault", ["kill:rank=1,step=15,phase=backward", "kill:rank=0,step=7,phase=after-step"])
+def test_a_batch_that_another_stream_still_fetches_is_captured_whole(fault: str, tmp_path: Path) -> None:
+    job = jobs.run(tmp_path, 2, 1, (), [fault], program="prefetched.py")
+    assert job.returncode == 0, job.output[-4000:]
+    assert (job.struck, len(job.committed)) == (1, 1), job.output[-3000:]
+    assert job.results == jobs.undisturbed(2, program="prefetched.py")
+
+
 def test_positions_that_were_not_received_are_not_used_as_indices(tmp_path: Path) -> None:
     """An aborted broadcast leaves garbage, and an index that is garbage would end the survivor's use of its device."""
     job = jobs.run(tmp_path, 2, 1, (), ["kill:rank=0,step=6,phase=after-step"], program="positions.py")

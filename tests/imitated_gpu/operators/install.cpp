@@ -1,4 +1,5 @@
 // Puts `run` in the place of the CUDA kernel of each operator that has a CPU kernel.
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Logging.h>
 #include <torch/library.h>
@@ -43,6 +44,12 @@ bool is_plain_copy(const Tensor& to, const Tensor& from) {
            to.is_conj() == from.is_conj() && to.is_neg() == from.is_neg();
 }
 
+// Pinned memory that is let go of meanwhile must not be given to anybody else before the stream has come to the copy.
+void keep_until_copied(const Tensor& host, c10::cuda::CUDAStream stream) {
+    auto* context = host.storage().data_ptr().get_context();
+    at::getHostAllocator(at::kCUDA)->record_event(const_cast<void*>(host.const_data_ptr()), context, stream.unwrap());
+}
+
 // Between contiguous tensors a copy is one of the runtime; with conversion it is an operator, on the device's side.
 Tensor& copy(Tensor& to, const Tensor& from, bool non_blocking) {
     c10::DeviceGuard guard(to.is_cuda() ? to.device() : from.device());
@@ -51,6 +58,7 @@ Tensor& copy(Tensor& to, const Tensor& from, bool non_blocking) {
         auto stream = c10::cuda::getCurrentCUDAStream();
         C10_CUDA_CHECK(cudaMemcpyAsync(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), cudaMemcpyDefault, stream));
         if (crosses && !non_blocking) C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+        if (crosses && non_blocking) keep_until_copied(to.is_cuda() ? from : to, stream);
         return to;
     }
     if (crosses) {  // in the right form first, then across, then into place

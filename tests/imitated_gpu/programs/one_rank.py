@@ -50,6 +50,18 @@ def run_ahead() -> None:
     )
 
 
+def pinned_memory() -> None:
+    """Pinned memory is let go of while a copy from it is queued, and pinned memory of that size is asked for."""
+    kept = []
+    for number in range(4):
+        source = torch.full((4,), number).pin_memory()
+        torch.cuda._sleep(20_000_000)
+        kept.append(source.cuda(non_blocking=True))
+        del source
+    torch.cuda.synchronize()
+    report(copied=[tensor.tolist() for tensor in kept])
+
+
 def sleep() -> None:
     """torch.cuda._sleep keeps the stream busy, not the host."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

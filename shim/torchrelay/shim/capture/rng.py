@@ -12,6 +12,7 @@ import torch
 from torchrelay.shim.adapters.raw_memory.generators import NumpyMarker, PythonMarker
 from torchrelay.shim.adapters.raw_memory.memory import read
 from torchrelay.shim.adapters.raw_memory.torch_generator import TorchGenerator, as_told
+from torchrelay.shim.tensors.tensor_bytes import await_writes
 
 
 class RngState(NamedTuple):
@@ -75,6 +76,7 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
     """The content of a small tensor on any device."""
     flat = tensor
     if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_conj() or tensor.is_neg():
+        await_writes(tensor.device)
         flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     return read(flat.data_ptr(), flat.numel() * flat.element_size())
 

@@ -21,7 +21,7 @@ from torchrelay.protocol.errors import JournalError, StateMismatchError
 from torchrelay.protocol.journals.kept import WHOLE, root_of
 from torchrelay.protocol.machine.private import open_below
 from torchrelay.shim.tensors import digest
-from torchrelay.shim.tensors.tensor_bytes import local
+from torchrelay.shim.tensors.tensor_bytes import await_writes, local
 from torchrelay.shim.transfer.layout import TensorInfo, describe
 from torchrelay.shim.transfer.receiver import Place, TransferStats
 from torchrelay.shim.transfer.rows import Rows
@@ -61,6 +61,8 @@ class KeptTensors:
         """Copies the bytes of `tensors`. Raises UnsupportedError, JournalError."""
         own = {path: local(tensor, path) for path, tensor in tensors.items()}
         views = self.place([describe(path, tensor) for path, tensor in own.items()])
+        for device in {tensor.device for tensor in own.values()}:
+            await_writes(device)
         with torch.no_grad():
             for number, (path, tensor) in enumerate(own.items()):
                 if number == len(own) // 2:

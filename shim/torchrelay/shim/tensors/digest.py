@@ -27,6 +27,7 @@ import torch
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.tensors.tensor_bytes import (
     WORD_BYTES,
+    await_writes,
     flat_bytes,
     is_plain,
     local,
@@ -168,6 +169,7 @@ def digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     for device, indices in by_device.items():
         counts = [row_count(sizes[i]) for i in indices]
         starts = list(itertools.accumulate(counts, initial=0))
+        await_writes(device)
         sums = torch.empty((starts[-1], ROW_SUMS), dtype=torch.int64, device=device)
         _queue_sums([held[i] for i in indices], starts, sums)
         found = memory(sums.cpu())

@@ -28,6 +28,15 @@ def local(tensor: torch.Tensor, path: str = "tensor") -> torch.Tensor:
     return tensor
 
 
+def await_writes(device: torch.device) -> None:
+    """Return when nothing that was queued writes to the device's memory any more.
+
+    A tensor's content may come of another stream than the current one: scripts fetch the next batch beside the step.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def size_bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
@@ -96,7 +105,8 @@ def contents(tensors: Sequence[torch.Tensor]) -> list[bytes]:
     for index, tensor in enumerate(tensors):
         by_device.setdefault(tensor.device, {}).setdefault(tensor.dtype, []).append(index)
     with torch.no_grad():
-        for by_dtype in by_device.values():
+        for device, by_dtype in by_device.items():
+            await_writes(device)
             plain = {i: plain_copy(tensors[i]).reshape(-1) for indices in by_dtype.values() for i in indices}
             joined = [torch.cat([plain[i] for i in indices]).view(torch.uint8) for indices in by_dtype.values()]
             data, start = memory(torch.cat(joined).cpu()).tobytes(), 0
@@ -108,11 +118,13 @@ def contents(tensors: Sequence[torch.Tensor]) -> list[bytes]:
 
 def _on_host(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Plain CPU tensors with the content of `tensors`; those of a device come in one transfer."""
-    held = [t if is_plain(t) else plain_copy(t) for t in tensors]
     by_device: dict[torch.device, list[int]] = {}
-    for index, tensor in enumerate(held):
+    for index, tensor in enumerate(tensors):
         if tensor.device.type != "cpu":
             by_device.setdefault(tensor.device, []).append(index)
+    for device in by_device:
+        await_writes(device)
+    held = [t if is_plain(t) else plain_copy(t) for t in tensors]
     for indices in by_device.values():
         flats = [flat_bytes(held[i]) for i in indices]
         together = torch.cat(flats).cpu()

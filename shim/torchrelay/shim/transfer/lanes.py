@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from torchrelay.shim.tensors.digest import ROW_BYTES, row_count, row_sums
-from torchrelay.shim.tensors.tensor_bytes import memory
+from torchrelay.shim.tensors.tensor_bytes import await_writes, memory
 
 Write = Callable[[memoryview], None]
 """Takes all of the bytes, or raises."""
@@ -127,5 +127,4 @@ class Lanes:
 def settle(devices: set[torch.device]) -> None:
     """Waits until nothing writes to tensors on these devices any more."""
     for device in devices:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        await_writes(device)

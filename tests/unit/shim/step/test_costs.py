@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
 
+from torchrelay.shim.capture.values import device_reads
 from torchrelay.shim.capture.values.device_reads import DeviceReads
 from torchrelay.shim.step.costs import OwnWork
 
@@ -26,7 +26,7 @@ def busy() -> None:
 
 def test_a_wait_for_the_device_is_none_of_our_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA waits with the processor busy."""
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(synchronize=busy))
+    monkeypatch.setattr(device_reads, "await_writes", lambda device: busy())
     reads = DeviceReads()
     reads.take(torch.ones(1).as_subclass(OnDevice))  # a wait of an earlier step
     own = OwnWork(reads)
@@ -39,7 +39,7 @@ def test_a_wait_for_the_device_is_none_of_our_work(monkeypatch: pytest.MonkeyPat
 
 
 def test_without_a_device_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: pytest.fail("it was waited for"))
+    monkeypatch.setattr(device_reads, "await_writes", lambda device: pytest.fail("it was waited for"))
     reads = DeviceReads()
     reads.take_all({"one": torch.ones(1), "other": torch.ones(2)})
     with reads.ahead([torch.ones(1)]):

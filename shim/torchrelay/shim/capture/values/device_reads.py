@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from torchrelay.shim.capture.values import small
-from torchrelay.shim.tensors.tensor_bytes import contents
+from torchrelay.shim.tensors.tensor_bytes import await_writes, contents
 
 
 class DeviceReads:
@@ -49,18 +49,19 @@ class DeviceReads:
     def _of(self, tensor: torch.Tensor) -> bytes | None:
         held = self._held.get(id(tensor))
         if held is None and tensor.is_cuda:
-            self._wait()
+            self._wait(tensor.device)
         return held
 
     def _read(self, tensors: Iterable[torch.Tensor]) -> dict[int, bytes]:
         found = [tensor for tensor in tensors if type(tensor) is torch.Tensor and tensor.is_cuda]
         if not found:
             return {}
-        self._wait()
+        for device in {tensor.device for tensor in found}:
+            self._wait(device)
         return dict(zip(map(id, found), contents(found)))
 
-    def _wait(self) -> None:
+    def _wait(self, device: torch.device) -> None:
         started_s, started_cpu_s = time.perf_counter(), time.thread_time()
-        torch.cuda.current_stream().synchronize()
+        await_writes(device)
         self.waited_s += time.perf_counter() - started_s
         self.waited_cpu_s += time.thread_time() - started_cpu_s

@@ -26,7 +26,7 @@ def transfers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(device_reads, "contents", read)
     monkeypatch.setattr(device_reads, "type", lambda tensor: torch.Tensor, raising=False)
-    monkeypatch.setattr(DeviceReads, "_wait", lambda self: None)
+    monkeypatch.setattr(DeviceReads, "_wait", lambda self, device: None)
     return sizes
 
 

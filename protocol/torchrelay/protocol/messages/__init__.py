@@ -77,6 +77,8 @@ from torchrelay.protocol.messages.leading import Member as Member
 from torchrelay.protocol.messages.rank_report import Gap as Gap
 from torchrelay.protocol.messages.rank_report import Rehearsed as Rehearsed
 from torchrelay.protocol.messages.rank_report import Report as Report
+from torchrelay.protocol.messages.shim_failures import CommunicationFailed as CommunicationFailed
+from torchrelay.protocol.messages.shim_failures import Unfit as Unfit
 from torchrelay.protocol.messages.shim_orders import Abandon as Abandon
 from torchrelay.protocol.messages.shim_orders import Ack as Ack
 from torchrelay.protocol.messages.shim_orders import Assign as Assign
@@ -109,7 +111,6 @@ from torchrelay.protocol.messages.shim_reports import Armed as Armed
 from torchrelay.protocol.messages.shim_reports import AsideSet as AsideSet
 from torchrelay.protocol.messages.shim_reports import BytesDone as BytesDone
 from torchrelay.protocol.messages.shim_reports import CheckpointSaved as CheckpointSaved
-from torchrelay.protocol.messages.shim_reports import CommunicationFailed as CommunicationFailed
 from torchrelay.protocol.messages.shim_reports import CopyReady as CopyReady
 from torchrelay.protocol.messages.shim_reports import CopyTaken as CopyTaken
 from torchrelay.protocol.messages.shim_reports import Disabled as Disabled
@@ -137,6 +138,5 @@ from torchrelay.protocol.messages.shim_reports import Serving as Serving
 from torchrelay.protocol.messages.shim_reports import ShimReport as ShimReport
 from torchrelay.protocol.messages.shim_reports import Standing as Standing
 from torchrelay.protocol.messages.shim_reports import Transferred as Transferred
-from torchrelay.protocol.messages.shim_reports import Unfit as Unfit
 from torchrelay.protocol.messages.shim_reports import Verified as Verified
 from torchrelay.protocol.messages.shim_reports import Warm as Warm

@@ -7,6 +7,7 @@ from dataclasses import field
 
 from torchrelay.protocol.messages.message import message
 from torchrelay.protocol.messages.rank_report import Rehearsed, Report
+from torchrelay.protocol.messages.shim_failures import CommunicationFailed, Unfit
 
 
 @message(frozen=True)
@@ -214,23 +215,6 @@ class ScriptFailed:
     message: str
     exit_code: int
     boundary: int
-
-
-@message(frozen=True)
-class Unfit:
-    """This process cannot go on as its rank, for the `reason`, and ends itself: another one has to take over."""
-
-    reason: str
-    by_script: bool = False
-    """Whether what the script does may be the cause, so that another process would meet it, too."""
-
-
-@message(frozen=True)
-class CommunicationFailed:
-    """A communication of this rank has failed, `age_s` ago, and of a lost rank it has not heard since."""
-
-    reason: str
-    age_s: float
 
 
 @message(frozen=True)

@@ -30,6 +30,8 @@ class Aborts:
         self._freed: dict[int, Any] = {}
         """By their addresses, which stay theirs as long as they are kept here."""
         self._aborting: set[threading.Thread] = set()
+        self._ended: list[threading.Thread] = []
+        """They may still hold their communicator, which is let go of by nobody but who waits for them."""
         self._stuck: set[threading.Thread] = set()
         self._changed = threading.Condition()
         self.stream: Any = None
@@ -59,6 +61,9 @@ class Aborts:
         with self._changed:
             self._changed.wait_for(lambda: not self._aborting or self._stuck, deadline_s)
             if not self._aborting:
+                for thread in self._ended:
+                    thread.join()
+                self._ended.clear()
                 self._freed.clear()  # nothing is freed before these are
                 return
             within_s = STILL_S if self._stuck else time.monotonic() - started_s
@@ -71,6 +76,7 @@ class Aborts:
         finally:
             with self._changed:
                 self._aborting.discard(threading.current_thread())
+                self._ended.append(threading.current_thread())
                 self._stuck.discard(threading.current_thread())
                 self._changed.notify_all()
         took_s = time.monotonic() - started_s

@@ -84,6 +84,7 @@ class Communicators:
         self._building: set[str] | None = None
         self._listener: GateListener | None = None
         self._lock = threading.Lock()
+        """Held, too, while a group's communicators are exchanged: torch reads and writes them without Python's lock."""
         self._log = log
         self.waits = ForgottenWaits(log)
         self.links = Links()
@@ -215,7 +216,8 @@ class Communicators:
             made[device] = new[name], types[name]
         self._previous[1].append(before)
         self._types[group] = {device: kind for device, (_, kind) in made.items()}
-        groups.install(group, made, store)
+        with self._lock:
+            groups.install(group, made, store)
 
     def _connect(self, backend: Backend, store: Any, ranks: list[int], present: Any, device: torch.device) -> Any:
         communicator = backend.new(store, ranks.index(self.rank), len(ranks), present)
@@ -254,12 +256,15 @@ class Communicators:
 
     def waits_on_device(self) -> bool:
         """From any thread: whether a collective of this rank has begun on its device, and waits there for other ranks."""
-        return any(backend.waits() for backend in self._on_device())
+        with self._lock:
+            libraries = self._on_device()
+        return any(backend.waits() for backend in libraries)
 
     def failure(self) -> str:
         """From any thread: why a communicator on a device has failed by itself; empty where none has."""
         try:
-            found = self._of_device(self.now)
+            with self._lock:
+                found = self._of_device(self.now)
         except (KeyError, RuntimeError):
             return ""  # the script makes or destroys a group at this moment
         return next(filter(None, (backend.failure(communicator) for backend, communicator in found)), "")
@@ -309,9 +314,10 @@ class Communicators:
             abandoned.gate.close()
         self.now, before = self._previous
         self._previous = None
-        for had in before:
-            self._types[had.group] = had.types
-            groups.reinstall(had.group, had.types, had.record)
+        with self._lock:
+            for had in before:
+                self._types[had.group] = had.types
+                groups.reinstall(had.group, had.types, had.record)
 
     def break_previous(self) -> None:
         """In an exchange that all have agreed on: who still waits in the communicators before waits in vain."""
@@ -346,9 +352,10 @@ class Communicators:
         """Threads and connections of communicators that nobody uses any more go back to the system."""
         if self._old is None or not self.waits.none_waits():
             return
-        for group in groups.groups():
-            if group in self._types and self._old.forget(group):
-                del self._types[group]
+        with self._lock:
+            for group in groups.groups():
+                if group in self._types and self._old.forget(group):
+                    del self._types[group]
         if not any(group in self._types for group in groups.groups()):
             self._numbers.clear()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +120,43 @@ def test_communicators_that_a_planned_move_leaves_are_given_back_when_it_is_comm
     comms.committed()
     assert story == ["await freed", "check device", "free", "await freed"]
     comms.synchronize()
+
+
+def test_no_other_thread_looks_at_a_groups_communicators_while_they_are_exchanged_and_let_go_of(
+    comms: Communicators, story: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch reads and writes them without Python's lock: the process would crash."""
+    looks: list[str] = []
+    looking: list[threading.Thread] = []
+    install = communicators.groups.install
+
+    def look_from_another_thread() -> None:
+        thread = threading.Thread(target=lambda: looks.append(comms.failure()))
+        thread.start()
+        looking.append(thread)
+        thread.join(0.2)
+        assert looks == [], "it waits"
+
+    def exchange(*args: Any) -> None:
+        look_from_another_thread()
+        install(*args)
+
+    def forget(group: Any) -> bool:
+        looks.clear()
+        look_from_another_thread()
+        return True
+
+    monkeypatch.setattr(communicators.groups, "group_ranks", lambda group: [0])
+    monkeypatch.setattr(communicators.groups, "install", exchange)
+    monkeypatch.setattr(comms, "_old", SimpleNamespace(forget=forget))
+    _store, port = serve_store()
+    comms.rebuild(1, "127.0.0.1", port, SECRET)
+    looking[0].join()
+    comms.committed()
+    for thread in looking:
+        thread.join()
+    assert len(looking) == 2
+    assert looks == [""]
 
 
 def test_what_was_aborted_is_not_aborted_again_and_is_let_go_of_only_when_that_is_over(

@@ -157,6 +157,8 @@ def load(folder: Path, place: Place) -> TransferStats:
     check(folder, kept, digests)
     infos = [describe(path, view) for path, view in kept.views.items()]
     destinations = place(infos)
+    for device in {tensor.device for tensor in destinations.values()}:
+        await_writes(device)
     with torch.no_grad():
         for info in infos:
             tensor = local(destinations[info.path], info.path)

@@ -14,6 +14,7 @@ from torchrelay.shim.adapters.raw_memory.memory import read
 from torchrelay.shim.adapters.tensors.dtensor import Spread, around, local, spread_of, waited_for
 from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf
 from torchrelay.shim.capture.rng import byte_tensor, tensor_bytes
+from torchrelay.shim.tensors.tensor_bytes import await_writes
 
 SMALL_BYTES = 64 << 10
 """A tensor up to this size is kept by value; a larger one has to come from a replica or from the leaver."""
@@ -152,6 +153,7 @@ def put(value: TensorValue, tensor: torch.Tensor) -> None:
             tensor.data = build(value._replace(requires_grad=False))
         return
     part = local(tensor)
+    await_writes(part.device)
     # Only inference mode writes to what it has made.
     with torch.inference_mode(part.is_inference()), torch.no_grad():
         part.detach().copy_(build(value._replace(spread=None)).detach())

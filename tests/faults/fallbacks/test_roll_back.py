@@ -23,26 +23,26 @@ SCRIPT, RANKS, EVERY = "sharded.py", 2, 3
         [
             pytest.param(
                 ["kill:rank=1,step=1,phase=backward", "kill:rank=0,step=8,phase=optimizer"],
-                [1, 3],
+                [{1}, {2, 3}],  # the survivor of the second may have begun the next step when it hears of the loss
                 id="in the first step, and past the gate",
             ),
-            pytest.param(["kill:rank=1,step=9,phase=backward"], [3], id="in backward"),
+            pytest.param(["kill:rank=1,step=9,phase=backward"], [{3}], id="in backward"),
             pytest.param(
                 ["kill:rank=1,step=5,phase=forward", "kill:rank=0,step=5,phase=backward"],
-                [2, 2],
+                [{2}, {2}],
                 id="a second one before there are new copies",
             ),
         ],
     ),
 )
 def test_a_rank_whose_shards_nobody_else_has_is_lost_without_a_trace(
-    faults: list[str], redone: list[int], undisturbed: Undisturbed, tmp_path: Path
+    faults: list[str], redone: list[set[int]], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=len(faults), inject=faults, options=[f"--buddy-every={EVERY}"])
     assert run.status == 0, run.told()
     assert sorted(run.faults()) == sorted(faults), run.told()
     assert [m["kind"] for m in run.committed()] == ["rollback"] * len(faults), run.told()
-    assert [m["steps_redone"] for m in run.committed()] == redone, run.told()
+    assert all(m["steps_redone"] in steps for m, steps in zip(run.committed(), redone, strict=True)), run.told()
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class SparePod:
     """`took_over`: it holds a rank by now, in one of its processes at least. `warm`: it could take one over, in each of them.
-    `barred`: why its place must not be used, or empty."""
+    `barred`: why its place must not be used, or empty. `ended`: its processes were there, and none lives."""
 
     name: str
     over: bool
@@ -17,6 +17,7 @@ class SparePod:
     took_over: bool
     warm: bool
     barred: str = ""
+    ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,17 @@ class SpareChange:
 
 
 def keep_spares(
-    pods: Sequence[SparePod], wanted: int, job_runs: bool, can_be_protected: bool, parked: Sequence[str] = ()
+    pods: Sequence[SparePod],
+    wanted: int,
+    job_runs: bool,
+    can_be_protected: bool,
+    parked: Sequence[str] = (),
+    all_known: bool = True,
 ) -> SpareChange:
     """`job_runs`: some rank lives; `can_be_protected`: protection has not been refused.
 
-    `parked`: pods that had ranks, and could take over others now, or soon: they are spares, too.
+    `parked`: pods that had ranks, and could take over others now, or soon: they are spares, too. `all_known`: whether this
+    controller has heard of each process; before, a spare that has a rank by now looks like one that is too many.
     """
     there = [p for p in pods if not p.leaves]
     done = tuple(p.name for p in there if p.over)
@@ -50,8 +57,10 @@ def keep_spares(
         return SpareChange(
             missing, done + barred, f"{wanted} spares are wanted, {len(usable) + len(parked)} are there{why}"
         )
-    # The cold ones first: what is warm has cost something.
-    surplus = sorted(usable, key=lambda p: (p.warm, p.name))[: len(usable) - wanted]
+    if not all_known:
+        return SpareChange(0, done + barred, "not all processes have told this controller what they are")
+    # The cold ones first: what is warm has cost something, and what has ended is worth the least.
+    surplus = sorted(usable, key=lambda p: (p.warm, not p.ended, p.name))[: len(usable) - wanted]
     return SpareChange(
         0, done + barred + tuple(p.name for p in surplus), f"{wanted} spares are wanted, {len(usable)} are there"
     )

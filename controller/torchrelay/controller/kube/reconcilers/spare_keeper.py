@@ -136,6 +136,7 @@ class SpareKeeper:
                 run.took_over(p.agent),
                 run.is_warm(p.agent),
                 self._ledger.why_not(p.node),
+                run.is_here(p.agent) and not run.living_in(p.agent),
             )
             for p in spares
         ]
@@ -149,7 +150,9 @@ class SpareKeeper:
             run.core.job.spares_wanted = wanted
         coming = (not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares)
         run.pods_seen({p.agent: self._why_not_again(run, p) for p in self._ledger.pods_of(run.key)}, sum(coming))
-        change = keep_spares(facts, target, run.runs, run.core.job.protection != "off", parked)
+        can_be_protected = run.core.job.protection != "off"
+        all_known = not run.core.entrance.is_taking_over
+        change = keep_spares(facts, target, run.runs, can_be_protected, parked, all_known)
         if change.create or change.delete:
             self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")
         await self._carry_out(run, template, owner, change, pool)

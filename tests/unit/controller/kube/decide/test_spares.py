@@ -46,6 +46,18 @@ def test_of_too_many_the_cold_ones_go_first() -> None:
     assert (change.create, change.delete) == (0, ("b",))
 
 
+def test_of_too_many_those_whose_processes_have_ended_go_first() -> None:
+    cold, ended = named("a", warm=False), named("b", warm=False, ended=True)
+    assert decide([cold, ended], 1).delete == ("b",)
+
+
+def test_none_is_too_many_before_all_processes_are_known() -> None:
+    """One that was taking over a rank under the controller before looks like a spare until its agent has come."""
+    change = keep_spares([named("a"), named("b", over=True), named("c")], 1, True, True, all_known=False)
+    assert (change.create, change.delete) == (0, ("b",))
+    assert "not all processes have told this controller what they are" in change.reason
+
+
 def test_a_spare_in_a_bad_place_is_replaced_with_the_reason() -> None:
     change = decide([named("a", barred="node n2 is cordoned")], 1)
     assert (change.create, change.delete) == (1, ("a",))

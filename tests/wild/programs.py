@@ -21,7 +21,6 @@ class OnGpu:
 
     command: tuple[str, ...]
     edits: tuple[tuple[str, str], ...] = ()
-    data: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,8 @@ class Manifest:
         found = []
         for program in self.named(names):
             if program.cuda is not None:
-                own = program.cuda
-                data = program.data if own.data is None else own.data
-                changed = {"command": own.command, "edits": own.edits, "data": data, "replace": ("deterministic",)}
-                found.append(replace(program, **changed, variables={}))
+                command, edits = program.cuda.command, program.cuda.edits
+                found.append(replace(program, command=command, edits=edits, replace=("deterministic",), variables={}))
             elif names:
                 raise KeyError(f"{program.name} is not known to run on a GPU")
         return found
@@ -119,8 +116,7 @@ def _program(table: dict[str, Any]) -> Program:
     table["edits"] = _pairs(table.get("edits", ()))
     if "cuda" in table:
         own = dict(table["cuda"])
-        data = tuple(own["data"]) if "data" in own else None
-        table["cuda"] = OnGpu(tuple(own["command"].split()), _pairs(own.get("edits", ())), data)
+        table["cuda"] = OnGpu(tuple(own["command"].split()), _pairs(own.get("edits", ())))
     return Program(**table)
 
 

@@ -1,4 +1,4 @@
-"""Trains a model of 2 GiB, momentum included, which a planned move has to carry. Each rank prints a digest of what it ends with."""
+"""Trains a model of 2 GiB, momentum included, which a planned move has to carry. Each rank prints the sum of its weights."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What protection costs in a step of a rank that has the GPU to itself: blocks of steps with protection on and off, in turns.
 
 Prints one JSON object. The device is waited for between blocks alone, so that the host may run ahead within one, as it does where a
-script reads no loss. There is no loop in this file but training's, so that only its variables are looked at.
+script reads no loss.
 """
 
 from __future__ import annotations

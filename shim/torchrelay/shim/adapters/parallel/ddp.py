@@ -64,6 +64,7 @@ def check_supported() -> None:
         "_build_params_for_reducer",
         "_build_debug_param_to_name_mapping",
         "_get_ddp_logging_data",
+        "will_sync_module_buffers",
     )
     missing = [name for name in needed if not hasattr(DistributedDataParallel, name)] + comm_hooks.missing()
     if not hasattr(dist.Reducer, "_reset_state"):

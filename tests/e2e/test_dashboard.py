@@ -20,9 +20,10 @@ import httpx2
 import pytest
 from support.kube_install import NAMESPACE, Installation
 from support.kubectl import wait_for
-from support.training_pods import Training
+from support.training_pods import NODES, Training
 
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.words.level import Level
 
 STEP = 20
 SAID_S = 60.0
@@ -65,13 +66,18 @@ class Dashboard:
         return {}
 
     def wait_for_job(self, name: str) -> dict[str, Any]:
-        """Return its card, once it is protected."""
+        """Return its card, once a lost rank would be replaced: wherever the scheduler puts its spare."""
 
         def found() -> dict[str, Any] | None:
             cards = self.sections("api/runs/stream").get("runs", ())
-            return next((c for c in cards if c["run"] == f"default.{name}" and c["level"] == "protected"), None)
+            return next((c for c in cards if c["run"] == f"default.{name}" and Level(c["level"]).promises), None)
 
-        return wait_for(f"job {name} on the dashboard", found, 60.0, lambda: str(self.sections("api/runs/stream")))
+        return wait_for(
+            f"job {name} on the dashboard",
+            found,
+            60.0,
+            lambda: str(self.sections(f"api/runs/default.{name}/stream").get("job")),
+        )
 
 
 @pytest.fixture
@@ -90,6 +96,7 @@ def test_a_lost_rank_is_seen_on_the_page_and_the_next_leader_serves_it(
     training: Training, torchrelay: Installation, dashboard: Dashboard
 ) -> None:
     training.held = (STEP,)
+    training.nodes = NODES[: training.world_size]
     training.start()
     training.wait_until_ready()
     card = dashboard.wait_for_job(training.name)

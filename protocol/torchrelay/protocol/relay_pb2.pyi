@@ -230,7 +230,7 @@ class ReplicaCheck(_message.Message):
     def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., small: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late", "place", "left")
+    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late", "place", "left", "not_averaged")
     class LateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +251,7 @@ class Standing(_message.Message):
     LATE_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    NOT_AVERAGED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     boundary: int
     gates_passed: int
@@ -264,7 +265,8 @@ class Standing(_message.Message):
     late: _containers.ScalarMap[str, int]
     place: str
     left: str
-    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ..., late: _Optional[_Mapping[str, int]] = ..., place: _Optional[str] = ..., left: _Optional[str] = ...) -> None: ...
+    not_averaged: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ..., late: _Optional[_Mapping[str, int]] = ..., place: _Optional[str] = ..., left: _Optional[str] = ..., not_averaged: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class QuiesceAnswer(_message.Message):
     __slots__ = ("quiesce_id", "accepted", "at_boundary")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,13 @@ def test_one_is_lost_behind_the_gate_with_one_ahead_and_one_beside_it(undisturbe
     run = lose(tmp_path, 1, ahead="2")
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [], 1)
     assert_finished_from_the_gate(run, 1)
+
+
+@only_in_long
+def test_a_first_step_that_goes_past_the_wrapper_is_not_finished_with_another_ranks_tensors(tmp_path: Path) -> None:
+    """The script calls the module inside of its DistributedDataParallel: the wrapper keeps nothing equal."""
+    fault = "kill:rank=1,step=1,phase=optimizer"
+    run = relay(tmp_path, "hooks.py", "bypassed", ranks=2, inject=[fault])
+    assert (run.faults(), run.committed()) == ([fault], []), run.told()
+    assert run.status == 128 + signal.SIGKILL, run.told()
+    assert "went past the data parallel wrapper" in run.named("job_finished")[0]["reason"], run.told()

@@ -78,7 +78,7 @@ def main():
         for x, y in loader:
             pace.hold(len(losses) + 1)
             pace.work()
-            loss = common.loss_of(model, x, y)
+            loss = common.loss_of(model.module if kind == "bypassed" else model, x, y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -111,6 +111,8 @@ class Standing:
     """Which loop's boundary it is, where one training loop follows the other: two can have the same number."""
     left: str = ""
     """The same of the boundary at which the loop was left."""
+    not_averaged: tuple[str, ...] = ()
+    """Paths that a data parallel wrapper keeps equal on all ranks, but for the update of the latest gate: it got other gradients."""
 
 
 @message(frozen=True)

@@ -166,6 +166,7 @@ class GenerationSwitch:
                 engine.updates.late_now(),
                 engine.place() if boundary == engine.step.gates_passed else "",
                 engine.left.place,
+                engine.replicas.not_averaged(),
             )
         )
 

@@ -110,6 +110,14 @@ class ReplicaChecks:
             ReplicaCheck(commit.boundary, digests, tuple(paths), self._since, small_buffers(commit.state))
         )
 
+    def not_averaged(self) -> tuple[str, ...]:
+        """Return the paths that a wrapper would keep equal, had the latest update not gone past it. See `messages.Standing`."""
+        commit, bypassed = self._engine.commit, self._engine.layouts.bypassed
+        if commit is None or not bypassed:
+            return ()
+        kept = {id(parameter): "" for wrapped in bypassed for parameter in wrapped.module.parameters()}
+        return tuple(device.kept_paths(commit.state.roots, commit.state, kept))
+
     def _kept(self, commit: BoundarySnapshot) -> dict[int, str]:
         """Parameters that are the same on some ranks by construction, with these ranks as `ReplicaCheck.ddp_paths` has them."""
         kept = {}

@@ -355,6 +355,7 @@ class Engine:
         self.journal.boundary, self.journal.count = number, 0
         self.replaced.at_boundary(latest, self.commit)
         self.layouts.note(number)
+        self.layouts.step_begins()
         self.gradients.at_boundary(state, number)
         self.writer.boundary(self.commit)
         if self.set_up is not None:

@@ -54,7 +54,9 @@ class Engine:
         self.layouts = SimpleNamespace(as_text=lambda boundary: f"layout of {boundary}")
         self.weight = torch.zeros(1000)
         self.saves = SimpleNamespace(tensors=dict)
-        self.replicas = SimpleNamespace(tensors=self._tensors, to_give=lambda commit, target: self._tensors(commit))
+        self.replicas = SimpleNamespace(
+            tensors=self._tensors, to_give=lambda commit, target: self._tensors(commit), not_averaged=tuple
+        )
         self.injected: list[str] = []
         self.signs_of_life = 0
 

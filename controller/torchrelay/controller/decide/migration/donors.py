@@ -47,7 +47,8 @@ def choose_donor(
         if s.position == StandingPosition.FINISHED and s.late:
             why_not[rank] = f"it has written to {min(s.late)} since its last optimizer step"
             continue
-        holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target, (lost, rank))
+        apart = s.not_averaged if s.gates_passed == target else ()
+        holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target, (lost, rank), apart)
         if holds:
             # A rank past the gate has the tensors only once its update is through; it is asked last.
             found.append(((rank in busy, s.boundary != target, s.position == StandingPosition.GATE, rank), why))
@@ -94,9 +95,15 @@ def _who(donor: int, helpers: Sequence[int]) -> str:
 
 
 def is_replica(
-    lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int, ranks: tuple[int, int]
+    lost: Sequence[ReplicaCheck],
+    donor: Sequence[ReplicaCheck],
+    target: int,
+    ranks: tuple[int, int],
+    not_averaged: Sequence[str] = (),
 ) -> tuple[bool, str]:
     """Whether the donor has an equal copy of each of the lost rank's tensors, and how that is known. `ranks`: of both.
+
+    `not_averaged`: as in the donor's Standing; counts where only a wrapper speaks for equality.
 
     Checks from before the training loop that the donor is in tell nothing: each loop can have tensors of its own.
     """
@@ -109,6 +116,11 @@ def is_replica(
         latest = max(trained)
         holds, why = _equal_digests(ours[latest], theirs[latest])
         return (holds, why) if not holds else _always_equal(ours, theirs, trained, ranks, why)
+    if not_averaged:
+        return False, (
+            f"the latest update of {min(not_averaged)} went past the data parallel wrapper around it, "
+            "and contents have not been compared since"
+        )
     if bypassed := _differed_though_kept(lost, donor, target, ranks):
         return False, bypassed
     if common:

@@ -46,13 +46,26 @@ class ReadyOrder:
         """Of a static graph: synchronised ones that have begun."""
         self.late = False
         """Whether a static graph's reducer was made anew after the first backward: it would go by the third."""
+        self._got_gradients, self._averages = False, False
         which = weakref.ref(ddp)
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(functools.partial(self._ready, which, index))
             for index, parameter in enumerate(parameters)
         ]
 
+    @property
+    def bypassed(self) -> bool:
+        """Whether gradients of this step came without a synchronised forward: the script calls the module inside of the wrapper.
+
+        Not seen once the reducer has rebuilt its buckets; by then ranks have been compared.
+        """
+        return self._got_gradients and not self._averages
+
+    def step_begins(self) -> None:
+        self._got_gradients, self._averages = False, False
+
     def _ready(self, which: Callable[[], DistributedDataParallel | None], index: int, _parameter: torch.Tensor) -> None:
+        self._got_gradients = True
         ddp = which()
         if ddp is None or not ddp.require_backward_grad_sync:
             return
@@ -66,7 +79,10 @@ class ReadyOrder:
 
     def forward_begins(self, ddp: DistributedDataParallel) -> None:
         """In the forward after a static graph's second backward all reducers change their layout."""
-        if not (ddp.static_graph and ddp.require_backward_grad_sync and torch.is_grad_enabled()):
+        if not (ddp.require_backward_grad_sync and torch.is_grad_enabled()):
+            return
+        self._averages = True
+        if not ddp.static_graph:
             return
         if self.late and self.forwards == _SETTLED:
             new_reducer(ddp, layout(ddp, self))
@@ -148,6 +164,8 @@ class Layouts:
         self._settled: Known | None = None
         """The latest, if nothing changes in it any more."""
         self._ready: weakref.WeakKeyDictionary[DistributedDataParallel, ReadyOrder] = weakref.WeakKeyDictionary()
+        self.bypassed: list[DistributedDataParallel] = []
+        """Wrappers that did not average the gradients of the step whose gate was passed last."""
 
     def built(self, ddp: DistributedDataParallel) -> None:
         self.wrappers.add(ddp)
@@ -157,6 +175,13 @@ class Layouts:
         ready = self._ready.get(ddp)  # none where the wrapper is a copy
         if ready is not None:
             ready.forward_begins(ddp)
+
+    def step_begins(self) -> None:
+        for ready in self._ready.values():
+            ready.step_begins()
+
+    def gate_passed(self) -> None:
+        self.bypassed = [ddp for ddp in self.wrappers if ddp in self._ready and self._ready[ddp].bypassed]
 
     def note(self, boundary: int) -> None:
         """At a boundary, or in the gate before it: the backward is complete there, and peers may be past the gate."""

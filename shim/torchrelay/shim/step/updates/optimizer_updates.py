@@ -374,6 +374,7 @@ class Updates:
         engine = self._engine
         if engine.shadow is None:
             engine.records.after, engine.records.replay = [], {}
+            engine.layouts.gate_passed()
         engine.step.passed_gate(number)
         self.early.drop()
         self.writes.drop()

@@ -71,6 +71,21 @@ def test_a_wrapper_that_has_kept_contents_equal_before_is_believed_in_the_next_l
     assert isinstance(donor, ChosenDonor)
 
 
+@pytest.mark.parametrize("here", [at(1, 1, "head"), at(0, 1)])
+def test_a_wrapper_that_the_first_update_went_past_is_not_believed(here: Standing) -> None:
+    checks = {rank: [check(0, "ab", a="1", b="1")] for rank in (0, 1)}
+    donor = choose_donor(1, 1, {0: replace(here, not_averaged=("a",))}, checks)
+    assert isinstance(donor, Cannot)
+    assert "the latest update of a went past the data parallel wrapper around it" in donor.reason
+
+
+def test_what_an_update_went_past_does_not_matter_where_contents_speak() -> None:
+    before_it = {rank: [check(0, "a", a="1")] for rank in (0, 1)}
+    assert isinstance(choose_donor(1, 0, {0: replace(at(0, 1), not_averaged=("a",))}, before_it), ChosenDonor)
+    after_it = {rank: [check(0, "a", a="1"), check(1, "a", a="2")] for rank in (0, 1)}
+    assert isinstance(choose_donor(1, 1, {0: replace(at(1, 1), not_averaged=("a",))}, after_it), ChosenDonor)
+
+
 def kept(boundary: int, *paths: str, **digests: str) -> ReplicaCheck:
     return ReplicaCheck(boundary, digests, paths)
 

@@ -254,3 +254,54 @@ def test_a_buffer_that_is_bound_anew_is_looked_at_anew() -> None:
     module.module.kept = torch.arange(4)
     module._assign_modules_buffers()  # as the wrapper does after each forward that takes buffers
     assert ddp.takes_indices(module)
+
+
+def stepped(module: DistributedDataParallel, step: Callable[[], None]) -> ddp_layouts.Layouts:
+    """After a gate that follows `step`."""
+    layouts = ddp_layouts.Layouts()
+    ddp.install(layouts.built, lambda wrapper, call: (layouts.forward_begins(wrapper), call())[1])
+    layouts.built(module)
+    layouts.step_begins()
+    step()
+    layouts.gate_passed()
+    return layouts
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_a_wrapper_whose_module_is_called_instead_of_it_has_averaged_nothing(
+    static: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("__init__", "_pre_forward"):
+        monkeypatch.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))
+    module = wrapped(static_graph=static)
+
+    def inside() -> None:
+        module.module(torch.ones(2, 8)).sum().backward()
+
+    def accumulated() -> None:
+        with module.no_sync():
+            train(module)
+        train(module)
+
+    def evaluated_then_inside() -> None:
+        with torch.no_grad():
+            module(torch.ones(2, 8))
+        inside()
+
+    assert stepped(module, inside).bypassed == [module]
+    assert stepped(module, evaluated_then_inside).bypassed == [module]
+    assert stepped(module, lambda: train(module)).bypassed == []
+    assert stepped(module, accumulated).bypassed == []
+
+
+def test_a_wrapper_that_another_step_went_past_is_forgotten_with_the_next_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("__init__", "_pre_forward"):
+        monkeypatch.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))
+    module = wrapped()
+    layouts = stepped(module, lambda: module.module(torch.ones(2, 8)).sum().backward())
+    layouts.step_begins()
+    assert layouts.bypassed == [module]  # until the next gate: the others may still ask for it
+    layouts.forward_begins(module)
+    train(module)
+    layouts.gate_passed()
+    assert layouts.bypassed == []

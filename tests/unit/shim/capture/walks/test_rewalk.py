@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import random
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -20,9 +22,11 @@ from torchrelay.shim.capture.records.compare import differences
 from torchrelay.shim.capture.records.encode import REF, TUPLE
 from torchrelay.shim.capture.state import shared
 from torchrelay.shim.capture.state.change_detection import WalkAnew
-from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.state.host_state import HostState, StateNode
 from torchrelay.shim.capture.state.tags import BOUND
+from torchrelay.shim.capture.values.device_reads import DeviceReads
 from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.walks import rewalk
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
 
@@ -471,3 +475,31 @@ def test_what_shared_a_buffers_memory_has_its_own_once_another_buffer_is_bound(s
     except WalkAnew:
         state = take(namespace, trees)
     assert described(state) == described(take(namespace))
+
+
+def test_what_is_on_a_device_is_looked_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device goes on with the step while the host looks at its own objects."""
+    trees, namespace = ModuleTrees(), {"a": torch.zeros(1), "b": [0], "c": torch.zeros(1), "d": [0]}
+    base = take(namespace, trees)
+    device = SimpleNamespace(is_cuda=True)
+    on_device = {base.index[id(namespace[name])] for name in ("a", "c")}
+    plain, looked_at = Rewalk._look_at, []
+
+    def look_at(self: Rewalk, number: int, node: StateNode) -> None:
+        looked_at.append(number in on_device)
+        plain(self, number, node)
+
+    def contents_of(node: StateNode) -> list[Any]:
+        return [device] if base.index.get(id(node.obj)) in on_device else []
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(rewalk, "_contents_of", contents_of)
+    monkeypatch.setattr(DeviceReads, "ahead", lambda self, tensors: contextlib.nullcontext(list(tensors)))
+    monkeypatch.setattr(Rewalk, "_look_at", look_at)
+    for tensor, numbers in ((namespace["a"], namespace["b"]), (namespace["c"], namespace["d"])):
+        tensor += 1
+        numbers.append(1)
+    again(namespace, base, trees)
+    assert True in looked_at
+    assert looked_at == sorted(looked_at)
+    assert looked_at.count(True) == len(on_device)

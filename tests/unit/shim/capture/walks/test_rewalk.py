@@ -479,11 +479,13 @@ def test_what_shared_a_buffers_memory_has_its_own_once_another_buffer_is_bound(s
 
 def test_what_is_on_a_device_is_looked_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device goes on with the step while the host looks at its own objects."""
-    trees, namespace = ModuleTrees(), {"a": torch.zeros(1), "b": [0], "c": torch.zeros(1), "d": [0]}
+    trees = ModuleTrees()
+    namespace: dict[str, Any] = {"a": torch.zeros(1), "b": [0], "c": torch.zeros(1), "d": [0]}
     base = take(namespace, trees)
     device = SimpleNamespace(is_cuda=True)
     on_device = {base.index[id(namespace[name])] for name in ("a", "c")}
-    plain, looked_at = Rewalk._look_at, []
+    plain = Rewalk._look_at
+    looked_at: list[bool] = []
 
     def look_at(self: Rewalk, number: int, node: StateNode) -> None:
         looked_at.append(number in on_device)

@@ -31,7 +31,7 @@ class RankState:
 @dataclass(frozen=True)
 class JobSummary:
     """`boundary`: what every rank has reached. `states`: how many ranks are in each. `named`: all ranks of a small job; of a large
-    one those that are not in the state that most are in, RANKS_NAMED at most.
+    one those that are not in the state that most are in, RANKS_NAMED at most. `step_s`: the median duration of the latest steps; 0 before there are any.
     """
 
     world_size: int
@@ -43,6 +43,7 @@ class JobSummary:
     reason: str
     migrations_done: int
     last_migration: str
+    step_s: float
     states: dict[str, int]
     named: tuple[RankState, ...]
 
@@ -106,6 +107,7 @@ def job_summary(job: Job, driver: Driver, level: str, reason: str) -> JobSummary
         reason,
         driver.outcomes.done,
         _last(driver),
+        job.clock.median_step_s,
         *_named(job, states),
     )
 
@@ -115,7 +117,7 @@ def aside_summary(job: Job, reason: str) -> JobSummary:
     states = {rank: "running" if w.alive else "lost" for rank, w in _holders(job)}
     furthest = min((w.seen_boundary for _, w in _holders(job)), default=-1)
     level = Level.UNPROTECTED.value
-    return JobSummary(job.world_size, job.generation, furthest, 0, 0, level, reason, 0, "", *_named(job, states))
+    return JobSummary(job.world_size, job.generation, furthest, 0, 0, level, reason, 0, "", 0.0, *_named(job, states))
 
 
 def _named(job: Job, states: dict[int, str]) -> tuple[dict[str, int], tuple[RankState, ...]]:

@@ -127,6 +127,8 @@ class Account:
         if self.furthest >= 0:
             self.boundary = self.seen = max(event.boundary, 0)
             self.redo = self.furthest - self.boundary
+        else:  # the steps before were watched by somebody else
+            self.redo = event.steps
 
     def _trains_again(self, event: RestartDone, time_s: float) -> None:
         self.restarting = self.fell = False

@@ -93,7 +93,7 @@ class Ledger:
         before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = JobRun(pod.key, size, launch, self._wishes(pod), self._health, before.restarts, None, before.losses)
+        run = JobRun(pod.key, size, launch, self._wishes(pod), self._health, before.restarts, None, before.losses, before.used)
         run.trained_before, run.follows = trains, pod.key in self.runs
         self.enter(run)
         run.core.entrance.remember(before.holders)
@@ -160,7 +160,7 @@ class Ledger:
         run.relay.restart_workers(reason)
         steps = (*run.restarts, restart.step)
         size, losses = run.core.job.world_size, run.losses.known
-        new = JobRun(run.key, size, run.launch, run.wishes, self._health, steps, restart, losses)
+        new = JobRun(run.key, size, run.launch, run.wishes, self._health, steps, restart, losses, run.used)
         new.story.go_on(run.story)
         new.lineage = run.lineage
         self.over.append(run)
@@ -177,7 +177,8 @@ class Ledger:
         if before.restart is not None and pods and key not in self.runs:
             wishes = self._wishes(next((p for p in pods if not p.is_spare), pods[0]))
             size, steps = before.world_size, before.restarts
-            run = JobRun(key, size, before.launch, wishes, self._health, steps, before.restart, before.losses)
+            plan, losses = before.restart, before.losses
+            run = JobRun(key, size, before.launch, wishes, self._health, steps, plan, losses, before.used)
             self.enter(run)
             run.story.recall(key.namespace, migrations)
 

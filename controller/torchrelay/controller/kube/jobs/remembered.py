@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.controller.kube.status.losses import Loss, read_losses
+from torchrelay.controller.kube.status.time_used import TimeUsed, read_time_used
 from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.protocol.errors import FatalError, FrameError
 from torchrelay.protocol.kube.holders import unpack_holders
@@ -17,6 +18,7 @@ from torchrelay.protocol.kube.holders import unpack_holders
 class Remembered:
     """`holders`: rank -> worker; `restarts`: at which steps the job has begun again; `restart`: how it does so just now, with
     `world_size` and what the launcher has told one of its processes. `machines`: agent -> its pod's node. `losses`: the latest.
+    `used`: the job's time.
     """
 
     holders: dict[int, str] = field(default_factory=dict)
@@ -26,6 +28,7 @@ class Remembered:
     launch: dict[str, str] = field(default_factory=dict)
     machines: dict[str, str] = field(default_factory=dict)
     losses: tuple[Loss, ...] = ()
+    used: TimeUsed = TimeUsed()
 
 
 def write_down(restart: RestartPlan, world_size: int, launch: Mapping[str, str]) -> str:
@@ -48,12 +51,13 @@ def recall(status: Mapping[str, Any]) -> Remembered:
         known = unpack_holders(status["holders"]) if status.get("holders") else known
         holders = {rank: worker for rank, worker, _ in known}
         machines = {worker.rpartition(".")[0]: node for _, worker, node in known if node}
-        losses = read_losses(status.get("losses") or ())
+        losses, used = read_losses(status.get("losses") or ()), read_time_used(status)
         if not (record := status.get("record")):
-            return Remembered(holders, restarts, machines=machines, losses=losses)
+            return Remembered(holders, restarts, machines=machines, losses=losses, used=used)
         noted = json.loads(record)
         launch = {int(rank): dict(env) for rank, env in noted["launch"].items()}
         plan = RestartPlan(launch, noted["directory"], noted["checkpoint"], tuple(noted["aside"]), noted["step"])
-        return Remembered(holders, restarts, plan, int(noted["worldSize"]), dict(noted["first"]), machines, losses)
+        size, first = int(noted["worldSize"]), dict(noted["first"])
+        return Remembered(holders, restarts, plan, size, first, machines, losses, used)
     except (ValueError, KeyError, TypeError, AttributeError, FrameError) as e:
         raise FatalError(f"a record of a restart that this version does not understand: {e}") from e

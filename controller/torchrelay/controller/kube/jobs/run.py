@@ -17,6 +17,7 @@ from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
 from torchrelay.controller.kube.decide.late import Ended, is_late
 from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
 from torchrelay.controller.kube.status.losses import Loss, Losses
+from torchrelay.controller.kube.status.time_used import TimeUsed
 from torchrelay.controller.kube.status.status_builder import Story
 from torchrelay.controller.metrics.tally import JobTally, Totals
 from torchrelay.controller.picture.worker import Worker
@@ -47,7 +48,7 @@ _UNTOLD = ("progress", "migration_progress", "rank_report", "report")
 
 class JobRun:
     """`launch`: what the launcher told one of its processes. `restarts`: at which steps the job has begun again so far.
-    `losses`: those of before.
+    `losses`, `used`: those of before, and the job's time until now.
 
     With `restart` it does so once more, in new processes.
     """
@@ -62,6 +63,7 @@ class JobRun:
         restarts: Sequence[int] = (),
         restart: RestartPlan | None = None,
         losses: Sequence[Loss] = (),
+        used: TimeUsed = TimeUsed(),
     ) -> None:
         self.key, self.id = key, secrets.token_hex(3)
         self.lineage = self.id
@@ -94,6 +96,7 @@ class JobRun:
         )
         self.story.begins_at = restart.step if restart is not None else None
         self.tally = JobTally(Totals())
+        self._used_before = used
         self.failure = ""
         """What of ours has failed in this job, which is unprotected since; empty: nothing."""
         self.relay = Relay(self.core, self._hear, self.failed, TimeShare())
@@ -141,6 +144,11 @@ class JobRun:
             pods = list(self.there())
             owners = frozenset(p.owner for p in pods)
             self.end = Ended(self.story.finished.exit_code, frozenset(p.uid for p in pods), owners)
+
+    @property
+    def used(self) -> TimeUsed:
+        """What the job's time was used for, under the controllers before this one, too."""
+        return self._used_before.plus(self.tally.account)
 
     def tell_restart(self, rung: str, reason: str, steps: int) -> None:
         """All processes start anew: who listens is told so as on machines. `steps`: done before, to be done again."""

@@ -27,7 +27,7 @@ from torchrelay.controller.kube.jobs.remembered import write_down
 from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.controller.kube.status.conditions import Conditions, find_conditions
 from torchrelay.controller.kube.status.kube_events import Telling, event
-from torchrelay.controller.kube.status.status_builder import MigrationStory, job_status
+from torchrelay.controller.kube.status.status_builder import COMES_FURTHER, MigrationStory, job_status
 from torchrelay.controller.status import JobSummary
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
@@ -161,10 +161,10 @@ class Scribe:
             gathers += f"; {run.trouble}"
         holders = self._holders(run, node_of) if len(summary.named) < sum(summary.states.values()) else ""
         conditions = self._conditions_of(run, summary)
-        told = job_status(summary, run.story, node_of, run.restarts, gathers, record, holders, conditions)
+        told = job_status(summary, run.story, node_of, run.restarts, gathers, record, holders, run.used, conditions)
         before = self._told.get(run.key, {})
         news = {field: value for field, value in told.items() if field not in before or value != before[field]}
-        if news.keys() == {"step"} and now_s < self._step_due_s.get(run.key, 0.0):
+        if news.keys() <= COMES_FURTHER and now_s < self._step_due_s.get(run.key, 0.0):
             return
         if news and run.key in self._jobs:
             self._step_due_s[run.key] = now_s + len(self._ledger.runs) / STEP_WRITES_PER_S

@@ -12,6 +12,7 @@ from torchrelay.controller.kube.status.conditions import condition
 from torchrelay.controller.kube.status.kube_events import Telling, tell, tell_rungs
 from torchrelay.controller.kube.status.losses import Loss, Losses, timestamp
 from torchrelay.controller.kube.status.rungs import cost, lost_ranks, rung_of, taken_rungs
+from torchrelay.controller.kube.status.time_used import REDONE_SECONDS, USEFUL_SECONDS, TimeUsed
 from torchrelay.controller.status import JobSummary
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import (
@@ -29,6 +30,8 @@ from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ABANDONED, ACHIEVED, CHECKPOINT, COMMITTED, RESUME, SAVE, UNFORCED, Phase
 
 DECISIONS_KEPT = 100
+COMES_FURTHER = frozenset({"step", "stepSeconds", USEFUL_SECONDS, REDONE_SECONDS})
+"""Fields of a TrainingJob's status that change with each step."""
 RESTARTING = "restarting"
 """Phase of a migration, and of its job, while the job waits for processes to begin again in."""
 RESTARTED = "Restarted"
@@ -337,12 +340,13 @@ def job_status(
     gathers: str,
     record: str = "",
     holders: str = "",
+    used: TimeUsed = TimeUsed(),
     conditions: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
     """Of a TrainingJob. `node_of(pod)`.
 
     `restarts`: at which steps the job has begun again; `gathers`: how far it is with doing so, or empty. `record`, `holders`: what
-    another controller needs to go on with that, and who has which rank where not all of them are named.
+    another controller needs to go on with that, and who has which rank where not all of them are named. `used`: the job's time.
     """
     ranks = [
         {
@@ -359,6 +363,8 @@ def job_status(
         "worldSize": now.world_size,
         "generation": now.generation,
         "step": max(0, now.boundary),
+        "stepSeconds": round(now.step_s, 4),
+        **used.as_status(),
         "rankStates": now.states,
         "ranks": ranks,
         "holders": holders,

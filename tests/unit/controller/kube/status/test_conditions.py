@@ -10,7 +10,7 @@ import pytest
 from torchrelay.controller.kube.status.conditions import Conditions, ConditionType, find_conditions
 from torchrelay.controller.status import JobSummary
 
-WELL = JobSummary(2, 3, 5, 1, 1, "protected", "any rank can be replaced", 2, "m2", {"running": 2}, ())
+WELL = JobSummary(2, 3, 5, 1, 1, "protected", "any rank can be replaced", 2, "m2", 0.25, {"running": 2}, ())
 
 
 def told(spares: int | None = 1, is_over: bool = False, **changes: Any) -> dict[str, tuple[bool, str, str]]:

@@ -113,7 +113,7 @@ def test_a_refusal_is_an_end(told: Told) -> None:
 
 def test_a_job_says_where_its_ranks_are(told: Told) -> None:
     ranks = tuple(RankState(r, w, "running") for r, w in HOLDERS.items())
-    status = JobSummary(2, 3, 5, 1, 1, "protected", "any rank can be replaced", 2, "m2", {"running": 2}, ranks)
+    status = JobSummary(2, 3, 5, 1, 1, "protected", "any rank can be replaced", 2, "m2", 0.25, {"running": 2}, ranks)
     told(STARTED)
     written = job_status(status, told.story, {"train-0": "n1", "train-1": "n2"}.__getitem__, (), "")
     assert [(r["pod"], r["node"]) for r in written["ranks"]] == [("train-0", "n1"), ("train-1", "n2")]

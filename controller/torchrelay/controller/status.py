@@ -31,7 +31,9 @@ class RankState:
 @dataclass(frozen=True)
 class JobSummary:
     """`boundary`: what every rank has reached. `states`: how many ranks are in each. `named`: all ranks of a small job; of a large
-    one those that are not in the state that most are in, RANKS_NAMED at most. `step_s`: the median duration of the latest steps; 0 before there are any.
+    one those that are not in the state that most are in, RANKS_NAMED at most.
+
+    `step_s`: the median duration of the latest steps; 0 before there are any.
     """
 
     world_size: int

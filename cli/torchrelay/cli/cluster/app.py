@@ -201,7 +201,7 @@ def report(
 ) -> int:
     """Say what protection cost a job and what it saved, against a restart from a checkpoint for each loss.
 
-    It knows what the job's resources say: not how much of the time was useful, which the dashboard and the metrics tell.
+    It knows what the job's resources say. Time that no controller has watched counts as neither useful nor lost.
 
     Example: kubectl torchrelay report llama --checkpoint-every 1h --restart 10m --format markdown
     """

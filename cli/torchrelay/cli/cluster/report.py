@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 
+from torchrelay.cli.cluster.times import goodput, wall_time_s
 from torchrelay.cli.cluster.view import Object, status_of
 from torchrelay.cli.history.cost import HOUR_S, Assumed, CostReport, FaultCost
 from torchrelay.protocol.kube import kube_names as kube
@@ -22,18 +22,18 @@ def report_of(
 ) -> CostReport:
     """Return the report of a TrainingJob until `now_s`, by the wall clock, or until its end. `migrations`: its own.
 
-    The resources do not say how much of the time was useful, nor how long steps took that were done again.
+    What no controller has watched counts as neither useful nor done again. An older controller says nothing of both.
     """
     s = status_of(job)
-    began_s, ended = _time_s(job["metadata"].get("creationTimestamp", "")), s.get("finishedAt", "")
-    wall_s = max((_time_s(ended) if ended else now_s) - began_s, 0.0)
+    wall_s = wall_time_s(job, now_s)
     moves = [m for m in migrations if status_of(m).get("kind") not in (None, SAVE) and status_of(m).get("outcome")]
     moves.sort(key=lambda m: str(status_of(m).get("startedAt", "")))
     done = [status_of(m).get("kind") for m in moves if status_of(m)["outcome"] == COMMITTED]
     anew = [loss for loss in s.get("losses") or () if loss.get("rung") in ALL_ANEW]
     ranks = int(s.get("worldSize", 0))
     standstill_s = sum(float(status_of(m).get("downtimeSeconds", 0.0)) for m in moves)
-    lost_s = standstill_s + sum(float(loss.get("seconds", 0.0)) for loss in anew)
+    redone_s = s.get("redoneSeconds")
+    lost_s = standstill_s + sum(float(loss.get("seconds", 0.0)) for loss in anew) + float(redone_s or 0.0)
     survived = sum(kind != PLANNED for kind in done)
     spares = int(pool["spec"].get("spares", 0)) * _processes_of_a_pod(s) if pool is not None else 0
     open_gaps = s.get("protection") in (Level.UNPROTECTED.value, Level.PARTLY.value)
@@ -42,12 +42,12 @@ def report_of(
         ranks,
         wall_s,
         int(s.get("step", 0)),
-        None,
+        goodput(job, now_s),
         (*map(_move, moves), *map(_anew, anew)),
         survived,
         len(done) - survived,
         standstill_s,
-        None,
+        None if redone_s is None else float(redone_s),
         spares * wall_s / HOUR_S,
         ranks * lost_s / HOUR_S,
         ranks * len(done) * assumed.per_loss_s / HOUR_S,
@@ -76,10 +76,3 @@ def _processes_of_a_pod(status: Object) -> int:
     else:
         pods = [str(r.get("pod", "")) for r in status.get("ranks") or ()]
     return max(Counter(pods).values(), default=1)
-
-
-def _time_s(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0

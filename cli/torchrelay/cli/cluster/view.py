@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from torchrelay.cli.cluster.times import goodput, steps_per_s
 from torchrelay.cli.display import render
 from torchrelay.dashboard import words
 from torchrelay.protocol.kube.holders import unpack_holders
@@ -81,18 +82,16 @@ def jobs_view(jobs: Sequence[Object], everywhere: bool) -> RenderableType:
     return table
 
 
-def top_view(
-    jobs: Sequence[Object], migrations: Sequence[Object], per_s: Callable[[Object], float | None], everywhere: bool
-) -> RenderableType:
-    """All of `top`: jobs that go on with what this view has seen of their rate, and the latest migrations."""
-    foot = Text("q ends this view, and no job; goodput and every rank: kubectl torchrelay dashboard", style="dim")
+def top_view(jobs: Sequence[Object], migrations: Sequence[Object], now_s: float, everywhere: bool) -> RenderableType:
+    """All of `top`: jobs that go on at `now_s`, by the wall clock, and the latest migrations."""
+    foot = Text("q ends this view, and no job; every rank: kubectl torchrelay dashboard", style="dim")
     running = [job for job in jobs if not status_of(job).get("finishedAt")]
     if not running:
         return Group(Text("no job here is torchrelay's; this shows the next one that is"), foot)
     where = ("namespace",) if everywhere else ()
-    table = _table(*where, "job", "phase", "ranks", "step", "steps/s", "spares", "protection", "why")
+    table = _table(*where, "job", "phase", "ranks", "step", "steps/s", "goodput", "spares", "protection", "why")
     for job in sorted(running, key=place):
-        s, rate = status_of(job), per_s(job)
+        s, rate, useful = status_of(job), steps_per_s(job), goodput(job, now_s)
         table.add_row(
             *(place(job)[:1] if everywhere else ()),
             job["metadata"]["name"],
@@ -100,6 +99,7 @@ def top_view(
             _states(s),
             str(s.get("step", "-")),
             "-" if rate is None else f"{rate:.1f}",
+            "-" if useful is None else words.percent(useful),
             f"{s.get('sparesWarm', 0)} of {s.get('spares', 0)} ready",
             _protection(s),
             Text(s.get("protectionReason", "")),

@@ -20,7 +20,7 @@ from torchrelay.cli.history.find import find_record
 from torchrelay.dashboard import words
 from torchrelay.protocol.errors import UserError
 
-NOT_KNOWN = "not known: no object of the cluster says it; `kubectl torchrelay dashboard` and the metrics do"
+NOT_KNOWN = "not known: the controller that led this job is too old to say it"
 _COLUMNS = ("fault", "kind", "what came of it", "stood still", "steps redone", "reason")
 
 

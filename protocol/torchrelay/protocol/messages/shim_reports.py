@@ -112,7 +112,7 @@ class Standing:
     left: str = ""
     """The same of the boundary at which the loop was left."""
     not_averaged: tuple[str, ...] = ()
-    """Paths that a data parallel wrapper keeps equal on all ranks, but for the update of the latest gate: it got other gradients."""
+    """Paths that a data parallel wrapper keeps equal on all ranks, but not in the latest update: it got other gradients."""
 
 
 @message(frozen=True)

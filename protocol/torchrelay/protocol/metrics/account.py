@@ -124,11 +124,11 @@ class Account:
 
     def _begins_anew(self, event: JobRestarted) -> None:
         self.restarting, self.ended_s, self.under_way = True, None, ""
+        if self.furthest < 0 < event.boundary:  # somebody else has watched the steps before
+            self.furthest = event.boundary + event.steps
         if self.furthest >= 0:
             self.boundary = self.seen = max(event.boundary, 0)
             self.redo = self.furthest - self.boundary
-        else:  # the steps before were watched by somebody else
-            self.redo = event.steps
 
     def _trains_again(self, event: RestartDone, time_s: float) -> None:
         self.restarting = self.fell = False

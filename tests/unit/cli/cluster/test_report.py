@@ -66,11 +66,17 @@ def test_what_the_resources_say_is_counted() -> None:
     assert told.not_protected == ()
 
 
+def test_useful_time_and_that_of_steps_that_were_done_again_are_those_of_the_resource() -> None:
+    told = report_of(job(usefulSeconds=2700.0, redoneSeconds=36.0), MOVES, None, 0.0, ASSUMED)
+    assert (told.goodput, told.redone_s) == (0.75, 36.0)
+    assert told.lost_device_h == pytest.approx(4 * (2.5 + 36.0) / 3600)
+
+
 def test_what_they_do_not_say_is_said_to_be_missing() -> None:
     told = report_of(job(), MOVES, None, 0.0, ASSUMED)
     assert (told.goodput, told.redone_s) == (None, None)
     said = dict(facts(told))
-    assert said["goodput"].startswith("not known: no object of the cluster says it")
+    assert said["goodput"].startswith("not known: the controller that led this job is too old")
     assert said["lost to them"].endswith("3 steps done again, whose time is not known and not counted")
 
 

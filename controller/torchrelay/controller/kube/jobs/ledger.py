@@ -93,7 +93,9 @@ class Ledger:
         before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = JobRun(pod.key, size, launch, self._wishes(pod), self._health, before.restarts, None, before.losses, before.used)
+        run = JobRun(
+            pod.key, size, launch, self._wishes(pod), self._health, before.restarts, None, before.losses, before.used
+        )
         run.trained_before, run.follows = trains, pod.key in self.runs
         self.enter(run)
         run.core.entrance.remember(before.holders)

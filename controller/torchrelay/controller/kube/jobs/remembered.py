@@ -28,7 +28,7 @@ class Remembered:
     launch: dict[str, str] = field(default_factory=dict)
     machines: dict[str, str] = field(default_factory=dict)
     losses: tuple[Loss, ...] = ()
-    used: TimeUsed = TimeUsed()
+    used: TimeUsed = field(default_factory=TimeUsed)
 
 
 def write_down(restart: RestartPlan, world_size: int, launch: Mapping[str, str]) -> str:

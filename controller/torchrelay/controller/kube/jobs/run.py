@@ -17,8 +17,8 @@ from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
 from torchrelay.controller.kube.decide.late import Ended, is_late
 from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
 from torchrelay.controller.kube.status.losses import Loss, Losses
-from torchrelay.controller.kube.status.time_used import TimeUsed
 from torchrelay.controller.kube.status.status_builder import Story
+from torchrelay.controller.kube.status.time_used import NOT_WATCHED, TimeUsed
 from torchrelay.controller.metrics.tally import JobTally, Totals
 from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.restart.job_restart import RestartPlan
@@ -63,7 +63,7 @@ class JobRun:
         restarts: Sequence[int] = (),
         restart: RestartPlan | None = None,
         losses: Sequence[Loss] = (),
-        used: TimeUsed = TimeUsed(),
+        used: TimeUsed = NOT_WATCHED,
     ) -> None:
         self.key, self.id = key, secrets.token_hex(3)
         self.lineage = self.id

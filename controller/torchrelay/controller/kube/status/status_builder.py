@@ -12,7 +12,7 @@ from torchrelay.controller.kube.status.conditions import condition
 from torchrelay.controller.kube.status.kube_events import Telling, tell, tell_rungs
 from torchrelay.controller.kube.status.losses import Loss, Losses, timestamp
 from torchrelay.controller.kube.status.rungs import cost, lost_ranks, rung_of, taken_rungs
-from torchrelay.controller.kube.status.time_used import REDONE_SECONDS, USEFUL_SECONDS, TimeUsed
+from torchrelay.controller.kube.status.time_used import NOT_WATCHED, REDONE_SECONDS, USEFUL_SECONDS, TimeUsed
 from torchrelay.controller.status import JobSummary
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import (
@@ -340,7 +340,7 @@ def job_status(
     gathers: str,
     record: str = "",
     holders: str = "",
-    used: TimeUsed = TimeUsed(),
+    used: TimeUsed = NOT_WATCHED,
     conditions: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
     """Of a TrainingJob. `node_of(pod)`.

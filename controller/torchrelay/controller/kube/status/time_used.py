@@ -30,6 +30,9 @@ class TimeUsed:
         return {USEFUL_SECONDS: round(self.useful_s, 1), REDONE_SECONDS: round(self.redone_s, 1)}
 
 
+NOT_WATCHED = TimeUsed()
+
+
 def read_time_used(status: Mapping[str, Any]) -> TimeUsed:
     """Of a TrainingJob's status; nothing where it says nothing. Raises ValueError or TypeError for what is no number."""
     return TimeUsed(float(status.get(USEFUL_SECONDS, 0.0)), float(status.get(REDONE_SECONDS, 0.0)))

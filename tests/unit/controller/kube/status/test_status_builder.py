@@ -8,6 +8,7 @@ import pytest
 
 from torchrelay.controller.kube.status.losses import Losses
 from torchrelay.controller.kube.status.status_builder import Story, job_status, pod_of
+from torchrelay.controller.kube.status.time_used import TimeUsed
 from torchrelay.controller.status import JobSummary, RankState
 from torchrelay.protocol import events as e
 
@@ -115,7 +116,9 @@ def test_a_job_says_where_its_ranks_are(told: Told) -> None:
     ranks = tuple(RankState(r, w, "running") for r, w in HOLDERS.items())
     status = JobSummary(2, 3, 5, 1, 1, "protected", "any rank can be replaced", 2, "m2", 0.25, {"running": 2}, ranks)
     told(STARTED)
-    written = job_status(status, told.story, {"train-0": "n1", "train-1": "n2"}.__getitem__, (), "")
+    used = TimeUsed(12.34, 0.5)
+    written = job_status(status, told.story, {"train-0": "n1", "train-1": "n2"}.__getitem__, (), "", used=used)
+    assert (written["stepSeconds"], written["usefulSeconds"], written["redoneSeconds"]) == (0.25, 12.3, 0.5)
     assert [(r["pod"], r["node"]) for r in written["ranks"]] == [("train-0", "n1"), ("train-1", "n2")]
     assert (written["phase"], written["step"], written["protection"]) == ("Migrating", 5, "protected")
 

@@ -97,7 +97,8 @@ def test_what_happened_to_a_job_what_it_cost_and_how_it_is_ended(training: Train
     report = ask("report", name, "--format", "json")
     cost = json.loads(report.stdout)
     print(ask("report", name).stdout)
-    assert (cost["losses_survived"], cost["moves_done"], cost["goodput"]) == (1, 0, None)
+    assert (cost["losses_survived"], cost["moves_done"]) == (1, 0)
+    assert 0 < cost["goodput"] < 1, cost
     assert cost["standstill_s"] == pytest.approx(migration["downtimeSeconds"])
     assert "has ended already" in ask("stop", name).stderr
 

@@ -1,7 +1,8 @@
 """Tensors of a kept copy: one file in shared memory, mapped, which stays and is filled anew for each copy.
 
 The bytes are copied as a whole on the training thread, at the speed of memory; the list beside them (path, type, shape and
-place of each tensor, with its digest) is written afterwards, whole or not at all, and makes the copy valid.
+place of each tensor) is written afterwards, whole or not at all, and makes the copy valid. Their digests take longer, and are
+written into a list that replaces the first one.
 """
 
 from __future__ import annotations
@@ -69,14 +70,21 @@ class KeptTensors:
                     half_way()
                 views[path].copy_(tensor)
 
+    def mark(self, boundary: int) -> None:
+        """Write the list without digests: the copy is whole from here on. Raises OSError."""
+        self._write_list(boundary, None)
+
     def seal(self, boundary: int) -> None:
-        """Takes the digests and writes the list: from here on the copy is whole. Raises OSError."""
+        """Take the digests and write the list with them: the copy is whole from here on, if it was not before. Raises OSError."""
+        self._write_list(boundary, digest.digests(self.views))
+
+    def _write_list(self, boundary: int, digests: Mapping[str, str] | None) -> None:
         body = json.dumps(
             {
                 "version": _VERSION,
                 "boundary": boundary,
                 "tensors": [[i.path, digest.dtype_name(i.dtype), list(i.shape)] for i in self._infos],
-                "digests": digest.digests(self.views),
+                "digests": digests,
             }
         )
         partial = self._folder / f".{WHOLE}.partial"
@@ -118,15 +126,19 @@ def _checksum(body: str) -> str:
     return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
 
 
-def opened(folder: Path) -> tuple[KeptTensors, dict[str, str], int]:
-    """A whole copy, with the digests that its tensors had when it was taken, and its boundary. Raises JournalError."""
+def opened(folder: Path) -> tuple[KeptTensors, dict[str, str] | None, int]:
+    """A whole copy, with the digests that its tensors had when it was taken, and its boundary. Raises JournalError.
+
+    There are no digests where its process was lost before it had taken them.
+    """
     try:
         outer = json.loads((folder / WHOLE).read_text())
         body = json.loads(outer["body"])
         if outer["checksum"] != _checksum(outer["body"]) or body["version"] != _VERSION:
             raise ValueError("it is damaged, or of another version")
         infos = [_info(*entry) for entry in body["tensors"]]
-        digests, boundary = dict(body["digests"]), int(body["boundary"])
+        digests, boundary = body["digests"], int(body["boundary"])
+        digests = None if digests is None else dict(digests)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise JournalError(f"{folder} holds no whole copy: {e}") from e
     kept = KeptTensors(folder)
@@ -134,8 +146,10 @@ def opened(folder: Path) -> tuple[KeptTensors, dict[str, str], int]:
     return kept, digests, boundary
 
 
-def check(folder: Path, kept: KeptTensors, digests: Mapping[str, str]) -> None:
-    """Raises JournalError where the content is not what was copied."""
+def check(folder: Path, kept: KeptTensors, digests: Mapping[str, str] | None) -> None:
+    """Raises JournalError where the content is not what was copied, as far as there are digests."""
+    if digests is None:
+        return
     for path, now in digest.digests(kept.views).items():
         if digests.get(path) != now:
             raise JournalError(f"{folder}: the content of {path} is not what was copied")

@@ -1,8 +1,9 @@
 """Copies of the whole state in host memory, taken now and then at boundaries: what a job goes back to where nobody else
 holds what a lost rank had.
 
-The tensors are copied on the training thread, so they are of one moment; the rest is done beside training. A copy lies in
-shared memory, so it outlives the process, and the rank itself starts over from it. Two are kept: while one is written, the
+The tensors are copied on the training thread, so they are of one moment, and the copy is whole then; digests are taken, and a
+buddy is given the copy, beside training. What is beside the tensors is written on the training thread if it is small. A copy lies
+in shared memory, so it outlives the process, and the rank itself starts over from it. Two are kept: while one is written, the
 other is whole. Where the steps between two copies are given, a rank passes the last gate before its next copy only when the latest
 one is whole, so whoever overwrites an older one knows that all ranks have the newer one.
 
@@ -40,6 +41,8 @@ MEETING_S = 30.0
 EARLY_BYTES, EARLY_STEPS = 64 << 20, 3
 """A state of so many bytes is copied in these steps before it is known who holds the same, and then, where that is needed, at each
 head until it is known how often."""
+SMALL_PARTS_BYTES = 1 << 20
+"""Of a copy's journal and set-up: they are written in about a millisecond."""
 _SIGN_OF_LIFE_S = 0.5
 """Who waits for a buddy at a gate says so: it does not hang, and must not be taken for a rank that does."""
 
@@ -246,8 +249,13 @@ class PeerCheckpoints:
         kept.fill(
             engine.replicas.to_give(commit, commit.boundary) | engine.saves.tensors(), lambda: engine.inject("copy")
         )
+        is_small = len(parts.journal) + len(parts.set_up) <= SMALL_PARTS_BYTES
+        if is_small:  # a loss at the beginning of the step goes back to this copy
+            write_parts(slot, parts)
+            kept.mark(parts.boundary)
+            self._slots.filled(slot, parts.boundary)
         self._finishing = threading.Thread(
-            target=self._finish, args=(slot, kept, parts), name="torchrelay-keep", daemon=True
+            target=self._finish, args=(slot, kept, parts, not is_small), name="torchrelay-keep", daemon=True
         )
         self._finishing.start()
         if self._sync:
@@ -269,9 +277,10 @@ class PeerCheckpoints:
     def _needed_bytes(self, commit: BoundarySnapshot) -> int:
         return sum(tensor.numel() * tensor.element_size() for tensor in self._engine.replicas.tensors(commit).values())
 
-    def _finish(self, slot: Path, kept: KeptTensors, parts: KeptParts) -> None:
+    def _finish(self, slot: Path, kept: KeptTensors, parts: KeptParts, with_parts: bool) -> None:
         try:
-            write_parts(slot, parts)
+            if with_parts:
+                write_parts(slot, parts)
             kept.seal(parts.boundary)
             self._slots.filled(slot, parts.boundary)
             self.size_bytes = kept.size_bytes

@@ -85,6 +85,18 @@ def test_a_bit_that_has_changed_since_is_found(tmp_path: Path) -> None:
         load(tmp_path, lambda infos: blank(some_tensors()))
 
 
+def test_a_copy_is_of_use_before_its_digests_are_taken(tmp_path: Path) -> None:
+    tensors, destinations = some_tensors(), blank(some_tensors())
+    kept = KeptTensors(tmp_path)
+    kept.fill(tensors)
+    kept.mark(6)
+    assert opened(tmp_path)[1:] == (None, 6)
+    load(tmp_path, lambda infos: destinations)
+    assert all(torch.equal(destinations[path], tensor) for path, tensor in tensors.items())
+    kept.seal(6)
+    assert (opened(tmp_path)[1] or {}).keys() == tensors.keys()
+
+
 def test_a_list_that_is_damaged_is_refused(tmp_path: Path) -> None:
     kept_in(tmp_path, some_tensors())
     text = (tmp_path / WHOLE).read_text()

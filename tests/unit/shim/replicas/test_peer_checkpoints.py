@@ -15,7 +15,7 @@ from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.protocol.words.positions import StandingPosition
 from torchrelay.shim.recovery.survivor import Recovery
 from torchrelay.shim.replicas.kept_tensors import KeptTensors, load
-from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
+from torchrelay.shim.replicas.peer_checkpoints import SMALL_PARTS_BYTES, PeerCheckpoints
 from torchrelay.shim.replicas.peer_exchange import Taker
 from torchrelay.shim.step.step_state import StepState
 
@@ -448,12 +448,28 @@ def test_no_copy_is_written_over_before_all_ranks_have_the_newer_one(
     assert step(as_needed, engine, 1) == [2]
     slow, seal = threading.Event(), KeptTensors.seal
     monkeypatch.setattr(KeptTensors, "seal", lambda kept, boundary: (slow.wait(20), seal(kept, boundary)))
-    assert step(as_needed, engine, 2, 3, 4) == [], "its own is not whole"
-    assert held(tmp_path) == []
+    assert step(as_needed, engine, 2, 3, 4) == [], "it is not through with its own"
+    assert held(tmp_path) == [2], "whole, though its digests are not taken yet"
     slow.set()
     finished(as_needed)
     assert step(as_needed, engine, 5) == [6], "it is due since 4"
     assert held(tmp_path) == [2]
+
+
+@pytest.mark.parametrize("set_up_bytes", [7, SMALL_PARTS_BYTES])
+def test_a_loss_right_behind_a_head_finds_its_copy_whole_if_little_is_beside_the_tensors(
+    set_up_bytes: int, as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.writer.latest = ([b"journal"], b"s" * set_up_bytes)
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=1))
+    goes_on, finish = threading.Event(), PeerCheckpoints._finish
+    monkeypatch.setattr(PeerCheckpoints, "_finish", lambda *args: (goes_on.wait(20), finish(*args)))
+    assert step(as_needed, engine, 0) == [1]
+    train(as_needed, engine, 1)
+    assert held(tmp_path) == ([1] if set_up_bytes < SMALL_PARTS_BYTES else [])
+    goes_on.set()
+    finished(as_needed)
+    assert held(tmp_path) == [1]
 
 
 def test_copies_of_each_step_take_turns_and_the_newest_is_whole_before_the_other_is_written_over(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.tensors.tensor_bytes import write
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
 SMALL_BYTES = 256 << 10
@@ -54,7 +55,7 @@ class Original:
             if tensor.grad_fn is not None and not self._needs_gradient:
                 tensor.detach_()
             if (tensor.shape, tensor.stride(), tensor.dtype) == (content.shape, content.stride(), content.dtype):
-                tensor.detach().copy_(content)
+                write(tensor.detach(), content)
             else:
                 tensor.data = content.clone()
 

@@ -20,6 +20,7 @@ from torchrelay.shim.capture.state.parts import random_in_loader
 from torchrelay.shim.capture.state.random_below import follow, random_below
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.tensors.tensor_bytes import write
 
 _CONTAINERS = (Kind.LIST, Kind.DEQUE, Kind.DICT, Kind.SET)
 MOST_ITEMS = 1024
@@ -92,7 +93,7 @@ def _fill(sampler: Any, name: str, items: Any) -> None:
     elif kind is Kind.NDARRAY:
         own[...] = items
     elif kind is Kind.TENSOR:
-        own.detach().copy_(items)
+        write(own.detach(), items)
     else:
         own.clear()
         (own.extend if kind is Kind.DEQUE else own.update)(items)

@@ -22,7 +22,7 @@ from torchrelay.protocol.errors import JournalError, StateMismatchError
 from torchrelay.protocol.journals.kept import WHOLE, root_of
 from torchrelay.protocol.machine.private import open_below
 from torchrelay.shim.tensors import digest
-from torchrelay.shim.tensors.tensor_bytes import await_writes, local
+from torchrelay.shim.tensors.tensor_bytes import await_writes, local, write
 from torchrelay.shim.transfer.layout import TensorInfo, describe
 from torchrelay.shim.transfer.receiver import Place, TransferStats
 from torchrelay.shim.transfer.rows import Rows
@@ -181,5 +181,5 @@ def load(folder: Path, place: Place) -> TransferStats:
                     f"{info.path}: the copy has {digest.dtype_name(info.dtype)}{list(info.shape)}, "
                     f"here it is {digest.dtype_name(tensor.dtype)}{list(tensor.shape)}"
                 )
-            tensor.copy_(kept.views[info.path])
+            write(tensor, kept.views[info.path])
     return TransferStats(kept.size_bytes, len(infos), time.monotonic() - started, Rows([]))

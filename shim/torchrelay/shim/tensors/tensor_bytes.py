@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters.tensors import dtensor
 
 WORD_BYTES = 8
@@ -66,6 +66,27 @@ def memory(tensor: torch.Tensor) -> memoryview:
     return memoryview(array).cast("B")
 
 
+def write(tensor: torch.Tensor, content: torch.Tensor) -> None:
+    """Copy `content` into the tensor's memory. Elements that share memory, as `expand` makes them, are written once.
+
+    Raises StateMismatchError where they would have to hold different values.
+    """
+    if 0 not in tensor.stride():
+        tensor.copy_(content)
+        return
+    whole = content
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+        if stride == 0 and size > 1:
+            tensor, content = tensor.narrow(dim, 0, 1), content.narrow(dim, 0, 1)
+    if not _equal_bytes(content.expand_as(whole), whole):
+        raise StateMismatchError("elements that share memory here hold different values there")
+    tensor.copy_(content)
+
+
+def _equal_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(flat_bytes(plain_copy(one)), flat_bytes(plain_copy(other)))
+
+
 def padded(size: int) -> int:
     """`size` in bytes, rounded up to whole words."""
     return -(-size // WORD_BYTES) * WORD_BYTES
@@ -83,7 +104,7 @@ def pack(tensors: Sequence[torch.Tensor], packed: torch.Tensor) -> None:
 
 
 def unpack(packed: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """The reverse of `pack`, into tensors of any device and layout."""
+    """The reverse of `pack`, into tensors of any device and layout. Raises StateMismatchError, as `write` does."""
     address = packed.data_ptr()
     elsewhere: list[tuple[torch.Tensor, torch.Tensor]] = []
     for tensor in tensors:
@@ -138,7 +159,7 @@ def _scatter(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
     by_device: dict[torch.device, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     for target, staged in pairs:
         if target.device.type == "cpu" or not is_plain(target):
-            target.copy_(staged)
+            write(target, staged)
         else:
             by_device.setdefault(target.device, []).append((flat_bytes(target), flat_bytes(staged)))
     for device, flats in by_device.items():

@@ -10,7 +10,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.tensors.digest import dtype_name, new_rows
-from torchrelay.shim.tensors.tensor_bytes import flat_bytes, is_plain, local, memory, unpack
+from torchrelay.shim.tensors.tensor_bytes import flat_bytes, is_plain, local, memory, unpack, write
 from torchrelay.shim.transfer.lanes import Fill, Lanes, settle
 from torchrelay.shim.transfer.layout import Chunk, TensorInfo, plan
 from torchrelay.shim.transfer.rows import Rows, chunk_check
@@ -112,7 +112,7 @@ class Sink:
                 self._spans_left[span.tensor] -= 1
                 staged = None if self._spans_left[span.tensor] else self._staged.pop(span.tensor, None)
             if staged is not None:
-                self._tensors[span.tensor].copy_(staged)
+                write(self._tensors[span.tensor], staged)
                 settle({staged.device})
 
     def _flat(self, index: int) -> torch.Tensor:

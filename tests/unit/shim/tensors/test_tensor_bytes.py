@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.tensors.digest import digest
 from torchrelay.shim.tensors.tensor_bytes import (
     contents,
@@ -21,6 +21,7 @@ from torchrelay.shim.tensors.tensor_bytes import (
     plain_copy,
     size_bytes,
     unpack,
+    write,
 )
 
 DTYPES = sorted(
@@ -151,3 +152,20 @@ def test_the_contents_of_many_tensors_come_in_their_own_order() -> None:
     ]
     assert contents(tensors) == [memory(plain_copy(t.detach())).tobytes() for t in tensors]
     assert contents([]) == []
+
+
+def test_elements_that_share_memory_are_written_once() -> None:
+    base = torch.zeros(2, 1)
+    write(base.expand(2, 3), torch.tensor([[1.0], [float("nan")]]).expand(2, 3))
+    assert base[0].item() == 1.0
+    assert base[1].isnan()
+    with pytest.raises(StateMismatchError, match="share memory"):
+        write(base.expand(2, 3), torch.arange(6.0).view(2, 3))
+
+
+def test_small_tensors_that_expand_has_made_are_unpacked() -> None:
+    sent, base = [torch.ones(1).expand(4), torch.arange(3.0)], torch.zeros(1)
+    packed = torch.empty(sum(padded(size_bytes(t)) for t in sent), dtype=torch.uint8)
+    pack(sent, packed)
+    unpack(packed, [base.expand(4), torch.empty(3)])
+    assert base.item() == 1.0

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.raw_memory.memory import read
 from torchrelay.shim.adapters.tensors.dtensor import Spread, around, local, spread_of, waited_for
 from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf
 from torchrelay.shim.capture.rng import byte_tensor, tensor_bytes
-from torchrelay.shim.tensors.tensor_bytes import await_writes
+from torchrelay.shim.tensors.tensor_bytes import await_writes, write
 
 SMALL_BYTES = 64 << 10
 """A tensor up to this size is kept by value; a larger one has to come from a replica or from the leaver."""
@@ -149,11 +150,18 @@ def fits(value: TensorValue, tensor: Any) -> bool:
 def put(value: TensorValue, tensor: torch.Tensor) -> None:
     """Writes the recorded content into an existing tensor: it may have aliases. One that was resized gets its form back."""
     if not fits(value, tensor):
-        with torch._C.DisableTorchFunctionSubclass():
-            tensor.data = build(value._replace(requires_grad=False))
+        _put_anew(value, tensor)
         return
     part = local(tensor)
     await_writes(part.device)
     # Only inference mode writes to what it has made.
     with torch.inference_mode(part.is_inference()), torch.no_grad():
-        part.detach().copy_(build(value._replace(spread=None)).detach())
+        try:
+            write(part.detach(), build(value._replace(spread=None)).detach())
+        except StateMismatchError:  # set-up made it by `expand`, training did not
+            _put_anew(value, tensor)
+
+
+def _put_anew(value: TensorValue, tensor: torch.Tensor) -> None:
+    with torch._C.DisableTorchFunctionSubclass():
+        tensor.data = build(value._replace(requires_grad=False))

@@ -13,6 +13,7 @@ import torch
 
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.tensors.tensor_bytes import write
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 
@@ -67,7 +68,7 @@ class EarlyUpdates:
         """`state`: of the boundary. What was written to before the copy was made differs from it still, and is found to."""
         with torch.no_grad():
             for tensor, content in self._kept:
-                local(tensor).detach().copy_(content)
+                write(local(tensor).detach(), content)
         for states, parameter, values in reversed(self._states):
             if values is None:
                 states.pop(parameter, None)

@@ -14,6 +14,7 @@ import torch
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.step.updates.uncounted_writes import UncountedWrites
+from torchrelay.shim.tensors.tensor_bytes import write
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 _LOOKS, _THEN_EACH = 16, 7
@@ -73,7 +74,7 @@ class EarlyWrites:
         versions = {}
         with torch.no_grad():
             for tensor, content in self._kept:  # all of them: not every write is counted
-                local(tensor).detach().copy_(content)
+                write(local(tensor).detach(), content)
                 versions[id(tensor)] = version_of(tensor)
         if not versions:
             return

@@ -47,6 +47,23 @@ def test_putting_writes_in_place_past_autograd() -> None:
     assert alias.tolist() == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (2, 1), (1, 1)])
+def test_what_expand_has_repeated_is_written_where_it_is(shape: tuple[int, int]) -> None:
+    base = torch.zeros(shape)
+    tensor, content = base.expand(2, 3), torch.rand(shape).expand(2, 3)
+    small.put(small.take(content), tensor)
+    assert torch.equal(tensor, content)
+    assert tensor.data_ptr() == base.data_ptr()
+
+
+def test_different_values_are_not_written_over_one_another_where_set_up_has_repeated_one() -> None:
+    base = torch.zeros(1)
+    tensor, content = base.expand(3), torch.tensor([1.0, float("nan"), 3.0])
+    small.put(small.take(content), tensor)
+    assert small.take(tensor) == small.take(content)
+    assert base.item() == 0.0
+
+
 def test_only_small_dense_tensors_are_kept_by_value() -> None:
     limit = small.SMALL_BYTES // 4
     assert small.is_small(torch.empty(limit))

@@ -126,7 +126,7 @@ class Draws:
         kind = kind_of(type(iterator))
         if kind in _STANDS:
             return self.is_state(iterator)
-        if kind is not Kind.ATTRS:
+        if kind not in (Kind.ATTRS, Kind.LOADER):
             return False
         below = [v for v in attributes(iterator).values() if hasattr(type(v), "__next__")]
         kinds = [kind_of(type(v)) for v in below]

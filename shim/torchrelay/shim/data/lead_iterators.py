@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import cycles
 from torchrelay.shim.data.iterator_replay import Draws
@@ -21,7 +23,10 @@ def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
     draws.expected.append((record, True))
     if getattr(loader, "persistent_workers", False):
         loader._iterator = None  # what set-up made of it has not the place that is told of
-    made, item = iter(loader), None
+    made, item = (
+        DataLoader.__iter__(loader),
+        None,
+    )  # a class's own `__iter__` may return something else: itself, a generator
     while draws.tracks[made].drawn < record.drawn:
         item = next(made)
     return made, item

@@ -25,6 +25,11 @@ class _Now(NamedTuple):
     others: Mapping[int, Any]
 
 
+def _fields(now: _Now) -> list[dict[str, Any]]:
+    """Plain attributes of the samplers, such as the epoch."""
+    return [fields for _, fields in now.order]
+
+
 class Turns:
     """Of one epoch of one iterator. `others()`: the state of each generator among the script's objects, by its id."""
 
@@ -59,6 +64,9 @@ class Turns:
                 self.moved |= {a for a, state in before.others.items() if not alike(state, now.others.get(a))}
                 if self._after is not None:
                     self._compare(before, now, self._after)
+            elif self._after is not None and len(self.found) < MOST and _fields(before) != _fields(self._after):
+                # The script has told a sampler its epoch, in the middle of an iterator that goes on in the next one.
+                self.found.append(SamplerTurn(self._asked, before.generators, before.order))
             self._after = now
             self._asked += 1
 

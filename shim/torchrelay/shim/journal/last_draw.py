@@ -22,7 +22,7 @@ from torchrelay.shim.capture.records import after_draw
 from torchrelay.shim.capture.records.encode import Encoder, pickled
 from torchrelay.shim.capture.state.edges import flat, same_items, same_mapping
 from torchrelay.shim.capture.state.host_state import HostState, StateNode
-from torchrelay.shim.capture.state.parts import attributes
+from torchrelay.shim.capture.state.parts import loader_own
 from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.state.shared import copy_of_places
 from torchrelay.shim.capture.values import small
@@ -107,6 +107,8 @@ def _takes_part(value: Any) -> bool:
     kind = kind_of(type(value))
     if kind in GENERATORS or kind is Kind.ATTRS:
         return True
+    if kind is Kind.LOADER:
+        return any(own is not None for own in loader_own(value).values())
     if kind in _CONTAINERS:
         return len(value) <= MOST_ITEMS
     if kind is Kind.NDARRAY:
@@ -128,8 +130,8 @@ def _take(kind: Kind, obj: Any) -> tuple[Any, list[Any]] | None:
         return None, []
     if kind is Kind.TENSOR:
         return small.take(obj), []
-    if kind is Kind.ATTRS:
-        content = attributes(obj)
+    if kind in (Kind.ATTRS, Kind.LOADER):
+        content = after_draw.content_of(kind, obj)
         return content, [*content.values()]
     if kind in _CONTAINERS:
         content = after_draw.content_of(kind, obj)
@@ -197,7 +199,7 @@ def _is_as_it_was(node: StateNode, state: HostState) -> bool:
     if number is None or node.kind is not state.nodes[number].kind:
         return False
     then, now = node.content, state.nodes[number].content
-    if node.kind is Kind.ATTRS or node.kind is Kind.DICT:
+    if node.kind in (Kind.ATTRS, Kind.DICT, Kind.LOADER):
         return same_mapping(then, now)
     if node.kind is Kind.LIST or node.kind is Kind.DEQUE:
         return type(now) is list and same_items(then, now)

@@ -122,7 +122,8 @@ class Writer:
 
     def _look_at_data(self, state: HostState) -> None:
         """Before a walk: what training has changed below data sets that `state` has is walked into."""
-        self._engine.draws.data_changes.look([node.obj for node in state.nodes if node.kind is Kind.DATASET])
+        owners = [node.obj for node in state.nodes if node.kind in (Kind.DATASET, Kind.LOADER)]
+        self._engine.draws.data_changes.look(owners)
 
     def _head_state(self, nodes: list[bytes], generators: rng.RngState, saves: Mapping[str, int]) -> bytes:
         built, named = self._engine.wrapped.built, process_group.named_so_far()

@@ -17,6 +17,7 @@ from torchrelay.shim.capture.state.parts import (
     below_dataset,
     below_loader,
     dataset_parts,
+    loader_own,
     loader_parts,
     set_attributes,
     still_there,
@@ -34,14 +35,36 @@ if TYPE_CHECKING:
 
 
 def _capture_loader(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """Below the replay point: only what decides the order of the data."""
-    number = walk.add(kind, obj, parent, key, None)
-    walk.push(number, below_loader(obj))
+    """Below the replay point: what decides the order of the data, and what a class or the script has given it."""
+    content = _own_of_loader(obj)
+    walk.push(walk.add(kind, obj, parent, key, content), {**_not_plain(content), **below_loader(obj)})
+
+
+def _own_of_loader(obj: Any) -> dict[str, Any]:
+    return {**loader_own(obj), **data_changes.carried(obj)}
 
 
 def _same_loader(trees: ModuleTrees, node: StateNode) -> bool:
+    content = _own_of_loader(node.obj)
     edges = {key: value for key, value in node.edges if type(key) is not Deep}
-    return same_mapping(loader_parts(node.obj), edges) and still_there(node.obj, node.edges)
+    return (
+        same_mapping(content, node.content)
+        and same_mapping({**_not_plain(content), **loader_parts(node.obj)}, edges)
+        and still_there(node.obj, node.edges)
+    )
+
+
+def _undo_loader(node: StateNode) -> None:
+    set_attributes(node.obj, node.content, remove_new=False)
+
+
+def _fill_loader(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
+    """What is written beside plain values and iterators the lost rank's training had changed."""
+    changed = [name for name, value in node.content.items() if type(value) is tuple]
+    others = [name for name in changed if name not in loader_own(obj)]
+    if others:
+        data_changes.carry(obj, others)
+    fill_attributes(rebuild, node, obj)
 
 
 def _of_loader(parent: Any, key: Any) -> Any:
@@ -119,7 +142,10 @@ HANDLERS = (
         Kind.LOADER,
         capture=_capture_loader,
         same=_same_loader,
+        undo=_undo_loader,
+        encode=encode_mapping,
         make=made_for_one_use,
+        fill=_fill_loader,
         child=_of_loader,
         comes_and_goes=True,
     ),

@@ -1,4 +1,5 @@
 """Which containers and objects below a data set training changes: from then on they are state, as those of other objects are.
+The same of what a class or a script has given a loader.
 
 A data set is data: thousands of items that stay as they are, and are not walked into. But a script may take items out between two
 epochs, put harder ones in, relabel some, or turn up an augmentation, and a new process has what its own set-up made. So what hangs
@@ -17,7 +18,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
-from torchrelay.shim.capture.state.parts import attributes, dataset_parts
+from torchrelay.shim.capture.state.parts import attributes, dataset_parts, loader_own, own_attributes
 from torchrelay.shim.capture.values.base_types import deque_items, dict_items, fields, list_items, set_items
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.tensors.tensor_versions import version_of
@@ -111,7 +112,8 @@ class DataChanges:
 def _marks(owner: Any) -> dict[str, Any]:
     """What is below each attribute that is not state by itself; without a name, the plain ones."""
     plain, below = dataset_parts(owner)
-    others = {name: value for name, value in attributes(owner).items() if name not in plain and name not in below}
+    known = {**plain, **below, **(loader_own(owner) if kind_of(type(owner)) is Kind.LOADER else {})}
+    others = {name: value for name, value in own_attributes(owner).items() if name not in known}
     return {"": _Mark().of(plain), **{name: _Mark().of(value) for name, value in others.items()}}
 
 

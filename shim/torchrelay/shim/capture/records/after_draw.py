@@ -14,13 +14,14 @@ from torchrelay.shim.capture.models.aliases import is_by_value
 from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.state.edges import flat
 from torchrelay.shim.capture.state.host_state import HostState, StateNode
-from torchrelay.shim.capture.state.parts import attributes, dataset_parts, numpy_random_state
+from torchrelay.shim.capture.state.parts import attributes, dataset_parts, loader_own, numpy_random_state
 from torchrelay.shim.capture.values import callables, small
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 
 _TAKE: dict[Kind, Callable[[Any], Any]] = {
     Kind.ATTRS: attributes,
     Kind.DATASET: lambda obj: dataset_parts(obj)[0],
+    Kind.LOADER: loader_own,
     Kind.LIST: list,
     Kind.DICT: dict,
     Kind.DEQUE: list,
@@ -34,7 +35,7 @@ _TAKE: dict[Kind, Callable[[Any], Any]] = {
     Kind.PYTHON_RANDOM: lambda obj: obj.getstate(),
     Kind.NUMPY_RANDOM: numpy_random_state,
 }
-_ONLY_THROUGH = (Kind.LOADER, Kind.REPLAY_POINT, Kind.CYCLE, Kind.GENERATOR)
+_ONLY_THROUGH = (Kind.REPLAY_POINT, Kind.CYCLE, Kind.GENERATOR)
 """Without content of their own here; what is below them may have some."""
 
 

@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.utils.data import TensorDataset, dataloader
 
 from torchrelay.shim.adapters.cpython import frames as frame_access
 from torchrelay.shim.adapters.cpython.liveness import answer
@@ -21,6 +22,9 @@ from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 _OPTIMIZER_SKIP = frozenset({"state", "param_groups"})
 _LOADER_PARTS = ("generator", "sampler", "batch_sampler", "dataset", "_iterator")
 _BELOW_A_DATASET = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.DATASET)
+_ITERATORS = (Kind.LOADER_ITER, Kind.REPLAY_POINT, Kind.GENERATOR, Kind.ITERATOR, Kind.CYCLE)
+_TORCHS_OWN = frozenset(vars(dataloader.DataLoader(TensorDataset(torch.empty(1)))))
+"""Attributes that torch gives every loader. It has an iterator there if workers are kept; else `_iterator` is a class's own."""
 
 _MISSING = object()
 
@@ -100,9 +104,24 @@ def loader_parts(obj: Any) -> dict[str, Any]:
     return {name: value for name, value in found if value is not None}
 
 
+def own_attributes(obj: Any) -> dict[str, Any]:
+    """Return those of a data set, and of a loader those that a class or a script has given it."""
+    found = attributes(obj)
+    if kind_of(type(obj)) is not Kind.LOADER:
+        return found
+    kept = _TORCHS_OWN if found.get("persistent_workers") else _TORCHS_OWN - {"_iterator"}
+    return {name: value for name, value in found.items() if name not in kept}
+
+
+def loader_own(obj: Any) -> dict[str, Any]:
+    """Of a loader's own attributes: plain ones, and iterators."""
+    kinds = {name: (kind_of(type(value)), value) for name, value in own_attributes(obj).items()}
+    return {name: value for name, (kind, value) in kinds.items() if kind is Kind.PLAIN or kind in _ITERATORS}
+
+
 def dataset_parts(obj: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Plain attributes, and generators and datasets below."""
-    own = {name: (kind_of(type(value)), value) for name, value in attributes(obj).items()}
+    own = {name: (kind_of(type(value)), value) for name, value in own_attributes(obj).items()}
     plain = {name: value for name, (kind, value) in own.items() if kind is Kind.PLAIN}
     return plain, {name: value for name, (kind, value) in own.items() if kind in _BELOW_A_DATASET}
 

@@ -1,0 +1,43 @@
+"""What the class of a loader, or the script, keeps on it is state: an iterator, counters, a list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.cells import few, only_in_long
+from support.relay_run import assert_unharmed, relay
+
+SCRIPT, RANKS = "own_loaders.py", 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "workers", "fault"),
+    few(
+        2,
+        [
+            ("asked", "0", "kill:rank=1,step=9,phase=data"),
+            ("looped", "0", "kill:rank=0,step=10,phase=backward"),
+            ("endless", "1", "kill:rank=1,step=9,phase=backward"),
+            ("asked", "1", "kill:rank=0,step=8,phase=after-step"),
+            ("looped", "1", "kill:rank=1,step=14,phase=data"),
+            ("endless", "0", "kill:rank=0,step=15,phase=after-step"),
+            ("looped", "0", "kill:rank=1,step=6,phase=after-step"),
+        ],
+    ),
+)
+def test_a_rank_is_replaced(kind: str, workers: str, fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, kind, workers, ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed(SCRIPT, kind, workers, ranks=RANKS), RANKS, [fault], 1)
+
+
+@only_in_long
+@pytest.mark.parametrize("kind", ["asked", "looped", "endless"])
+def test_a_rank_is_moved(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    fault = "planned:rank=1,step=8"
+    run = relay(
+        tmp_path, SCRIPT, kind, "0", ranks=RANKS, inject=[fault], planned_at=[8], environment={"STEP_S": "0.08"}
+    )
+    assert_unharmed(run, undisturbed(SCRIPT, kind, "0", ranks=RANKS), RANKS, [f"{fault},phase=forward"], 1)

@@ -1,0 +1,99 @@
+"""Loaders whose class keeps something of its own: an iterator, counters, a list. Usage: own_loaders.py OUT KIND"""
+
+import sys
+
+import common
+import final_state
+import pace
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+class Resumed(DataLoader):
+    """It is its own iterator: asked again, it goes on where it stood."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self._iterator = None
+        self.given, self.sizes = 0, []
+
+    def __iter__(self):
+        if self._iterator is None:
+            self._iterator = super().__iter__()
+        return self
+
+    def __next__(self):
+        if self._iterator is None:
+            self._iterator = super().__iter__()
+        try:
+            x, y = next(self._iterator)
+        except StopIteration:
+            self._iterator = None
+            raise
+        self.given += 1
+        self.sizes.append(self.given % 3)
+        return x + 0.01 * self.given + 0.1 * sum(self.sizes[-3:]), y
+
+
+class Repeated:
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from iter(self.sampler)
+
+
+class Endless(DataLoader):
+    """Its one iterator never ends; an epoch is a part of it."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        object.__setattr__(self, "batch_sampler", Repeated(self.batch_sampler))
+        self.iterator = super().__iter__()
+
+    def __len__(self):
+        return len(self.batch_sampler.sampler)
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+def main():
+    out, kind, workers = sys.argv[1:]
+    common.start()
+    model = common.model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    sampler = DistributedSampler(TensorDataset(*common.data(48)), shuffle=True)
+    made = Endless if kind == "endless" else Resumed
+    loader = made(sampler.dataset, batch_size=4, sampler=sampler, num_workers=int(workers))
+    loader.seen = 0
+    losses = []
+
+    def step(x, y):
+        pace.work()
+        loader.seen += 1
+        loss = common.loss_of(model, x * (1 + 0.001 * loader.seen), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    for epoch in range(4):
+        sampler.set_epoch(epoch)
+        if kind == "asked":
+            for _ in range(6):
+                step(*next(loader))
+            loader._iterator = None
+        else:
+            for x, y in loader:
+                step(x, y)
+    own = [loader.seen, getattr(loader, "given", 0), list(getattr(loader, "sizes", ()))]
+    final_state.write(out, losses, model, optimizer, loader=own)
+    common.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -372,7 +372,7 @@ class Runtime:
         process_group.name_from(self._others * _NAMES_OF_EACH)
         engine.waiting(True)
         try:
-            with engine.comms.connecting():
+            with engine.comms.breaking.connecting(engine.comms.now):
                 return original(*args, **kwargs)
         finally:
             engine.waiting(False)
@@ -384,11 +384,11 @@ class Runtime:
     def _arm(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The script's own process group, then the agreement of all ranks that they are protected."""
         from torchrelay.shim.backends import registry
-        from torchrelay.shim.comm.communicators import Communicators
+        from torchrelay.shim.comm.generations.communicators import Communicators
 
         registry.prepare()
         early = Communicators(-1, -1, self.config.address, self.config.log)
-        with early.connecting():
+        with early.breaking.connecting(early.now):
             result = original(*args, **kwargs)
         try:
             self._start_engine(early.now.inodes)
@@ -405,7 +405,7 @@ class Runtime:
 
         from torchrelay.shim.adapters.process_groups import process_group
         from torchrelay.shim.backends import registry
-        from torchrelay.shim.comm.communicators import decline_gate
+        from torchrelay.shim.comm.generations.generation_store import decline_gate
 
         rank, world_size = dist.get_rank(), dist.get_world_size()
         registry.check_groups([c10d._get_default_group()])

@@ -15,8 +15,10 @@ from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.shim.adapters.process_groups import sockets
 from torchrelay.shim.backends import registry
 from torchrelay.shim.backends.gloo import Gloo
-from torchrelay.shim.comm import communicators
-from torchrelay.shim.comm.communicators import Communicators, is_communication_failure, serve_store
+from torchrelay.shim.comm.generations import communicators
+from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
+from torchrelay.shim.comm.generations.communicators import Communicators
+from torchrelay.shim.comm.generations.generation_store import serve_store
 
 SECRET = bytes(range(32))
 

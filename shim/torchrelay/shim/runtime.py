@@ -560,7 +560,7 @@ class Runtime:
                 from torchrelay.shim.observe import lost_device
 
                 lost_device.end_if_lost(engine, failure)
-            if self._joiner is not None and self._joiner.entering:
+            if self._joiner is not None:
                 self._joiner.failed(failure)
             failed_script.tell(self.link, failure, boundary)
             if self.config.asks and engine is not None:

@@ -46,7 +46,7 @@ def start(
     if config.asks:
         start_over.remember(whole)
     if connect is None:
-        from torchrelay.shim.runtime import Runtime as RealRuntime
+        from torchrelay.shim.runtime.runtime import Runtime as RealRuntime
 
         connect = RealRuntime.connect
     runtime = connect(config)

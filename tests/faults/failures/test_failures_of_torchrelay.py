@@ -53,7 +53,7 @@ SHIM = "torchrelay.shim"
             "replicas.replica_checks.ReplicaChecks.at_boundary:1",
             "observe.protection_report.Reporter.at_boundary:2",
             "observe.protection_report.Reporter.at_gate:2",
-            "runtime.Runtime._finish:0",
+            "runtime.runtime.Runtime._finish:0",
             "step.updates.optimizer_updates.Updates._after_step:7",
             "step.updates.optimizer_updates.Updates.gate:5",
             "step.updates.optimizer_updates.Updates._wait:5",

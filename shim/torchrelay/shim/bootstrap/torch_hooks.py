@@ -25,7 +25,8 @@ from torchrelay.shim.data import data_loader
 from torchrelay.shim.observe.data_faults import DataFaults
 
 if TYPE_CHECKING:
-    from torchrelay.shim.runtime import Runtime
+    from torchrelay.shim.runtime.runtime import Runtime
+    from torchrelay.shim.runtime.script_groups import ScriptGroups
     from torchrelay.shim.step.engine import Engine
 
 
@@ -36,11 +37,11 @@ def check_supported() -> None:
     tensor_data.check_supported()
 
 
-def install(runtime: Runtime) -> None:
+def install(runtime: Runtime, groups: ScriptGroups) -> None:
     """Every hook asks the runtime for its engine, and does nothing while there is none."""
 
-    replace(runtime.guard, "init_process_group", runtime.init_process_group)
-    replace(runtime.guard, "new_group", runtime.new_group)
+    replace(runtime.guard, "init_process_group", groups.init_process_group)
+    replace(runtime.guard, "new_group", groups.new_group)
     for name in (*collectives.FUNCTIONS, *point_to_point.FUNCTIONS):
         replace(runtime.guard, name, functools.partial(_communicate, runtime, name))
     optimizers.register_optimizer_step_pre_hook(functools.partial(_before_step, runtime))

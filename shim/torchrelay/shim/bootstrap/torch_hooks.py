@@ -237,7 +237,7 @@ def _wrap_backward(runtime: Runtime) -> None:
         engine.waiting(bool(engine.wrapped))
         looks = engine.capturing and engine.shadow is None
         if looks:
-            engine.guard.tell(engine.gradients.before_backward)
+            engine.guard.tell(engine.gradients.fates.before_backward)
         engine.step.computed_gradients()
         engine.tracker.computing()
         try:
@@ -248,7 +248,7 @@ def _wrap_backward(runtime: Runtime) -> None:
         finally:
             engine.waiting(False)
         if looks:
-            engine.guard.tell(engine.gradients.after_backward)
+            engine.guard.tell(engine.gradients.fates.after_backward)
         return None
 
     torch.autograd.backward = functools.wraps(original)(runtime.guard.entry(original, backward))

@@ -143,7 +143,7 @@ class Updates:
         if not engine.capturing and engine.step.gradients_open:
             self._turns = max(self._turns, self._done)
         if optimizer is not None and engine.capturing and engine.shadow is None:
-            engine.gradients.used_by(optimizer)
+            engine.gradients.fates.used_by(optimizer)
         if self._is_behind_its_loop(frame, running):
             engine.step.began_behind_loop()
             engine.reporter.step_behind_loop(frame)

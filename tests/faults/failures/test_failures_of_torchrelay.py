@@ -25,7 +25,7 @@ SHIM = "torchrelay.shim"
             "data.data_loader.-._advance:5",
             "data.data_loader.-._track:1",
             "comm.collective_records.CollectiveRecords.add:6",
-            "comm.collectives.CollectiveCall.take:4",
+            "comm.collective_call.CollectiveCall.take:4",
             "comm.collectives.Collectives._run:0",
             "comm.collectives.Collectives._run:5",
             "comm.generations.breaking.Breaking.connecting:0",

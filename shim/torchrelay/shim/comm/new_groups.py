@@ -12,7 +12,8 @@ import torch.distributed as dist
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.process_groups import agent_store, process_group
 from torchrelay.shim.backends import registry
-from torchrelay.shim.comm.collectives import DEFAULT_GROUP, NEW_GROUP, CollectiveCall, Collectives
+from torchrelay.shim.comm.collective_call import CollectiveCall
+from torchrelay.shim.comm.collectives import DEFAULT_GROUP, NEW_GROUP, Collectives
 from torchrelay.shim.comm.generations.communicators import Communicators
 
 _ARGUMENTS = ("ranks", "timeout", "backend", "pg_options", "use_local_synchronization", "group_desc", "device_id")

@@ -21,7 +21,7 @@ SHIM = "torchrelay.shim"
         1,
         [
             "journal.writer.Writer.boundary:3",
-            "step.updates.optimizer_updates.Updates.passed:4",
+            "step.updates.update_gate.UpdateGate.passed:4",
             "data.data_loader.-._advance:5",
             "data.data_loader.-._track:1",
             "comm.collective_records.CollectiveRecords.add:6",
@@ -55,8 +55,8 @@ SHIM = "torchrelay.shim"
             "observe.protection_report.Reporter.at_gate:2",
             "runtime.runtime.Runtime._finish:0",
             "step.updates.optimizer_updates.Updates._after_step:7",
-            "step.updates.optimizer_updates.Updates.gate:5",
-            "step.updates.optimizer_updates.Updates._wait:5",
+            "step.updates.update_gate.UpdateGate.pass_protected:5",
+            "step.updates.update_gate.UpdateGate._wait:5",
         ],
     ),
 )

@@ -241,12 +241,12 @@ class Engine:
 
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:
-            self.updates.at_head_unprotected()
+            self.updates.gate.at_head_unprotected()
             self._start_step()
             return
         if torch.is_inference_mode_enabled():
             return  # no gradients can come of this loop: it does not train
-        if self.updates.early.pending and self.updates.at_head(activation):
+        if self.updates.early.pending and self.updates.gate.at_head(activation):
             return
         if self.late_forwards.seen:
             self.late_forwards.confirm()

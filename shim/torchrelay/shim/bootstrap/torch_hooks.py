@@ -155,7 +155,7 @@ def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> A
         engine.waiting(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
         try:
             result = call()
-            if ddp.takes_indices(wrapped):
+            if engine.wrapped.takes_indices(wrapped):
                 engine.confirm()
             return result
         except RuntimeError as error:

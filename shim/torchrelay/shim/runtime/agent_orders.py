@@ -20,11 +20,10 @@ from torchrelay.protocol.messages import (
     SetAside,
     ShimOrder,
 )
-from torchrelay.shim.agent_link import announced_exit
+from torchrelay.shim.agent_link import announced_exit, start_over
 from torchrelay.shim.agent_link.ask import token_of
 from torchrelay.shim.agent_link.config import ShimConfig
 from torchrelay.shim.agent_link.link import AgentLink
-from torchrelay.shim.bootstrap import start_over
 from torchrelay.shim.join.spare import Spare
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class AgentOrders:
                 self._engine.recovery.wake()
         elif isinstance(order, EndNow):
             if order.again:
-                start_over.start_over(order.exit_code, self._config.log)
+                start_over.start_over(self._config.started, order.exit_code, self._config.log)
             else:
                 announced_exit.leave(order.exit_code)
         elif isinstance(order, (SetAside, ClearCheckpoints)):

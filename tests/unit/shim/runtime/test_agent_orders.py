@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from torchrelay.protocol.messages import EndNow, Interrupt
-from torchrelay.shim.agent_link import announced_exit
+from torchrelay.shim.agent_link import announced_exit, start_over
 from torchrelay.shim.agent_link.config import ShimConfig
-from torchrelay.shim.bootstrap import start_over
 from torchrelay.shim.join.spare import Spare
 from torchrelay.shim.runtime.agent_orders import AgentOrders
 
@@ -37,7 +36,7 @@ class Followed:
 def test_it_leaves_or_begins_anew_in_its_place(monkeypatch: pytest.MonkeyPatch, again: bool, how: str) -> None:
     done: list[tuple[str, int]] = []
     monkeypatch.setattr(announced_exit, "leave", lambda code: done.append(("leaves", code)))
-    monkeypatch.setattr(start_over, "start_over", lambda code, log: done.append(("begins anew", code)))
+    monkeypatch.setattr(start_over, "start_over", lambda start, code, log: done.append(("begins anew", code)))
     orders = AgentOrders(ShimConfig("", "", "", "", False, "", (), ()), Link(), Spare(lambda report: None))  # type: ignore[arg-type]  # a stand-in
     orders.handle(EndNow(77, again=again))
     assert done == [(how, 77)]

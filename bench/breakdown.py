@@ -23,8 +23,8 @@ PARTS = (
     ("writer.walk", "  walk of the host state"),
     ("writer.boundary", "  journal of the boundary"),
     ("replicas.at_boundary", "  digests (at few boundaries)"),
-    ("updates.gate", "gate"),
-    ("updates._wait", "  wait for the other ranks"),
+    ("updates.gate.pass_protected", "gate"),
+    ("updates.gate._wait", "  wait for the other ranks"),
     ("writer.gate", "  journal of the gate"),
 )
 

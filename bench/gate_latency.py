@@ -18,9 +18,9 @@ import torch.distributed as dist
 
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.comm import gate_links
-from torchrelay.shim.comm.communicators import join_store, serve_store
 from torchrelay.shim.comm.gate import Gate, connect
 from torchrelay.shim.comm.gate_links import GateListener
+from torchrelay.shim.comm.generations.generation_store import join_store, serve_store
 
 HOST = "127.0.0.1"
 Times = list[tuple[float, float]]

@@ -32,12 +32,12 @@ def turn(block_steps: int) -> bool:
     if not engine.capturing:
         raise RuntimeError("the shim has switched protection off")
     if not hasattr(engine, "bench_switch"):
-        engine.bench_switch = _Switch(engine.take_boundary, engine.updates.gate, engine.alive)
+        engine.bench_switch = _Switch(engine.take_boundary, engine.updates.gate.pass_protected, engine.alive)
     switch: _Switch = engine.bench_switch
     switch.steps += 1
     on = switch.steps // block_steps % 2 == 0
     engine.take_boundary = switch.take_boundary if on else lambda activation, number: _begin_unseen(engine)
-    engine.updates.gate = switch.gate if on else lambda frame: _pass_unseen(engine)
+    engine.updates.gate.pass_protected = switch.gate if on else lambda frame: _pass_unseen(engine)
     engine.alive = switch.alive if on else lambda: None
     return on
 
@@ -48,4 +48,4 @@ def _begin_unseen(engine: Any) -> bool:
 
 
 def _pass_unseen(engine: Any) -> None:
-    engine.updates.passed(engine.step.gates_passed + 1)
+    engine.updates.gate.passed(engine.step.gates_passed + 1)

@@ -1,4 +1,4 @@
-"""Takes the place of `torchrelay.shim.runtime`: watches every loop, changes nothing, and writes down its calls."""
+"""Takes the place of `torchrelay.shim.runtime.runtime`: watches every loop, changes nothing, and writes down its calls."""
 
 from __future__ import annotations
 

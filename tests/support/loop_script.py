@@ -41,7 +41,7 @@ class LoopScript:
             0, 1, "127.0.0.1", link, JournalWriter(folder / "journal"), self.tracker, LogLines(LogPart.SHIM)
         )  # type: ignore[arg-type]  # a stand-in
         self.engine.set_up = SetUp()
-        monkeypatch.setattr(self.engine.updates, "_wait", lambda position: None)
+        monkeypatch.setattr(self.engine.updates.gate, "_wait", lambda position: None)
         monkeypatch.setattr(self.engine.comms, "gate", lambda number: None)
         monkeypatch.setattr(self.engine.recovery, "stand", lambda position, error: self._stand(position))
         monkeypatch.setattr("builtins.__torchrelay__", self.tracker, raising=False)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from support.loop_script import LoopScript
 from torchrelay.protocol.messages import Interrupt
-from torchrelay.shim.comm.communicators import Generation
+from torchrelay.shim.comm.generations.generation import Generation
 from torchrelay.shim.saves.async_saves import AsyncSaves
 from torchrelay.shim.saves.save_agreement import SaveAgreement, SaveReport
 from torchrelay.shim.saves.save_under_way import Save

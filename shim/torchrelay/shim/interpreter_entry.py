@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import functools
 import os
 import sys
@@ -12,7 +13,8 @@ from types import MappingProxyType, ModuleType
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.frameworks import ACCELERATE
 from torchrelay.shim.agent_link.config import ShimConfig
-from torchrelay.shim.bootstrap import launcher, run_file, start_over, torch_parts
+from torchrelay.shim.agent_link.start_over import InterpreterStart
+from torchrelay.shim.bootstrap import launcher, run_file, torch_parts
 from torchrelay.shim.bootstrap.import_finder import ScriptFinder
 from torchrelay.shim.bootstrap.runtime_interface import RuntimeInterface
 from torchrelay.shim.instrument.rewrite import HOOKS
@@ -44,9 +46,9 @@ def start(
         launcher.start(config, environ, site)
         return
     if config.asks:
-        start_over.remember(whole)
+        config = dataclasses.replace(config, started=InterpreterStart.of_this(whole))
     if connect is None:
-        from torchrelay.shim.runtime import Runtime as RealRuntime
+        from torchrelay.shim.runtime.runtime import Runtime as RealRuntime
 
         connect = RealRuntime.connect
     runtime = connect(config)

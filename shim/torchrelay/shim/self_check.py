@@ -17,8 +17,9 @@ def facts() -> dict[str, Any]:
         return found | {"torch_problem": f"{type(e).__name__}: {e}"}
     found |= {"torch": torch.__version__, "cuda": torch.version.cuda or "", "backends": _backends(dist)}
     try:
-        from torchrelay.shim import runtime, transfer  # noqa: F401 - with all that they lean on
+        from torchrelay.shim import transfer  # noqa: F401 - with all that they lean on
         from torchrelay.shim.bootstrap import torch_hooks  # noqa: F401 - with all that they lean on
+        from torchrelay.shim.runtime import runtime  # noqa: F401 - with all that they lean on
     except Exception as e:  # noqa: BLE001 - whatever it is, it would end protection, and is told
         found["shim_problem"] = f"{type(e).__name__}: {e}"
     return found

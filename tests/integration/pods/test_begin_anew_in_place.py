@@ -25,8 +25,8 @@ me = {
 (out / f"life-{life}").write_text(json.dumps(me))
 if life == 0:
     from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-    from torchrelay.shim.bootstrap import start_over
-    start_over.remember(whole)
+    from torchrelay.shim.agent_link import start_over
+    started = start_over.InterpreterStart.of_this(whole)
     os.environ["CHANGED"] = "1"
     os.chdir("/")
     signal.setitimer(signal.ITIMER_REAL, 1000.0)
@@ -37,7 +37,7 @@ if life == 0:
 
     def on_a_thread():
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
-        start_over.start_over(77, LogLines(LogPart.SHIM))
+        start_over.start_over(started, 77, LogLines(LogPart.SHIM))
 
     threading.Thread(target=on_a_thread).start()
     threading.Event().wait()
@@ -67,12 +67,12 @@ def test_it_is_the_same_process_started_in_the_same_way_and_nothing_of_its_life_
 
 
 def test_where_it_cannot_begin_anew_it_ends(tmp_path: Path) -> None:
-    program = "from torchrelay.shim.bootstrap import start_over; start_over.start_over(77, None)"
+    program = "from torchrelay.shim.agent_link import start_over; start_over.start_over(None, 77, None)"
     assert subprocess.run([sys.executable, "-c", program], timeout=WITHIN_S, check=False).returncode == 77
     gone = (
-        "import os, sys; from torchrelay.shim.bootstrap import start_over; start_over.remember(os.environ);"
-        "sys.executable = '/none'; "
-        "from torchrelay.protocol.logs.log_lines import LogLines, LogPart; start_over.start_over(77, LogLines(LogPart.SHIM))"
+        "import os, sys; from torchrelay.shim.agent_link.start_over import InterpreterStart, start_over; "
+        "started = InterpreterStart.of_this(os.environ); sys.executable = '/none'; "
+        "from torchrelay.protocol.logs.log_lines import LogLines, LogPart; start_over(started, 77, LogLines(LogPart.SHIM))"
     )
     ended = subprocess.run([sys.executable, "-c", gone], timeout=WITHIN_S, check=False, capture_output=True, text=True)
     assert ended.returncode == 77

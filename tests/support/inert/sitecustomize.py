@@ -12,7 +12,7 @@ sys.path_importer_cache.pop(_here, None)
 
 class _InsteadOfTheRuntime(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "torchrelay.shim.runtime":
+        if name != "torchrelay.shim.runtime.runtime":
             return None
         sys.meta_path.remove(self)
         return importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(_here), "inert_runtime.py"))

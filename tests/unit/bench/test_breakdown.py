@@ -26,7 +26,7 @@ class Engine:
     def __init__(self) -> None:
         self.writer = SimpleNamespace(walk=lambda: 3, boundary=len, gate=len)
         self.replicas = SimpleNamespace(at_boundary=len)
-        self.updates = SimpleNamespace(gate=len, _wait=len)
+        self.updates = SimpleNamespace(gate=SimpleNamespace(pass_protected=len, _wait=len))
 
     def take_boundary(self) -> int:
         return int(self.writer.walk())

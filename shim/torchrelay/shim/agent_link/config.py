@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import FatalError
@@ -15,6 +16,9 @@ from torchrelay.protocol.options.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.options.faults import Fault, parse_fault
 from torchrelay.protocol.options.numbers import NumberWatch, parse_watches
 from torchrelay.protocol.security.transfer_protection import INTEGRITY, checked
+
+if TYPE_CHECKING:
+    from torchrelay.shim.agent_link.start_over import InterpreterStart
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class ShimConfig:
     protection: str = INTEGRITY
     """Of tensors that go to another machine, as in `transfer_protection`."""
     grace_s: float = 30.0
+    started: InterpreterStart | None = None
+    """How to begin anew in place, where the agent may say so; None: it never does."""
     entropy: str = ""
     """In a drill: what chance is made of in a rank's set-up; empty: it is the system's."""
     log: LogLines = field(default_factory=lambda: LogLines(LogPart.SHIM))

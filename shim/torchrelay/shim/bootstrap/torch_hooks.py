@@ -25,7 +25,8 @@ from torchrelay.shim.data import data_loader
 from torchrelay.shim.observe.data_faults import DataFaults
 
 if TYPE_CHECKING:
-    from torchrelay.shim.runtime import Runtime
+    from torchrelay.shim.runtime.runtime import Runtime
+    from torchrelay.shim.runtime.script_groups import ScriptGroups
     from torchrelay.shim.step.engine import Engine
 
 
@@ -36,11 +37,11 @@ def check_supported() -> None:
     tensor_data.check_supported()
 
 
-def install(runtime: Runtime) -> None:
+def install(runtime: Runtime, groups: ScriptGroups) -> None:
     """Every hook asks the runtime for its engine, and does nothing while there is none."""
 
-    replace(runtime.guard, "init_process_group", runtime.init_process_group)
-    replace(runtime.guard, "new_group", runtime.new_group)
+    replace(runtime.guard, "init_process_group", groups.init_process_group)
+    replace(runtime.guard, "new_group", groups.new_group)
     for name in (*collectives.FUNCTIONS, *point_to_point.FUNCTIONS):
         replace(runtime.guard, name, functools.partial(_communicate, runtime, name))
     optimizers.register_optimizer_step_pre_hook(functools.partial(_before_step, runtime))
@@ -154,7 +155,7 @@ def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> A
         engine.waiting(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
         try:
             result = call()
-            if ddp.takes_indices(wrapped):
+            if engine.wrapped.takes_indices(wrapped):
                 engine.confirm()
             return result
         except RuntimeError as error:
@@ -236,7 +237,7 @@ def _wrap_backward(runtime: Runtime) -> None:
         engine.waiting(bool(engine.wrapped))
         looks = engine.capturing and engine.shadow is None
         if looks:
-            engine.guard.tell(engine.gradients.before_backward)
+            engine.guard.tell(engine.gradients.fates.before_backward)
         engine.step.computed_gradients()
         engine.tracker.computing()
         try:
@@ -247,7 +248,7 @@ def _wrap_backward(runtime: Runtime) -> None:
         finally:
             engine.waiting(False)
         if looks:
-            engine.guard.tell(engine.gradients.after_backward)
+            engine.guard.tell(engine.gradients.fates.after_backward)
         return None
 
     torch.autograd.backward = functools.wraps(original)(runtime.guard.entry(original, backward))

@@ -10,7 +10,7 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.script import sites
 
 if TYPE_CHECKING:
-    from torchrelay.shim.runtime import Runtime
+    from torchrelay.shim.runtime.runtime import Runtime
 
 FUNCTIONAL = "torch.distributed._functional_collectives"
 PIPELINING = "torch.distributed.pipelining.schedules"

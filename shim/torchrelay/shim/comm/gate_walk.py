@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.comm import gate
-from torchrelay.shim.comm.communicators import CONNECT_TIMEOUT, join_store, serve_store
 from torchrelay.shim.comm.gate_links import GateListener
+from torchrelay.shim.comm.generations.generation_store import CONNECT_TIMEOUT, join_store, serve_store
 
 HOST = "127.0.0.1"
 GATES = 30

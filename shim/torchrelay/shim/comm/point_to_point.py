@@ -16,11 +16,8 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.capture.values import small
-from torchrelay.shim.comm.collectives import (
-    Collectives,
-    CompletedCollective,
-    group_name,
-)
+from torchrelay.shim.comm.collective_call import CompletedCollective, group_name
+from torchrelay.shim.comm.collectives import Collectives
 from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective
 from torchrelay.shim.script.guard import Guard, is_called_by
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.cpython import threads
-from torchrelay.shim.comm.communicators import is_communication_failure
+from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine

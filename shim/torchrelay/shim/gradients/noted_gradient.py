@@ -98,3 +98,10 @@ def is_plain(gradient: torch.Tensor) -> bool:
     except UnsupportedError:
         return False
     return True
+
+
+def refused(path: str, reason: str) -> str:
+    return (
+        f"gradients are kept across optimizer steps ({path}), and {reason}: what one step leaves is added to by the next. "
+        "Call zero_grad() in each step"
+    )

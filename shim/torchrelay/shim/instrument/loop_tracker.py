@@ -20,7 +20,6 @@ from torchrelay.shim.script.sites import PACKAGES, SITES, Site, may_train
 _MOST_ENTRIES = 64
 """So often a loop of an installed package is looked at, if it never was around an optimizer step."""
 _DATA = os.path.join(os.path.dirname(torch.utils.data.__file__), "")
-_RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(1 << 65))))
 
 
 class Activation:
@@ -394,8 +393,3 @@ class LoopTracker:
                 if caller is not None and outer.line <= caller.f_lineno <= outer.end_line:
                     return
             self.stack.pop()
-
-
-def plain_range(iterator: Any) -> Any:
-    """A range's iterator can be carried as it is; None for anything else."""
-    return iterator if type(iterator) in _RANGE_ITERATORS else None

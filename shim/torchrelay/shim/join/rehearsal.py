@@ -48,14 +48,10 @@ _REASON_CHARACTERS = 500
 class Rehearsal:
     """Leads the process to the boundary, as a Joiner does; `child` takes the result and ends the process."""
 
-    tail = None
-
     def __init__(self, engine: Engine, child: RehearsalProcess) -> None:
         order = child.order
         self._engine, self._order, self._child = engine, order, child
         self._began_s = time.monotonic()
-        self.entering = True
-        """Until the end: whatever fails is no failure of the script."""
         set_up: payload.SetUpJournal = payload.load(order.set_up, payload.SetUpJournal)
         self._journal: payload.BoundaryJournal = payload.load(order.journal, payload.BoundaryJournal)
         engine.records.answers = list(set_up.collectives)
@@ -100,13 +96,10 @@ class Rehearsal:
             self._end(REHEARSAL_DIFFERS, "; ".join(map(str, found)), gaps, len(state.nodes))
         self._end(REHEARSAL_SAME, "", (), len(state.nodes))
 
-    def before_forward(self, wrapped: object) -> None:
-        """There are no peers on the way past a training loop that is over."""
-
     # The end.
 
     def failed(self, error: BaseException) -> None:
-        """The script, or the way to the boundary, has raised `error`."""
+        """The script, or the way to the boundary, has raised `error`: that is no failure of the script's."""
         place, reason = _raised_at(error), reason_of(error)
         if isinstance(error, _OF_THIS_MOMENT) or (
             isinstance(error, OSError) and not isinstance(error, FileNotFoundError)

@@ -23,7 +23,7 @@ from torchrelay.shim.capture.values.base_types import file_of
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
-from torchrelay.shim.instrument.loop_tracker import Activation, plain_range
+from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.journal import last_draw, payload
 from torchrelay.shim.script import sites
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SHARED_RANDOM = "a data loader whose sampler goes on drawing from random generators that other code draws from, too"
 KEPT_WORKERS = "a data loader with persistent_workers after its first epoch"
+_RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(1 << 65))))
 
 
 def script_frames(innermost: FrameType | None) -> list[FrameType]:
@@ -45,6 +46,11 @@ def script_frames(innermost: FrameType | None) -> list[FrameType]:
             found.append(frame)
         frame = frame.f_back
     return found[::-1]
+
+
+def plain_range(iterator: Any) -> Any:
+    """A range's iterator can be carried as it is; None for anything else."""
+    return iterator if type(iterator) in _RANGE_ITERATORS else None
 
 
 class ScriptModules:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from torchrelay.shim.comm.communicators import Communicators
+from torchrelay.shim.comm.generations.communicators import Communicators
 
 LOOK_S = 0.2
 NAME = "torchrelay-device"

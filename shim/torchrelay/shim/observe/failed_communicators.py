@@ -10,7 +10,7 @@ import time
 
 from torchrelay.protocol.messages import CommunicationFailed
 from torchrelay.shim.agent_link.link import AgentLink
-from torchrelay.shim.comm.communicators import Communicators
+from torchrelay.shim.comm.generations.communicators import Communicators
 
 NEWS_S = 10.0
 """A connection breaks before it is told that its other end is lost: until then who notices is not the one that failed."""

@@ -21,7 +21,7 @@ import torch
 from torchrelay.protocol.messages import Explain, Explained
 from torchrelay.shim.adapters.cpython.frames import is_module_frame, read_locals
 from torchrelay.shim.agent_link.link import AgentLink
-from torchrelay.shim.comm.communicators import Communicators
+from torchrelay.shim.comm.generations.communicators import Communicators
 from torchrelay.shim.script.hidden_frames import is_ours
 
 SAMPLE_S = 0.02

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
 from torchrelay.protocol.messages import Disabled
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.comm.communicators import is_communication_failure
+from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
 from torchrelay.shim.gradients.kept_gradients import Gradients
 from torchrelay.shim.observe import lost_device
 from torchrelay.shim.script.guard import reason_of

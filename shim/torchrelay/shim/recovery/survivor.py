@@ -23,7 +23,8 @@ from torchrelay.protocol.messages import (
     TakeCopy,
 )
 from torchrelay.protocol.words.positions import RankPhase, StandingPosition
-from torchrelay.shim.comm.communicators import is_communication_failure, serve_store
+from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
+from torchrelay.shim.comm.generations.generation_store import serve_store
 from torchrelay.shim.observe.failed_communicators import NEWS_S
 from torchrelay.shim.recovery.generation_switch import GenerationSwitch, NextMove, Superseded
 from torchrelay.shim.script.guard import reason_of

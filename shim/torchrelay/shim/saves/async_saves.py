@@ -11,7 +11,7 @@ import torch
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.process_groups import process_group
-from torchrelay.shim.comm.communicators import is_communication_failure
+from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
 from torchrelay.shim.saves import save_records, save_under_way
 from torchrelay.shim.saves.save_agreement import SaveAgreement, SaveReport, SaveVerdict
 from torchrelay.shim.saves.save_under_way import Interrupted, Save, SaveAttempt

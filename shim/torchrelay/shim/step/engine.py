@@ -20,8 +20,8 @@ from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.comm.collective_records import CollectiveRecords, lasts
-from torchrelay.shim.comm.communicators import Communicators
 from torchrelay.shim.comm.finished import FinishedCollective
+from torchrelay.shim.comm.generations.communicators import Communicators
 from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.side_thread_collectives import Beside
 from torchrelay.shim.data.iterator_replay import Draws
@@ -90,8 +90,9 @@ class Engine:
         self.draws.is_state = self.is_state
         self._draw = self.guard.entry(next, self.draws.next)
         self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
-        self.comms: Communicators = Communicators(rank, world_size, address, log)
-        self.comms.stuck = lambda reason: unfit.end(link, log, reason)
+        self.comms: Communicators = Communicators(
+            rank, world_size, address, log, stuck=lambda reason: unfit.end(link, log, reason)
+        )
         self.confirm = self.comms.synchronize
         self.new_groups: NewGroups | None = None
         self.communications: dict[str, Callable[..., Any]] = {}
@@ -240,12 +241,12 @@ class Engine:
 
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:
-            self.updates.at_head_unprotected()
+            self.updates.gate.at_head_unprotected()
             self._start_step()
             return
         if torch.is_inference_mode_enabled():
             return  # no gradients can come of this loop: it does not train
-        if self.updates.early.pending and self.updates.at_head(activation):
+        if self.updates.early.pending and self.updates.gate.at_head(activation):
             return
         if self.late_forwards.seen:
             self.late_forwards.confirm()

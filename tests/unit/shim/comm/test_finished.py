@@ -7,8 +7,8 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.comm import collective_records, finished
+from torchrelay.shim.comm.collective_call import CollectiveCall
 from torchrelay.shim.comm.collective_records import CollectiveRecords, give, lasts
-from torchrelay.shim.comm.collectives import CollectiveCall
 from torchrelay.shim.comm.finished import FinishedCollective, LargeResults, results_of
 
 

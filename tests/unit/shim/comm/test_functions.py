@@ -42,8 +42,8 @@ def test_a_function_that_a_script_has_imported_before_there_is_an_engine_is_seen
     monkeypatch.setattr(torch_hooks.optimizers, "register_optimizer_step_pre_hook", lambda hook: None)
     monkeypatch.setattr(torch_hooks.optimizers, "register_optimizer_step_post_hook", lambda hook: None)
     monkeypatch.setattr(torch_hooks.torch.autograd, "backward", torch_hooks.torch.autograd.backward)
-    runtime: Any = SimpleNamespace(engine=None, guard=Guard(lambda: None), init_process_group=None, new_group=None)
-    torch_hooks.install(runtime)
+    runtime: Any = SimpleNamespace(engine=None, guard=Guard(lambda: None))
+    torch_hooks.install(runtime, SimpleNamespace(init_process_group=None, new_group=None))
     from torch.distributed import all_reduce
 
     with pytest.raises(TypeError, match="Expected parameter"):

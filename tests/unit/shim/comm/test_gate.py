@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.comm import gate_links
-from torchrelay.shim.comm.communicators import join_store, serve_store
 from torchrelay.shim.comm.gate import Gate, connect, distances
 from torchrelay.shim.comm.gate_links import GateListener
+from torchrelay.shim.comm.generations.generation_store import join_store, serve_store
 
 _names = itertools.count()
 SECRET = b"of the generation".ljust(GATE_SECRET_BYTES, b".")

@@ -9,8 +9,9 @@ import torch.distributed as dist
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.shim.adapters.process_groups import process_group
-from torchrelay.shim.comm.collectives import DEFAULT_GROUP, CollectiveCall
-from torchrelay.shim.comm.communicators import Communicators
+from torchrelay.shim.comm.collective_call import CollectiveCall
+from torchrelay.shim.comm.collectives import DEFAULT_GROUP
+from torchrelay.shim.comm.generations.communicators import Communicators
 from torchrelay.shim.comm.new_groups import NewGroups
 
 

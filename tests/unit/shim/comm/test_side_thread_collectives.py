@@ -12,7 +12,7 @@ import pytest
 from support.loop_script import LOST, LoopScript
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.comm.communicators import Generation
+from torchrelay.shim.comm.generations.generation import Generation
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from support.loop_script import LOST, LoopScript
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.gradients import kept_gradients
+from torchrelay.shim.gradients import gradient_fates, kept_gradients
 
 STEPS = 12
 TRAINING = """
@@ -67,7 +67,7 @@ def run(
                 raise RuntimeError(LOST)
 
         hook = model.first.weight.register_hook(breaks)
-        engine.gradients.before_backward()
+        engine.gradients.fates.before_backward()
         engine.step.computed_gradients()
         try:
             loss.backward()
@@ -75,7 +75,7 @@ def run(
             engine.interrupted(error)
         finally:
             hook.remove()
-        engine.gradients.after_backward()
+        engine.gradients.fates.after_backward()
 
     script.failures = len(fails)
     told = {"begin": nothing, "between": nothing, "after": nothing} | phases
@@ -179,14 +179,14 @@ def test_whoever_zeroes_them_pays_nothing(
     phases: dict[str, Any], parts: int, script: LoopScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
-    plain = kept_gradients.are_zero
+    plain = gradient_fates.are_zero
 
     def counted(tensors: list[torch.Tensor]) -> list[bool]:
         if tensors:
             looked.append(script.engine.step.gates_passed)
         return plain(tensors)
 
-    monkeypatch.setattr(kept_gradients, "are_zero", counted)
+    monkeypatch.setattr(gradient_fates, "are_zero", counted)
     run(script, parts=parts, **phases)
     assert script.engine.gradients.tensors() == {}
     assert script.engine.gradients.copied_bytes == 0
@@ -234,10 +234,10 @@ def in_turn(order: tuple[int, int], zero: Callable[..., None]) -> str:
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_two_models_in_turn_pay_nothing(order: tuple[int, int], script: LoopScript) -> None:
     def backward(loss: torch.Tensor) -> None:
-        script.engine.gradients.before_backward()
+        script.engine.gradients.fates.before_backward()
         script.engine.step.computed_gradients()
         loss.backward()
-        script.engine.gradients.after_backward()
+        script.engine.gradients.fates.after_backward()
 
     script.run(in_turn(order, drop), FAILS=(), backward=backward, zero=lambda o: o.zero_grad())
     assert script.engine.gradients.tensors() == {}
@@ -256,10 +256,10 @@ def test_one_that_was_added_to_by_a_graph_of_its_own_gradient_is_kept(script: Lo
     weight.square().sum().backward()
     found.at_boundary(state, 0)
     before = weight.grad
-    found.before_backward()
+    found.fates.before_backward()
     with pytest.warns(UserWarning, match="create_graph"):
         weight.square().sum().backward(create_graph=True)
-    found.after_backward()
+    found.fates.after_backward()
     assert weight.grad is not before
     found.at_boundary(state, 1)
     assert [*found.tensors()] == ["gradient.module0.weight"]
@@ -272,9 +272,9 @@ def test_a_gradient_that_an_update_uses_as_it_was_is_kept() -> None:
     found, state = kept_gradients.Gradients(), state_of(model, optimizer)
     model(torch.ones(2, 3)).sum().backward()
     found.at_boundary(state, 0)
-    found.before_backward()
-    found.after_backward()
-    found.used_by(optimizer)
+    found.fates.before_backward()
+    found.fates.after_backward()
+    found.fates.used_by(optimizer)
     found.at_boundary(state, 1)
     assert [*found.tensors()] == ["gradient.module0.weight", "gradient.module0.bias"]
 

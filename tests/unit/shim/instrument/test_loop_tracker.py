@@ -10,7 +10,7 @@ import pytest
 from support.loop_script import LoopScript
 
 from torchrelay.shim.capture import rng
-from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker, plain_range
+from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
 
 
 def test_until_a_step_was_seen_the_outermost_loop_stands_in_and_then_the_innermost_around_the_step(
@@ -444,13 +444,6 @@ def test_other_threads_are_left_alone(script: LoopScript) -> None:
     """)
     assert names["log"] == [0, 1, 2]
     assert script.boundaries == []
-
-
-@pytest.mark.parametrize(
-    ("iterator", "kept"), [(iter(range(3)), True), (iter(range(1 << 70)), True), (iter([1]), False)]
-)
-def test_only_iterators_of_ranges_are_carried_as_they_are(iterator: object, kept: bool) -> None:
-    assert (plain_range(iterator) is iterator) is kept
 
 
 def test_a_loop_knows_the_loaders_of_later_epochs_of_its_generator_and_where_one_is_over(script: LoopScript) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from torchrelay.shim.journal.payload import SetUpJournal
-from torchrelay.shim.journal.writer import ScriptModules, Writer
+from torchrelay.shim.journal.writer import ScriptModules, Writer, plain_range
 
 
 def test_another_outermost_loop_begins_anew_and_so_does_the_same_one_a_second_time() -> None:
@@ -30,3 +30,10 @@ def test_a_lazy_module_is_not_asked_for_its_file(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setitem(sys.modules, "some_lazy_module", Lazy("some_lazy_module"))
     assert "some_lazy_module" not in ScriptModules().namespaces()
+
+
+@pytest.mark.parametrize(
+    ("iterator", "kept"), [(iter(range(3)), True), (iter(range(1 << 70)), True), (iter([1]), False)]
+)
+def test_only_iterators_of_ranges_are_carried_as_they_are(iterator: object, kept: bool) -> None:
+    assert (plain_range(iterator) is iterator) is kept

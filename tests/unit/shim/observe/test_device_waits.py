@@ -6,7 +6,7 @@ import pytest
 
 from torchrelay.protocol.journals.journal import JournalWriter, ProgressReader
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-from torchrelay.shim.comm.communicators import Communicators
+from torchrelay.shim.comm.generations.communicators import Communicators
 from torchrelay.shim.observe.device_waits import DeviceWaits
 
 

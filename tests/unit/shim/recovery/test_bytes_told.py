@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from torchrelay.protocol.messages import BytesDone, CheckpointSaved, Plan, SaveCheckpoint
-from torchrelay.shim.join.joiner import Joiner
+from torchrelay.shim.join.joiner_dialogue import Dialogue
 from torchrelay.shim.recovery.generation_switch import GenerationSwitch
 from torchrelay.shim.transfer import pace
 
@@ -30,14 +30,14 @@ def test_a_rank_that_saves_tells_of_its_own_generation(tmp_path: Path, monkeypat
 
 def test_a_rank_that_takes_over_tells_of_the_generation_that_it_enters() -> None:
     sent: list[Any] = []
-    joiner: Any = object.__new__(Joiner)
-    joiner._engine = SimpleNamespace(link=SimpleNamespace(send=sent.append), protection="integrity")
-    joiner._plan, joiner.generation = Plan(4, 7, "enter"), 4
-    joiner._inject = lambda phase: None
+    dialogue: Any = object.__new__(Dialogue)
+    dialogue._engine = SimpleNamespace(link=SimpleNamespace(send=sent.append), protection="integrity")
+    dialogue.plan, dialogue.generation = Plan(4, 7, "enter"), 4
+    dialogue._inject = lambda phase: None
 
     def receive(plan: Plan, generation: int, protection: str, moved: Any) -> Any:
         moved(1, 2)
         return SimpleNamespace(report=lambda generation: generation)
 
-    assert joiner._receive(SimpleNamespace(receive=receive)) == 4
+    assert dialogue.receive(SimpleNamespace(receive=receive)) == 4
     assert sent == [BytesDone(4, 1, 2)]

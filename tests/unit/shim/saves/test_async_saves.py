@@ -11,7 +11,7 @@ from support.loop_script import LOST
 from support.save_side import GROUP, PATIENCE_S, THROUGH, UNDER_WAY, Side, Step
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.comm.communicators import Generation
+from torchrelay.shim.comm.generations.generation import Generation
 from torchrelay.shim.saves import async_saves
 from torchrelay.shim.saves.save_agreement import SaveReport
 from torchrelay.shim.saves.save_under_way import Interrupted

@@ -159,7 +159,7 @@ def test_a_rank_that_gave_up_between_two_updates_still_has_one_gate_an_iteration
         give_up=lambda: script.engine.give_up(ValueError("broken")),
     )
     assert [where for number, where in gates if number == -1] == ["3 second"]
-    script.engine.updates.at_head_unprotected()
+    script.engine.updates.gate.at_head_unprotected()
     assert gates[-1] == (-1, "4 second"), "the last iteration owed one, which comes at the next head"
 
 

@@ -42,7 +42,7 @@ train()
 def seen(script: LoopScript, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     waited: list[str] = []
     places: list[tuple[str, int]] = []
-    monkeypatch.setattr(script.engine.updates, "_wait", waited.append)
+    monkeypatch.setattr(script.engine.updates.gate, "_wait", waited.append)
 
     def backward() -> None:
         script.tracker.computing()

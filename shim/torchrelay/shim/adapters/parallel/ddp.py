@@ -30,6 +30,7 @@ from torchrelay.shim.adapters.process_groups.process_group import name_if_known
 
 Layout = list[list[int]]
 """Parameter indices of each bucket, in the order in which buckets are reduced."""
+_INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 
 
 class Wrappers:
@@ -42,6 +43,10 @@ class Wrappers:
     def __init__(self) -> None:
         self.built = 0
         self._living: weakref.WeakValueDictionary[int, DistributedDataParallel] = weakref.WeakValueDictionary()
+        self._indices: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[list[torch.Tensor] | None, bool]] = (
+            weakref.WeakKeyDictionary()
+        )
+        """The list of buffers that was looked through, which a wrapper replaces where a buffer was bound anew."""
 
     def add(self, ddp: DistributedDataParallel) -> None:
         self._living[self.built] = ddp
@@ -49,6 +54,19 @@ class Wrappers:
 
     def numbered(self) -> list[tuple[int, DistributedDataParallel]]:
         return [(number, ddp) for number, ddp in sorted(self._living.items()) if name_if_known(ddp.process_group)]
+
+    def takes_indices(self, ddp: DistributedDataParallel) -> bool:
+        """Whether this forward takes buffers from rank 0 that may be indices, such as positions.
+
+        A communicator that was aborted leaves garbage behind, and an index that is garbage ends the process's use of its device.
+        """
+        if not ddp.will_sync_module_buffers():
+            return False
+        buffers, found = self._indices.get(ddp, (None, False))
+        if buffers is not ddp.modules_buffers:
+            found = any(buffer.dim() > 0 and buffer.dtype in _INTEGERS for buffer in ddp.modules_buffers)
+            self._indices[ddp] = ddp.modules_buffers, found
+        return found
 
     def __iter__(self) -> Iterator[DistributedDataParallel]:
         return (ddp for _, ddp in self.numbered())
@@ -137,27 +155,6 @@ def _assignment(wanted: Layout, limit_bytes: int) -> Iterator[None]:
 
 def note_built(ddp: DistributedDataParallel) -> None:
     _required[ddp] = frozenset(name for name, p in ddp.module.named_parameters() if p.requires_grad)
-
-
-def takes_indices(ddp: DistributedDataParallel) -> bool:
-    """Whether this forward takes buffers from rank 0 that may be indices, such as positions.
-
-    A communicator that was aborted leaves garbage behind, and an index that is garbage ends the process's use of its device.
-    """
-    if not ddp.will_sync_module_buffers():
-        return False
-    buffers, found = _indices.get(ddp, (None, False))
-    if buffers is not ddp.modules_buffers:
-        found = any(buffer.dim() > 0 and buffer.dtype in _INTEGERS for buffer in ddp.modules_buffers)
-        _indices[ddp] = ddp.modules_buffers, found
-    return found
-
-
-_INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
-_indices: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[list[torch.Tensor] | None, bool]] = (
-    weakref.WeakKeyDictionary()
-)
-"""The list of buffers that was looked through, which the wrapper replaces where a buffer was bound anew."""
 
 
 def install(

@@ -1,26 +1,23 @@
-"""The optimizer's steps of a rank: the gate in front of the update, updates that come before it, and what follows them."""
+"""The optimizer's steps of a rank: which of them have the gate in front, which come before it, and what follows them."""
 
 from __future__ import annotations
 
 import threading
-import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.protocol.messages import FirstStep
-from torchrelay.protocol.words.positions import RankPhase, StandingPosition
+from torchrelay.protocol.words.positions import RankPhase
 from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.observe.origins import call_site
-from torchrelay.shim.script.rewind import Rewind
-from torchrelay.shim.step.costs import OwnWork
 from torchrelay.shim.step.step_state import StepPosition
 from torchrelay.shim.step.updates.closure_steps import WholeSteps
 from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 from torchrelay.shim.step.updates.early_writes import EarlyWrites
 from torchrelay.shim.step.updates.late_writes import LateWrites
+from torchrelay.shim.step.updates.update_gate import UpdateGate
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
@@ -42,10 +39,7 @@ class Updates:
         """The training loop that an unprotected rank was in when it gave up: its gates stay where the others have theirs."""
         self._turns = 0
         """Of an unprotected rank: how many updates of an iteration come before the gate, as the others learn it, too."""
-        self._is_through = False
-        """Whether the latest gate that was waited at has been passed, counted or not."""
-        self._owes_gate = False
-        """Of an unprotected rank: whether there was an update in this iteration, and no gate yet."""
+        self.gate = UpdateGate(engine, self.early, self.writes)
 
     def begin_iteration(self) -> None:
         self._done, self._depth = 0, 0
@@ -103,14 +97,14 @@ class Updates:
         engine = self._engine
         if not engine.tracker.live or threading.get_ident() != self._training_thread:
             return
-        passed, depth, self._is_through = engine.step.gates_passed, self._depth, False
+        passed, depth, self.gate.is_through = engine.step.gates_passed, self._depth, False
         try:
             self._before_step(frame, optimizer, whole=whole)
         except Exception as error:
             if not engine.guard.takes(error):
                 raise
-            if self._is_through and engine.step.gates_passed == passed:
-                self._count_gate()  # the others have gone on: nobody is at this gate any more
+            if self.gate.is_through and engine.step.gates_passed == passed:
+                self.gate.count()  # the others have gone on: nobody is at this gate any more
             elif engine.step.gates_passed == passed and engine.step.is_before_update:
                 # The others wait for this rank at their gate. Without protection there is less to do on the way to it.
                 engine.step.left_gate()
@@ -143,7 +137,7 @@ class Updates:
         if not engine.capturing and engine.step.gradients_open:
             self._turns = max(self._turns, self._done)
         if optimizer is not None and engine.capturing and engine.shadow is None:
-            engine.gradients.used_by(optimizer)
+            engine.gradients.fates.used_by(optimizer)
         if self._is_behind_its_loop(frame, running):
             engine.step.began_behind_loop()
             engine.reporter.step_behind_loop(frame)
@@ -167,27 +161,22 @@ class Updates:
             return
         engine.again.leave()
         if engine.capturing:
-            self.gate(frame)
+            self.gate.pass_protected(frame)
         else:
             self._gate_unprotected()
         self._steps_in(running)
 
     def _gate_unprotected(self) -> None:
         if self._done < max(self._turns, self.early.before_gate(self._site)):
-            self._updating_early = self._owes_gate = True
+            self._updating_early = self.gate.is_owed = True
         else:
-            self._gate_only(-1)
+            self.gate.pass_unprotected(-1)
 
     def unprotected_in(self, site: str) -> None:
         """The rank gives up in this training loop."""
-        self._site, self._owes_gate = site, self.early.pending and not self._is_through
+        self._site, self.gate.is_owed = site, self.early.pending and not self.gate.is_through
         self.early.drop()
         self.writes.drop()
-
-    def at_head_unprotected(self) -> None:
-        """An iteration that has made fewer updates than others has its gate at its end."""
-        if self._owes_gate:
-            self._gate_only(-1)
 
     def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
         """Another one comes in this iteration, behind a backward: the gate is there."""
@@ -246,7 +235,7 @@ class Updates:
         engine.again.leave()
         engine.waiting(True)
         try:
-            self._gate_only(engine.step.gates_passed + 1)
+            self.gate.pass_unprotected(engine.step.gates_passed + 1)
         except RuntimeError as error:
             engine.interrupted(error)
             raise
@@ -268,119 +257,6 @@ class Updates:
             self._engine.give_up(
                 UnsupportedError("a generator that trains has yielded, and is to go on where it stands")
             )
-
-    # The gate.
-
-    def gate(self, frame: FrameType) -> None:
-        """Passes only after every rank has all its gradients of this step."""
-        engine = self._engine
-        assert engine.commit is not None
-        boundary = engine.commit.boundary
-        engine.step.reached_gate()
-        engine.phase(RankPhase.GATE)
-        if engine.shadow is not None:
-            engine.shadow.at_gate(frame, engine.heads_at_gate())
-        else:
-            engine.inject("gate")
-            if engine.keeper is not None:
-                engine.keeper.at_gate(boundary)
-            if engine.numbers is not None:
-                engine.numbers.at_gate(engine.commit)
-            engine.layouts.note(boundary + 1)
-            self.writes.at_gate(engine.commit.state, {id(tensor) for tensor in self.early.tensors()})
-            self._write(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
-            self._wait(StandingPosition.BEHIND if engine.step.behind else StandingPosition.GATE)
-            if engine.numbers is not None:
-                engine.numbers.passed()
-        self.passed(boundary + 1)
-        engine.phase(RankPhase.UPDATE)
-        engine.inject("optimizer")
-        if engine.first_step_due and engine.shadow is None:
-            engine.first_step_due = False
-            engine.link.send(FirstStep(engine.comms.now.number, engine.step.gates_passed))
-
-    def at_head(self, activation: Activation) -> bool:
-        """The iteration is over, and what its early updates have done was not confirmed. Whether it has to be done again."""
-        engine = self._engine
-        commit = engine.commit
-        if commit is None or (activation is not commit.activation and commit.activation in engine.tracker.stack):
-            return False
-        engine.again.leave()
-        engine.step.reached_gate()
-        self._is_through = False
-        engine.phase(RankPhase.GATE)
-        try:
-            self._wait(StandingPosition.GATE if activation is commit.activation else StandingPosition.ASTRAY)
-        except Rewind:
-            activation.heads -= 1
-            engine.go_back(commit)
-            return True
-        self.passed(commit.boundary + 1)
-        engine.step.updated_before_gate()
-        return False
-
-    def _gate_only(self, number: int) -> None:
-        self._pass(number)
-        self._count_gate()
-
-    def _pass(self, number: int) -> None:
-        """Returns when all ranks are at this gate. Raises RuntimeError when the generation is broken."""
-        engine = self._engine
-        if engine.keeper is None:
-            engine.comms.gate(number)
-            return
-        engine.keeper.meet()
-        yes, busy = engine.keeper.asks(number)
-        engine.keeper.agreed(engine.comms.gate(number, yes=yes, busy=busy))
-
-    def _count_gate(self) -> None:
-        engine = self._engine
-        self._owes_gate = False
-        engine.step.passed_gate(engine.step.gates_passed + 1)
-        engine.journal.gates_passed = engine.step.gates_passed
-        engine.phase(RankPhase.UPDATE)
-
-    def _write(self, frame: FrameType) -> None:
-        engine = self._engine
-        assert engine.commit is not None
-        own = OwnWork(engine.trees.reads)
-        try:
-            engine.gradients.at_gate()
-            engine.writer.gate(engine.commit, frame)
-            engine.costs.gate(own.took_s())
-            engine.budget.spent(own.took_cpu_s())
-        except Exception as error:
-            if not engine.guard.takes(error):
-                raise
-
-    def _wait(self, position: StandingPosition) -> None:
-        engine = self._engine
-        engine.waiting(True)
-        started_s = time.perf_counter()
-        try:
-            engine.journal.copies.wait()
-            self._pass(engine.step.gates_passed + 1)
-            self._is_through = True
-            engine.costs.barrier(time.perf_counter() - started_s)
-        except RuntimeError as error:
-            if engine.commit is None:
-                raise
-            if engine.recovery.stand(position, error):
-                engine.rewind()
-        finally:
-            engine.journal.wait(False)  # published with the phase that begins now
-
-    def passed(self, number: int) -> None:
-        engine = self._engine
-        if engine.shadow is None:
-            engine.records.after, engine.records.replay = [], {}
-            engine.layouts.gate_passed()
-        engine.step.passed_gate(number)
-        self.early.drop()
-        self.writes.drop()
-        engine.replaced.drop()
-        engine.gradients.passed()
-        engine.journal.gates_passed = number
 
     # Behind the update.
 

@@ -239,21 +239,23 @@ def with_buffer(values: torch.Tensor, **options: Any) -> DistributedDataParallel
 
 
 def test_a_forward_that_takes_positions_from_rank_0_takes_indices() -> None:
-    assert ddp.takes_indices(with_buffer(torch.arange(4)))
-    assert not ddp.takes_indices(with_buffer(torch.arange(4), forward_sync_buffers=False)), "nothing is taken"
+    assert ddp.Wrappers().takes_indices(with_buffer(torch.arange(4)))
+    assert not ddp.Wrappers().takes_indices(with_buffer(torch.arange(4), forward_sync_buffers=False)), (
+        "nothing is taken"
+    )
 
 
 @pytest.mark.parametrize("values", [torch.ones(4), torch.tensor(3), torch.tensor([True])])
 def test_statistics_counters_and_masks_are_no_indices(values: torch.Tensor) -> None:
-    assert not ddp.takes_indices(with_buffer(values))
+    assert not ddp.Wrappers().takes_indices(with_buffer(values))
 
 
 def test_a_buffer_that_is_bound_anew_is_looked_at_anew() -> None:
-    module = with_buffer(torch.ones(4))
-    assert not ddp.takes_indices(module)
+    module, wrappers = with_buffer(torch.ones(4)), ddp.Wrappers()
+    assert not wrappers.takes_indices(module)
     module.module.kept = torch.arange(4)
     module._assign_modules_buffers()  # as the wrapper does after each forward that takes buffers
-    assert ddp.takes_indices(module)
+    assert wrappers.takes_indices(module)
 
 
 def stepped(module: DistributedDataParallel, step: Callable[[], None]) -> ddp_layouts.Layouts:

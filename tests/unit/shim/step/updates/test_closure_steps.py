@@ -13,7 +13,7 @@ import torch
 from support.loop_script import LoopScript
 
 from torchrelay.shim.bootstrap import torch_hooks
-from torchrelay.shim.comm.collectives import CompletedCollective
+from torchrelay.shim.comm.collective_call import CompletedCollective
 
 
 class Talking(torch.optim.Optimizer):

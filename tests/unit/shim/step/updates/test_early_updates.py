@@ -128,7 +128,7 @@ def test_a_loss_at_such_a_gate_does_the_iteration_again(script: LoopScript, monk
             script.failures -= 1
             script.engine.rewind()
 
-    monkeypatch.setattr(script.engine.updates, "_wait", wait)
+    monkeypatch.setattr(script.engine.updates.gate, "_wait", wait)
     script.failures = 1
 
     def update() -> None:

@@ -6,14 +6,11 @@ new generation run over them.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,22 +20,21 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.names import GATE_SECRET_BYTES
-from torchrelay.shim.adapters.process_groups import agent_store, sockets
 from torchrelay.shim.adapters.process_groups import process_group as groups
+from torchrelay.shim.adapters.process_groups import sockets
 from torchrelay.shim.adapters.process_groups.old_backends import OldBackends
 from torchrelay.shim.backends import registry
 from torchrelay.shim.backends.backend import Backend
 from torchrelay.shim.backends.forgotten_waits import ForgottenWaits
-from torchrelay.shim.comm import gate, group_agreement
-from torchrelay.shim.comm.gate import Gate
+from torchrelay.shim.comm import gate
 from torchrelay.shim.comm.gate_links import GateListener
+from torchrelay.shim.comm.generations import generation_store, group_agreement
+from torchrelay.shim.comm.generations.breaking import Breaking, free
+from torchrelay.shim.comm.generations.generation import Generation
 from torchrelay.shim.comm.peer_links import Links
 
-CONNECT_TIMEOUT = timedelta(seconds=60)
 SETTLE_S = 20.0
 """For aborts to be over, and for the device to have done what was queued."""
-FIRST_ATTEMPT_S = 1.0
-"""To reach a store; each further one may take twice as long, since a large job's store is slow to answer all of its ranks."""
 
 
 @dataclass(frozen=True)
@@ -50,28 +46,16 @@ class _Before:
     record: Any
 
 
-@dataclass
-class Generation:
-    number: int
-    gate: Gate | None = None
-    stores: list[Any] = field(default_factory=list)
-    defaults: int = 0
-    """How many default process groups the script has made in it, after it had destroyed one."""
-    incomplete: frozenset[str] = frozenset()
-    """Groups that were not connected, since another member has destroyed them, or has not made them yet."""
-    inodes: set[str] = field(default_factory=set)
-    """Of the sockets that are shut down when it is broken."""
-    older: weakref.WeakSet[threading.Thread] = field(default_factory=weakref.WeakSet)
-    """Threads that ran when it began: what they were in the middle of, a new process knows nothing of."""
-    on_device: list[tuple[Backend, Any]] = field(default_factory=list)
-    """Communicators whose collectives run on a device: those that are being made, and all of a generation that is over."""
-    broken: bool = False
-    """Set before anything of it is broken: a result that is there before that is one that all members gave."""
-
-
 class Communicators:
-    def __init__(self, rank: int, world_size: int, address: str, log: LogLines) -> None:
-        """`address`: where peers reach this process."""
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        address: str,
+        log: LogLines,
+        stuck: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        """`address`: where peers reach this process. `stuck`: as in Breaking."""
         self.rank, self.world_size, self.address = rank, world_size, address
         self.now = Generation(0)
         self._previous: tuple[Generation, list[_Before]] | None = None
@@ -81,33 +65,16 @@ class Communicators:
         """After how many groups were made, those of them whose collectives run on a device."""
         self._numbers: list[int] = []
         """Of the backend types under which groups may have a communicator of ours."""
-        self._building: set[str] | None = None
-        self._listener: GateListener | None = None
         self._lock = threading.Lock()
         """Held, too, while a group's communicators are exchanged: torch reads and writes them without Python's lock."""
         self._log = log
+        self.breaking = Breaking(self._lock, self._of_device, log, stuck)
         self.waits = ForgottenWaits(log)
         self.links = Links()
-        self.stuck: Callable[[str], None] = lambda reason: None
-        """What is done, on any thread, where this process cannot come loose from its peers: `stuck(reason)`."""
         try:
             self._old: OldBackends | None = OldBackends()
         except (AttributeError, OSError, ValueError):
             self._old = None  # they pile up, and torch's numbers for them are used up in the end
-
-    @contextmanager
-    def connecting(self) -> Iterator[None]:
-        """Sockets that are opened meanwhile belong to the generation, and are shut down when it is broken."""
-        before = set(sockets.tcp_sockets().values())
-        with self._lock:
-            self._building = before
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._building = None
-                made = set(sockets.tcp_sockets().values()) - before - registry.library_sockets()
-                self.now.inodes |= made - agent_store.connections(os.environ)
 
     def own_sockets(self) -> set[sockets.Inode]:
         """Of the present generation: its groups', its gate's and its store's."""
@@ -119,10 +86,10 @@ class Communicators:
         registry.check_groups(groups.groups())
         self.now.stores.append(store)
         try:
-            with self.connecting():
-                self._connect_gate(_first_gate(store), secret)
+            with self.breaking.connecting(self.now):
+                self._connect_gate(generation_store.of_first(store), secret)
         except Exception:
-            decline_gate(store, self.rank)
+            generation_store.decline_gate(store, self.rank)
             raise
 
     def _connect_gate(self, store: Any, secret: bytes) -> None:
@@ -130,11 +97,9 @@ class Communicators:
             raise UnsupportedError(
                 "the controller sends no secret for the gate's connections: it is of an earlier version than this process"
             )
-        deadline, generation = time.monotonic() + CONNECT_TIMEOUT.total_seconds(), self.now.number
+        deadline, generation = time.monotonic() + generation_store.CONNECT_TIMEOUT.total_seconds(), self.now.number
         listener = GateListener(bind_address(self.address), secret, generation, self.rank)
-        with self._lock:
-            self._listener = listener
-        try:
+        with self.breaking.listening(listener):
             self.now.gate = gate.connect(
                 self.rank,
                 self.world_size,
@@ -145,9 +110,6 @@ class Communicators:
                 secret,
                 lambda: deadline - time.monotonic(),
             )
-        finally:
-            with self._lock:
-                self._listener = None
 
     def rebuild(
         self,
@@ -171,8 +133,8 @@ class Communicators:
         before: list[_Before] = []
         self._previous = (self.now, before)
         self.now = Generation(generation, older=weakref.WeakSet(threading.enumerate()))
-        with self.connecting():
-            store = join_store(host, port, lambda: is_over(generation))
+        with self.breaking.connecting(self.now):
+            store = generation_store.join_store(host, port, lambda: is_over(generation))
             self.now.stores.append(store)
             if is_over(generation):  # from here on whoever hears of it shuts this store's socket
                 raise RuntimeError(f"torchrelay: generation {generation} is over before its communicators stand")
@@ -309,7 +271,7 @@ class Communicators:
         if self._previous is None:
             return
         abandoned = self.now
-        self._break([abandoned])
+        self.breaking.break_all([abandoned])
         if abandoned.gate is not None:
             abandoned.gate.close()
         self.now, before = self._previous
@@ -322,7 +284,7 @@ class Communicators:
     def break_previous(self) -> None:
         """In an exchange that all have agreed on: who still waits in the communicators before waits in vain."""
         if self._previous is not None:
-            self._break([self._previous[0]])
+            self.breaking.break_all([self._previous[0]])
             self.waits.free_all()
 
     def committed(self) -> None:
@@ -333,7 +295,7 @@ class Communicators:
                 generation.gate.close()
             if not generation.broken:  # a planned move: nobody uses them any more, on any rank
                 generation.broken = True
-                _free(generation.on_device, self._log)
+                free(generation.on_device, self._log)
         self._previous = None
         if self._are_freed():  # torch crashes where one is let go of while it is being aborted
             self._forget_old()
@@ -364,31 +326,12 @@ class Communicators:
         with self._lock:
             if self.now.number != generation or self._previous is None:
                 return 0
-        return self._break([self.now])
+        return self.breaking.break_all([self.now])
 
     def break_all(self) -> int:
         """From any thread: whatever this rank and its peers wait for in any communicator fails now. Returns how many sockets."""
         previous = self._previous
-        return self._break([self.now] if previous is None else [self.now, previous[0]])
-
-    def _break(self, generations: list[Generation]) -> int:
-        """The gate's sockets first: nobody may pass a gate on what an aborted collective leaves behind."""
-        on_device: list[tuple[Backend, Any]] = []
-        with self._lock:
-            wanted: set[str] = set()
-            for generation in generations:
-                wanted |= generation.inodes
-                if not generation.broken:  # what was aborted may be gone by now
-                    generation.broken = True
-                    on_device += self._of_device(generation)
-            if self._building is not None and self.now in generations:
-                wanted |= set(sockets.tcp_sockets().values()) - self._building - registry.library_sockets()
-                wanted |= agent_store.connections(os.environ)  # this rank may wait there for what a lost one would say
-            if self._listener is not None and self.now in generations:
-                self._listener.wake()
-        count = sockets.shut_down(wanted)
-        _free(on_device, self._log, self.stuck)
-        return count
+        return self.breaking.break_all([self.now] if previous is None else [self.now, previous[0]])
 
     def _of_device(self, generation: Generation) -> list[tuple[Backend, Any]]:
         """Its communicators whose collectives run on a device; each once, though several devices may share it.
@@ -435,63 +378,3 @@ def _bound(group: Any, device: torch.device) -> torch.device:
 
 def _broken(generation: int) -> RuntimeError:
     return RuntimeError(f"torchrelay: Connection closed: generation {generation} was broken under a collective")
-
-
-def _free(found: list[tuple[Backend, Any]], log: LogLines, stuck: Callable[[str], None] = lambda reason: None) -> None:
-    """Those of one library at once: whether they come loose is looked at together."""
-    by_backend: dict[Backend, list[Any]] = {}
-    for backend, communicator in found:
-        by_backend.setdefault(backend, []).append(communicator)
-    for backend, communicators in by_backend.items():
-        backend.free(communicators, log, stuck)
-
-
-def _first_gate(store: Any) -> Any:
-    return dist.PrefixStore("torchrelay/0", store)
-
-
-def decline_gate(store: Any, rank: int) -> None:
-    """The others need not wait for this rank at the first generation's gate."""
-    _first_gate(store).set(gate.key_of(rank), "")
-
-
-def serve_store() -> tuple[Any, int]:
-    """A store for the next generation, hosted by this process; returns it with its port."""
-    store = dist.TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False, timeout=CONNECT_TIMEOUT)
-    return store, int(store.port)
-
-
-def join_store(host: str, port: int, over: Callable[[], bool] = lambda: False) -> Any:
-    """Raises RuntimeError when nobody serves it, and when it is `over` with the generation whose store it is.
-
-    torch tries for as long as it is told to, and nothing can stop it: where the host is lost, a rank would not come to a stand.
-    """
-    end_s, patience_s = time.monotonic() + CONNECT_TIMEOUT.total_seconds(), FIRST_ATTEMPT_S
-    while True:
-        try:
-            attempt = timedelta(seconds=patience_s)
-            store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=attempt)
-        except RuntimeError:
-            patience_s = min(2 * patience_s, end_s - time.monotonic())
-            if patience_s <= 0 or over():
-                raise
-        else:
-            store.set_timeout(CONNECT_TIMEOUT)
-            return store
-
-
-def is_communication_failure(error: BaseException) -> bool:
-    """Whether an error says that a peer went away; such errors have no type of their own, and wrappers give them new ones."""
-    if error.__cause__ is not None and is_communication_failure(error.__cause__):
-        return True
-    text = str(error)
-    marks = (
-        "Connection closed",
-        "Connection reset",
-        "Broken pipe",
-        "Socket closed",
-        "Software caused connection abort",
-    )
-    return isinstance(error, RuntimeError) and (
-        isinstance(error, dist.DistError) or any(m in text for m in marks) or registry.is_peer_failure(text)
-    )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.protocol.names import GATE_SECRET_BYTES
-from torchrelay.shim.comm import communicators
-from torchrelay.shim.comm.communicators import Communicators, is_communication_failure, join_store, serve_store
+from torchrelay.shim.comm.generations import communicators
+from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
+from torchrelay.shim.comm.generations.communicators import Communicators
+from torchrelay.shim.comm.generations.generation_store import serve_store
 
 SECRET = b"of the generation".ljust(GATE_SECRET_BYTES, b".")
 
@@ -124,61 +123,6 @@ def test_two_generations_do_not_hear_each_other(ranks: list[Communicators], pool
         each.committed()
     both(pool, ranks, lambda c: c.verify(1))
     assert store.num_keys() > 0
-
-
-def test_a_store_that_nobody_serves_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(communicators, "CONNECT_TIMEOUT", timedelta(seconds=1))
-    store, port = serve_store()
-    del store
-    with pytest.raises(RuntimeError):
-        join_store("127.0.0.1", port)
-
-
-def test_a_store_whose_host_is_lost_is_given_up_once_that_is_told(pool: ThreadPoolExecutor) -> None:
-    store, port = serve_store()
-    del store
-    tried, is_over = threading.Event(), threading.Event()
-
-    def over() -> bool:
-        tried.set()
-        return is_over.is_set()
-
-    joining = pool.submit(join_store, "127.0.0.1", port, over)
-    assert tried.wait(30)
-    is_over.set()
-    with pytest.raises(RuntimeError):
-        joining.result(30)
-
-
-def test_a_store_that_comes_late_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    served: list[Any] = []
-
-    def over() -> bool:
-        if not served:
-            served.append(dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False))
-        return False
-
-    monkeypatch.setattr(communicators, "FIRST_ATTEMPT_S", 0.1)
-    joined = join_store("127.0.0.1", port, over)
-    joined.set("key", "value")
-    assert served[0].get("key") == b"value"
-    assert joined.timeout == communicators.CONNECT_TIMEOUT
-
-
-@pytest.mark.parametrize(
-    ("error", "is_failure"),
-    [
-        (RuntimeError("[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1"), True),
-        (dist.DistBackendError("nccl"), True),
-        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
-        (ValueError("Connection reset by peer"), False),
-    ],
-)
-def test_only_communication_that_failed_is_taken_for_a_lost_peer(error: BaseException, is_failure: bool) -> None:
-    assert is_communication_failure(error) is is_failure
 
 
 def test_a_process_that_is_in_other_groups_than_its_peers_says_so_at_once(

@@ -15,7 +15,9 @@ from torchrelay.protocol.messages import Armed, Assign, Disabled, OrderFailed, P
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.agent_link import announced_exit
 from torchrelay.shim.agent_link.config import ShimConfig
-from torchrelay.shim.runtime import Runtime
+from torchrelay.shim.bootstrap.standby import Standby
+from torchrelay.shim.runtime.engine_maker import EngineMaker
+from torchrelay.shim.runtime.runtime import Runtime
 
 
 class FakeLink:
@@ -40,6 +42,12 @@ def made(folder: Path) -> tuple[Runtime, FakeLink]:
     link = FakeLink()
     config = ShimConfig("", "n0.w0", "t", str(folder / "journal"), False, "127.0.0.1", (), ())
     return Runtime(config, link), link  # type: ignore[arg-type]  # a stand-in
+
+
+def first_group(runtime: Runtime) -> Any:
+    """The script makes it."""
+    maker = EngineMaker(runtime.config, runtime.link, Standby(), None, (), None)
+    return runtime.script_groups(maker).init_process_group(own_group)
 
 
 def own_group() -> str:
@@ -80,7 +88,7 @@ def test_a_rank_that_cannot_be_got_ready_trains_and_nobody_counts_on_it(
     place, error = CASES[case]
     monkeypatch.setattr(place, raises(error))
     runtime, link = made(tmp_path)
-    assert runtime.init_process_group(own_group) == "the script's group"
+    assert first_group(runtime) == "the script's group"
     assert runtime.engine is None
     (told,) = link.sent
     assert isinstance(told, Disabled), "it was said to be armed before it was"
@@ -92,9 +100,9 @@ def test_a_rank_that_cannot_be_got_ready_trains_and_nobody_counts_on_it(
 def test_one_that_fails_after_all_were_armed_keeps_nobody_waiting_at_the_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_group: None
 ) -> None:
-    monkeypatch.setattr(Runtime, "_make_engine", raises(MemoryError("no room")))
+    monkeypatch.setattr(EngineMaker, "engine", raises(MemoryError("no room")))
     runtime, link = made(tmp_path)
-    assert runtime.init_process_group(own_group) == "the script's group"
+    assert first_group(runtime) == "the script's group"
     assert [type(m) for m in link.sent] == [Armed, Disabled]
     store = dist.PrefixStore("torchrelay/0", dist.distributed_c10d._get_default_store())
     assert store.get("gate/0") == b""
@@ -107,9 +115,9 @@ def test_shared_memory_of_a_rank_that_is_not_to_be_protected_is_given_back(
     monkeypatch.setattr(journal.JournalWriter, "close", lambda self: closed.append(self))
     runtime, link = made(tmp_path)
     monkeypatch.setattr(
-        link, "send", lambda report: runtime._handle(Protect(False, "one rank is not")) if report else None
+        link, "send", lambda report: runtime.orders.handle(Protect(False, "one rank is not")) if report else None
     )
-    runtime.init_process_group(own_group)
+    first_group(runtime)
     assert runtime.engine is None
     assert len(closed) == 1
 

@@ -32,21 +32,19 @@ class InterpreterStart:
     mask: frozenset[int]
     """Signals that were blocked."""
 
-
-_start: InterpreterStart | None = None
-
-
-def remember(environ: Mapping[str, str]) -> None:
-    """To be called first of all; `environ`: as it was, with what is ours. Raises OSError."""
-    global _start
-    given = frozenset(n for n in _open_files() if os.get_inheritable(n))
-    mask = frozenset(int(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
-    _start = InterpreterStart(tuple(sys.orig_argv), dict(environ), os.getcwd(), given, mask)
+    @classmethod
+    def of_this(cls, environ: Mapping[str, str]) -> InterpreterStart:
+        """To be called first of all; `environ`: as it was, with what is ours. Raises OSError."""
+        given = frozenset(n for n in _open_files() if os.get_inheritable(n))
+        mask = frozenset(int(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        return cls(tuple(sys.orig_argv), dict(environ), os.getcwd(), given, mask)
 
 
-def start_over(exit_code: int, log: LogLines) -> NoReturn:
-    """On any thread: all the others end, and so do this process's children. Ends with `exit_code` where it cannot be done."""
-    start = _start
+def start_over(start: InterpreterStart | None, exit_code: int, log: LogLines) -> NoReturn:
+    """On any thread: all the others end, and so do this process's children. Ends with `exit_code` where it cannot be done.
+
+    `start`: None where it is not known.
+    """
     if start is None:
         announced_exit.leave(exit_code)
     try:

@@ -15,8 +15,10 @@ from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.shim.adapters.process_groups import sockets
 from torchrelay.shim.backends import registry
 from torchrelay.shim.backends.gloo import Gloo
-from torchrelay.shim.comm import communicators
-from torchrelay.shim.comm.communicators import Communicators, is_communication_failure, serve_store
+from torchrelay.shim.comm.generations import communicators
+from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
+from torchrelay.shim.comm.generations.communicators import Communicators
+from torchrelay.shim.comm.generations.generation_store import serve_store
 
 SECRET = bytes(range(32))
 
@@ -108,6 +110,17 @@ def test_sockets_are_shut_down_before_anything_is_aborted_since_nobody_may_pass_
 ) -> None:
     comms.break_all()
     assert story == ["shut down", "free"]
+
+
+def test_a_process_that_does_not_come_loose_says_so_to_whoever_made_its_communicators(
+    comms: Communicators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    library = registry.BACKENDS["gloo"]
+    monkeypatch.setattr(library, "free", lambda communicators, log, stuck: stuck(f"{len(communicators)} do not end"))
+    made = Communicators(0, 1, "127.0.0.1", LogLines(LogPart.SHIM), stuck=told.append)
+    made.break_all()
+    assert told == ["1 do not end"]
 
 
 def test_communicators_that_a_planned_move_leaves_are_given_back_when_it_is_committed_and_not_before(

@@ -4,7 +4,7 @@ import pytest
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.comm import group_agreement
+from torchrelay.shim.comm.generations import group_agreement
 
 WORLD = ("0", (0, 1, 2), "gloo", "default_pg")
 

@@ -1,0 +1,1 @@
+"""The communicators of one generation after the other: how they are connected, exchanged, and broken."""

@@ -1,0 +1,115 @@
+"""What steps were seen to do with the gradients of which parameters, so that most need no look and no copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torchrelay.shim.gradients.gradient_record import Learned
+from torchrelay.shim.gradients.noted_gradient import Fate, NotedGradient
+
+_LOOKS = 4
+"""Steps in which what is left over is looked at, and copied; after these it is looked at where their number is a power of two."""
+
+
+class Habits:
+    def __init__(self) -> None:
+        self.kept: set[str] = set()
+        self.dropped: set[str] = set()
+        self.zeroed: set[str] = set()
+        """What has become of them when it was seen last, by path."""
+        self._zeroed_by: dict[str, int] = {}
+        """Path -> after how many writes since the last gate it was seen to be zero."""
+        self._learned: Learned | None = None
+        """All of these, for the journal; None: something was learned since."""
+        self._boundary = self._seen = 0
+        """The latest one, and how many there were."""
+        self._looks = 0
+        """Steps in which something was left over."""
+
+    def at_boundary(self, boundary: int) -> None:
+        self._boundary = boundary
+        self._seen += 1
+
+    def begin_again(self) -> None:
+        self._looks = 0
+
+    def learn(self, found: Mapping[str, NotedGradient]) -> None:
+        """From the step that is over; `found`: gradients that were there when it began."""
+        by_fate: dict[Fate, list[str]] = {fate: [] for fate in Fate}
+        for path, gradient in found.items():
+            by_fate[gradient.fate].append(path)
+        added = [path for path in by_fate[Fate.ADDED] if path not in self.kept]
+        zeroed = [path for path in by_fate[Fate.ZEROED] if not found[path].was_zero]
+        known = len(self.kept), len(self.dropped), len(self.zeroed)
+        self.kept.update(added)
+        self.dropped.difference_update(added, by_fate[Fate.ZEROED])
+        self.dropped.update(by_fate[Fate.DROPPED])
+        self.zeroed.update(zeroed)
+        if known != (len(self.kept), len(self.dropped), len(self.zeroed)):
+            self._learned = None
+
+    def learned(self) -> Learned:
+        if self._learned is None:
+            kept, dropped, zeroed = (tuple(sorted(paths)) for paths in (self.kept, self.dropped, self.zeroed))
+            self._learned = Learned(kept, dropped, zeroed, tuple(self._zeroed_by.items()))
+        return self._learned
+
+    def take_over(self, learned: Learned) -> None:
+        """In a process that joins: what the lost rank had learned."""
+        self.kept |= {*learned.kept}
+        self.dropped |= {*learned.dropped}
+        self.zeroed |= {*learned.zeroed}
+        self._zeroed_by |= dict(learned.zeroed_by)
+        self._learned = None
+
+    # Whether somebody has to look.
+
+    def is_early(self) -> bool:
+        """Whether so few steps were seen that what they do may be another thing in each second or third."""
+        return self._seen <= _LOOKS
+
+    def is_copied(self) -> bool:
+        """Whether what is left over is still looked at, and copied, in each step."""
+        return self._looks < _LOOKS
+
+    def may_look(self, gradient: NotedGradient) -> bool:
+        """At one that was not written to since the boundary. In each step that would cost as much as zeroing it."""
+        if gradient.path in self.dropped and not self.is_early():
+            return False
+        return bool(gradient.before) or self.is_copied() or self._is_mark()
+
+    def to_copy(self, left: Iterable[NotedGradient]) -> list[NotedGradient]:
+        """Return those of what is `left` over when a step's first backward begins of which nobody knows what the step does."""
+        shed = set() if self.is_early() else self.dropped | self.zeroed
+        unknown = [gradient for gradient in left if gradient.path not in shed]
+        if not unknown:
+            return []
+        self._looks += 1
+        return unknown if self._looks <= _LOOKS else []
+
+    def _is_mark(self) -> bool:
+        return self._boundary & (self._boundary - 1) == 0
+
+    # Zeros.
+
+    def was_zero(self, gradient: NotedGradient) -> bool:
+        """Whether it is zero at the boundary, as far as that is known without a look at it."""
+        if gradient.version == gradient.zero_at:
+            return True
+        return bool(gradient.before) and self._zeroed_by.get(gradient.path) == gradient.before
+
+    def is_known_zero(self, gradient: NotedGradient, version: int) -> bool:
+        """The same in the step, where it has come to `version`."""
+        if version == gradient.zero_at:
+            return True
+        if gradient.before is None or self._is_mark():
+            return False
+        writes = gradient.before + version - gradient.version
+        return writes > 0 and self._zeroed_by.get(gradient.path) == writes
+
+    def saw_zero(self, gradient: NotedGradient, version: int) -> None:
+        gradient.fate, gradient.zero_at = Fate.ZEROED, version
+        gradient.was_zero = gradient.was_zero or version == gradient.version
+        if gradient.before is not None and gradient.before + version - gradient.version > 0:
+            self._zeroed_by[gradient.path] = gradient.before + version - gradient.version
+            self._learned = None

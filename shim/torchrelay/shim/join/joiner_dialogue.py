@@ -1,0 +1,202 @@
+"""What a joiner hears from the controller and from donors, and what it says, until it is a rank of the new generation."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import JournalError, MovedOnError, StateMismatchError, UnsupportedError
+from torchrelay.protocol.messages import (
+    BytesDone,
+    Commit,
+    Interrupt,
+    OrderFailed,
+    Plan,
+    Prepared,
+    Rebuild,
+    Rebuilt,
+    Resumed,
+    Serve,
+    ShimOrder,
+    Transferred,
+    Verified,
+)
+from torchrelay.protocol.words.order_words import JOIN
+from torchrelay.protocol.words.positions import JoinerAction
+from torchrelay.shim.adapters.parallel import ddp_layouts, fsdp2
+from torchrelay.shim.comm import pipelining
+from torchrelay.shim.gradients.gradient_record import GradientRecord
+from torchrelay.shim.join.destination import Destination
+from torchrelay.shim.journal import payload
+from torchrelay.shim.journal.writer import script_frames
+from torchrelay.shim.replicas.lender import Lender
+from torchrelay.shim.script.guard import reason_of
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+
+class Dialogue:
+    def __init__(self, engine: Engine, generation: int) -> None:
+        self._engine, self.generation = engine, generation
+        self.plan: Plan | None = None
+        self.journal: payload.BoundaryJournal | None = None
+        """Of the boundary where the lost rank's state is known."""
+        self.gate: payload.GateJournal | None = None
+        """Of the gate behind it, where the others have passed that."""
+        self._lender = Lender(engine.link, engine.comms.address, engine.protection, engine.log)
+        self._is_receiving = False
+        """What fails then may be the way that the tensors take."""
+        self.is_over = False
+        """Whether this process is the rank."""
+
+    # The plan.
+
+    def wait_for_plan(self) -> Plan:
+        self._inject("prepare")
+        self._send_prepared()
+        while self.plan is None:
+            order = self._engine.recovery.raw_order()
+            if isinstance(order, Interrupt):
+                self.generation = max(self.generation, order.generation)
+                self._lender.close()
+                self._send_prepared()
+            elif isinstance(order, Serve) and order.generation == self.generation:
+                self._lender.serve(order)
+            elif isinstance(order, Plan) and order.generation == self.generation:
+                self._take_plan(order)
+        return self.plan
+
+    def _take_plan(self, plan: Plan) -> None:
+        self.plan = plan
+        self.journal = payload.load(plan.journal, payload.BoundaryJournal)
+        if plan.place and plan.action == JoinerAction.ENTER and plan.place != self.journal.place():
+            raise StateMismatchError(
+                f"the others meet at boundary {plan.target} in another loop than the one where the lost rank was"
+            )
+        if self.journal.iterators:
+            raise StateMismatchError(f"{', '.join(self.journal.iterators)}: what it yields next is not known")
+        if plan.action == JoinerAction.SHADOW:
+            self.gate = payload.load(plan.gate_journal, payload.GateJournal)
+            if self.gate.lost:
+                raise StateMismatchError(
+                    f"{', '.join(self.gate.lost)}: made by the lost rank's step, read after it, and not in its journal"
+                )
+
+    def begin_anew(self, error: Exception) -> None:
+        """Raises `error` where it is this process's own, or where the others meet elsewhere now."""
+        recovery = self._engine.recovery
+        if not recovery.is_of_the_past(self.generation, error) or recovery.is_abandoned(self.generation):
+            raise error
+        before, self.plan = self.plan, None
+        assert before is not None
+        self.generation = recovery.announced
+        plan = self.wait_for_plan()
+        if (plan.action, plan.target, plan.place, plan.journal) != (
+            before.action,
+            before.target,
+            before.place,
+            before.journal,
+        ):
+            raise MovedOnError(f"the others meet at boundary {plan.target} now") from error
+
+    def _send_prepared(self) -> None:
+        host, port = self._engine.recovery.store(self.generation)
+        self._send(Prepared(self.generation, host, port))
+
+    # What donors give.
+
+    def destination(self, innermost: FrameType, *, behind: bool = False) -> Destination:
+        """Where it arrives: what the script holds in the frames up to `innermost`. `behind`: as in Destination."""
+        assert self.journal is not None
+        state = self._engine.writer.walk(script_frames(innermost))
+        return Destination(state, self.journal.large, self._engine.saves.tensors(), behind=behind)
+
+    def receive(self, destination: Destination) -> Transferred:
+        assert self.plan is not None
+        self._inject("transfer")
+        self._is_receiving = True
+        stats = destination.receive(self.plan, self.generation, self._engine.protection, self.moved)
+        self._is_receiving = False
+        return stats.report(self.generation)
+
+    def moved(self, done_bytes: int, total_bytes: int) -> None:
+        self._send(BytesDone(self.generation, done_bytes, total_bytes))
+
+    def gradients(self) -> GradientRecord:
+        """Those of the lost rank at the boundary that its journal is of."""
+        assert self.journal is not None
+        return payload.load(self.journal.gradients, GradientRecord)  # type: ignore[no-any-return]
+
+    # The new generation.
+
+    def join(self, arrived: Transferred) -> None:
+        """Returns when this process is the rank."""
+        engine = self._engine
+        self._send(arrived)
+        while True:
+            order = self._next(self.generation)
+            if isinstance(order, Rebuild):
+                self._rebuild(order)
+            elif isinstance(order, Commit):
+                break
+        self._lender.close()
+        engine.comms.committed()
+        engine.saves.entered(self.generation, has_communicators=self.plan is None or not self.plan.offline)
+        if engine.keeper is not None and self.plan is not None:
+            engine.keeper.entered(self.generation, self.plan.target, from_copy=bool(self.plan.kept))
+        if self.plan is not None:
+            engine.replicas.migrated(self.plan.target)
+        engine.comms.now.number = self.generation
+        engine.journal.generation = self.generation
+        engine.first_step_due = True
+        self.is_over = True
+        self._send(Resumed(self.generation, 0))
+
+    def _rebuild(self, order: Rebuild) -> None:
+        engine, started = self._engine, time.monotonic()
+        plan = self.plan
+        assert plan is not None
+        self._inject("rebuild")
+        fsdp2.reset()
+        pipelining.reset(order.target)
+        engine.comms.rebuild(
+            order.generation, order.store_host, order.store_port, order.gate_secret, engine.recovery.is_over, joins=True
+        )
+        if engine.new_groups is not None:
+            engine.new_groups.check_incomplete(engine.records.others or {})
+        layouts = ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target)
+        engine.layouts.adopt(order.target, layouts)
+        self._send(Rebuilt(order.generation, time.monotonic() - started))
+        self._inject("verify")
+        engine.comms.verify(order.target)
+        self._send(Verified(order.generation))
+
+    def _next(self, generation: int) -> ShimOrder:
+        while True:
+            order = self._engine.recovery.raw_order()
+            if isinstance(order, Interrupt) and order.generation > generation:
+                raise MovedOnError(f"generation {order.generation} was announced while entering {generation}")
+            if getattr(order, "generation", generation) == generation:
+                return order
+
+    def failed(self, error: BaseException) -> None:
+        """Tells the controller that another spare is needed."""
+        self._send(
+            OrderFailed(self.generation, JOIN, reason_of(error), lasting=_comes_again(error) and not self._is_receiving)
+        )
+
+    def _inject(self, phase: str) -> None:
+        if self._engine.faults is not None:
+            self._engine.faults.in_migration(phase, None if self.plan is None else self.plan.target + 1)
+
+    def _send(self, report: Any) -> None:
+        self._engine.link.send(report)
+
+
+def _comes_again(error: BaseException) -> bool:
+    """Whether any other process would meet it: it is of the script or the journal, not of peers or of this moment."""
+    of_ours = (StateMismatchError, UnsupportedError, JournalError)  # not of what a peer has sent
+    return isinstance(error, (*of_ours, ImportError, SyntaxError, pickle.PicklingError))

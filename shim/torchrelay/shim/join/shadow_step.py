@@ -1,0 +1,189 @@
+"""A joiner goes through the step that the lost rank did not finish, as its shadow, until it has caught up with the others."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.messages import Transferred
+from torchrelay.shim.adapters import dynamo
+from torchrelay.shim.adapters.parallel import ddp
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.records.encode import decode
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.comm import collective_records
+from torchrelay.shim.instrument.left_loops import HeadsToPass
+from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.join.catch_up import Tail
+from torchrelay.shim.join.destination import Destination
+from torchrelay.shim.join.joiner_dialogue import Dialogue
+from torchrelay.shim.join.put_state import put_state
+from torchrelay.shim.journal import payload
+from torchrelay.shim.journal.writer import script_frames
+from torchrelay.shim.step import boundary_proof
+from torchrelay.shim.tensors.taint import Watch
+
+if TYPE_CHECKING:
+    from torchrelay.shim.set_up.staging import Staging
+    from torchrelay.shim.step.engine import Engine
+
+
+class ShadowStep:
+    """Without peers, up to the gate; behind it, up to where the donor stands. `trees`: of the loop's head, as in Goal."""
+
+    def __init__(self, engine: Engine, dialogue: Dialogue, trees: tuple[Any, ...], staging: Staging) -> None:
+        assert dialogue.plan is not None
+        assert dialogue.journal is not None
+        assert dialogue.gate is not None
+        self._engine, self._dialogue, self._trees, self._staging = engine, dialogue, trees, staging
+        self._plan, self._journal, self._gate = dialogue.plan, dialogue.journal, dialogue.gate
+        engine.records.answers = list(self._gate.collectives)
+        self._arrived: Transferred | None = None
+        self._destination: Destination | None = None
+        self.tail: Tail | None = None
+        self._heads = HeadsToPass()
+
+    # Up to the gate, and in place of the update.
+
+    def before_forward(self, wrapped: Any) -> None:
+        """There are no peers yet: gradients stay here, and what came from rank 0 is in the journals."""
+        if self.tail is None:
+            ddp.without_peers(wrapped)  # each time anew: scripts set the flag themselves, step by step
+        elif wrapped.will_sync_module_buffers() and not self.at_collective(None):
+            raise StateMismatchError("a forward after the optimizer step takes buffers from rank 0, which is further")
+
+    def at_gate(self, frame: FrameType, heads: int) -> None:
+        if heads != self._gate.heads:
+            raise StateMismatchError(
+                "the iteration ended here without the optimizer step that the lost rank had come to"
+            )
+        check_answered(self._engine)
+        nodes = self._gate.on(self._journal)
+        left = put_state(self._engine, self._trees, nodes, frame, at_gate=True)
+        boundary_proof.check_at_gate(self._engine, nodes, self._trees, frame, left)
+        rng.restore(self._gate.rng)
+
+    def at_step_end(self) -> None:
+        """After the last update of the iteration. Does nothing where that was another one before."""
+        if self._arrived is not None:
+            return
+        engine, plan = self._engine, self._plan
+        assert engine.commit is not None
+        frame = engine.commit.activation.frame
+        flags = [node.content for node in decode(self._gate.on(self._journal)) if node.kind is Kind.DDP]
+        wrappers = (node.obj for node in engine.commit.state.nodes if node.kind is Kind.DDP)
+        for wrapped, content in zip(wrappers, flags):
+            wrapped.__dict__.update(content)
+        finished = collective_records.furthest(payload.load_logs(plan.collective_log))
+        engine.records.after = []
+        destination = self._dialogue.destination(frame, behind=True)
+        arrived = self._dialogue.receive(destination)
+        collective_records.give(finished, destination.results)
+        if plan.offline or plan.donor_collectives >= 0:
+            destination.put_gradients(self._dialogue.gradients())  # else they are those of the next head
+        engine.updates.late.note(engine.commit.state)
+        self._arrived = arrived
+        if plan.offline:
+            if dynamo.compilations():
+                raise StateMismatchError(
+                    "others have reached the script's end, and compiled code could not be followed there"
+                )
+            self._dialogue.join(arrived)
+            engine.records.replay = finished
+            self._be_the_rank()
+            self._watch_to_the_end(destination)
+        else:
+            self._begin_tail(destination, finished)
+
+    def _be_the_rank(self) -> None:
+        self._engine.shadow, self._engine.records.answers = None, None
+        self._staging.release()
+
+    def _watch_to_the_end(self, destination: Destination) -> None:
+        """The donor has done all that is left to do: what it wrote after its last step must not be written again."""
+        gradients = destination.own_gradients()
+        watch = Watch({**gradients, **destination.tensors()}, gradients.keys() - destination.gradients, strict=True)
+        watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+
+    # Through the rest of a step that the donor is through with.
+
+    def _begin_tail(self, destination: Destination, finished: collective_records.ByGroup) -> None:
+        self._destination = destination
+        self._engine.records.answers, self._engine.records.others = [], finished
+        if self._plan.after:
+            self._engine.records.own = collective_records.furthest([payload.load(self._plan.after, tuple)])
+        self._staging.release()  # what the script says and writes from here on, the lost rank has not
+        gradients = destination.own_gradients()
+        at_head = self._plan.donor_collectives < 0
+        missing = frozenset(gradients.keys() if at_head else gradients.keys() - destination.gradients)
+        at_head &= not destination.has_before
+        self.tail = Tail(destination.tensors(), self._plan.late, gradients, missing, at_head=at_head)
+
+    def passes_over(self, place: str) -> bool:
+        """Whether this head is one at which the others have left the loop. Raises StateMismatchError where it goes on here."""
+        over = self._heads.is_one(self._plan, place)
+        if over:
+            self._engine.left.place = place
+        return over
+
+    def at_next_head(self, activation: Activation) -> None:
+        """The boundary that the others are at, if the donor was there."""
+        if self._plan.donor_collectives >= 0:
+            raise StateMismatchError("the step ends before the collective that the donor stands in")
+        own = self._engine.comms.group_names()
+        for group, left in (self._engine.records.others or {}).items():
+            if left and group in own:
+                raise StateMismatchError(f"the others called {left[0].name} after the gate; this process did not")
+        self._catch_up(activation.frame)
+
+    def at_collective(self, group: str | None) -> bool:
+        """Whether there are real peers from here on: those that the donor stands among, or others that wait in this one.
+
+        `group`: None for a communication that is not recorded, so that nobody knows who has done it.
+        """
+        records, plan = self._engine.records, self._plan
+        if self.tail is None:
+            return False
+        at_donor = plan.donor_collectives == len(records.after)
+        if not at_donor and (group is None or plan.late or (records.others or {}).get(group)):
+            return False  # what the donor has written late belongs to its own place alone
+        destination = self._destination
+        assert destination is not None
+        self._catch_up(sys._getframe(1))
+        if not at_donor:  # the donor has written already whatever this step still writes past torch's counts
+            gradients = destination.own_gradients()
+            missing = gradients.keys() - destination.gradients
+            self._engine.forbid(Watch({**gradients, **destination.tensors()}, missing, strict=True))
+        return True
+
+    def _catch_up(self, innermost: FrameType) -> None:
+        assert self.tail is not None
+        assert self._arrived is not None
+        assert self._destination is not None
+        records, dialogue = self._engine.records, self._dialogue
+        self.tail.leave()
+        state = self._engine.writer.walk(script_frames(innermost))
+        if self.tail.check(state) or self._destination.has_before:
+            again = self._destination.again(state if self._plan.donor_collectives < 0 else None)
+            again.receive(self._plan, dialogue.generation, self._engine.protection, dialogue.moved)
+            if self._destination.has_before:
+                self._destination = again
+        record = dialogue.gradients()
+        unproven = self._destination.put_gradients(record)
+        lacking = sorted(unproven.intersection(record.learned.kept))
+        if lacking:
+            raise StateMismatchError(f"the donor has no gradient of {lacking[0]}, which the next step adds to")
+        self._engine.gradients.take_over(record.learned, unproven)
+        self.tail, left, records.others = None, records.others, None
+        dialogue.join(self._arrived)
+        records.replay = left or {}
+        self._be_the_rank()
+
+
+def check_answered(engine: Engine) -> None:
+    """Raises StateMismatchError where the lost rank had called more collectives by now than this process has."""
+    left = engine.records.answers
+    if left:
+        raise StateMismatchError(f"the lost rank called {left[0].name} before its loop; this process did not")

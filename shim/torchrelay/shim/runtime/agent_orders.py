@@ -1,0 +1,121 @@
+"""What the agent tells this process, on the link's thread: followed here, or handed to the engine once there is one."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.kube.gpu_selection import selection_of
+from torchrelay.protocol.messages import (
+    ClearCheckpoints,
+    EndNow,
+    Explain,
+    Hello,
+    MayFinish,
+    Ping,
+    Pong,
+    Protect,
+    SetAside,
+    ShimOrder,
+)
+from torchrelay.shim.agent_link import announced_exit, start_over
+from torchrelay.shim.agent_link.ask import token_of
+from torchrelay.shim.agent_link.config import ShimConfig
+from torchrelay.shim.agent_link.link import AgentLink
+from torchrelay.shim.join.spare import Spare
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+
+class AgentOrders:
+    """`spare`: takes what is said to a process that has no rank yet."""
+
+    def __init__(self, config: ShimConfig, link: AgentLink, spare: Spare) -> None:
+        self._config, self._link, self._spare = config, link, spare
+        self._engine: Engine | None = None
+        self._engine_lock = threading.Lock()
+        self._early: list[ShimOrder] = []
+        self.protect: Protect | None = None
+        self.answered = threading.Event()
+        """Set once `protect` is there, or never will be."""
+        self.may_finish = threading.Event()
+
+    def start(self) -> None:
+        self._link.start(self.handle, self._agent_lost, self._again if self._config.asks else None)
+
+    def handle(self, order: ShimOrder) -> None:
+        if self._spare.takes(order):
+            return
+        if isinstance(order, Ping):
+            self._link.send(Pong(order.number))
+        elif isinstance(order, Protect):
+            self.protect = order
+            self.answered.set()
+        elif isinstance(order, MayFinish):
+            self.may_finish.set()
+            if self._engine is not None:
+                self._engine.recovery.wake()
+        elif isinstance(order, EndNow):
+            if order.again:
+                start_over.start_over(self._config.started, order.exit_code, self._config.log)
+            else:
+                announced_exit.leave(order.exit_code)
+        elif isinstance(order, (SetAside, ClearCheckpoints)):
+            from torchrelay.shim.replicas.kept_files import carry_out
+
+            carry_out(order, self._link, self._config.log)
+        elif isinstance(order, Explain):
+            from torchrelay.shim.observe.stack_probe import answer
+
+            comms = self._engine.comms if self._engine is not None else None
+            # On a thread of its own: it watches for a while, and orders must not wait for that.
+            threading.Thread(
+                target=answer, args=(order, self._link, comms), name="torchrelay-explain", daemon=True
+            ).start()
+        else:
+            with self._engine_lock:
+                if self._engine is None:
+                    self._early.append(order)
+                    return
+            self._engine.recovery.handle(order)
+
+    def followed_by(self, engine: Engine) -> None:
+        """Orders that came before there was anyone to follow them are followed now."""
+        with self._engine_lock:
+            self._engine = engine
+            early, self._early = self._early, []
+        for order in early:
+            engine.recovery.handle(order)
+
+    def _agent_lost(self) -> None:
+        self._spare.agent_lost()
+        self.answered.set()
+        self.may_finish.set()
+        if self._engine is not None:
+            self._engine.recovery.agent_gone()
+
+    def _again(self) -> Hello:
+        """What an agent that is started anew has to know."""
+        engine, given = self._engine, self._spare.assign or self._spare.begin
+        is_spare = self._config.spare and given is None
+        launch = dict(given.env) if given is not None else self._config.launch
+        generation = engine.recovery.announced if engine is not None else 0
+        in_force = engine.comms.now.number if engine is not None else 0
+        if is_spare or (engine is not None and engine.way_in is not None):
+            in_force = -1
+        return Hello(
+            self._config.worker,
+            token_of(self._config),
+            os.getpid(),
+            platform.python_version(),
+            is_spare,
+            launch,
+            True,
+            generation,
+            in_force,
+            engine is not None,
+            gpus=selection_of(os.environ),
+        )

@@ -1,0 +1,85 @@
+"""Makes the engine of a process that is, or is to become, a rank, with all that its configuration asks for."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.options.faults import Fault
+from torchrelay.shim.agent_link.config import ShimConfig
+from torchrelay.shim.agent_link.link import AgentLink
+
+if TYPE_CHECKING:
+    from torchrelay.shim.bootstrap.standby import Standby
+    from torchrelay.shim.journal.remote_copies import CopiedJournal
+    from torchrelay.shim.observe.check_record import CheckProgress
+    from torchrelay.shim.set_up.recording import SetUp
+    from torchrelay.shim.step.engine import Engine
+
+
+class EngineMaker:
+    """`set_up`: None where what it learns from outside is not recorded. `seen`: of a process of `torchrelay check`."""
+
+    def __init__(
+        self,
+        config: ShimConfig,
+        link: AgentLink,
+        standby: Standby,
+        set_up: SetUp | None,
+        faults: tuple[Fault, ...],
+        seen: CheckProgress | None,
+    ) -> None:
+        self._config, self._link, self._standby = config, link, standby
+        self._set_up, self._faults, self._seen = set_up, faults, seen
+
+    def journal(self) -> CopiedJournal:
+        """Raises OSError, JournalError."""
+        from torchrelay.shim.journal.remote_copies import CopiedJournal, RemoteJournalCopies
+
+        folder = Path(self._config.journal)
+        return CopiedJournal(folder, RemoteJournalCopies(self._link, self._config.worker, folder))
+
+    def engine(self, rank: int, world_size: int, journal: CopiedJournal) -> Engine:
+        """Raises what may go wrong while it is made."""
+        from torchrelay.shim.bootstrap import torch_hooks
+        from torchrelay.shim.observe.fault_injection import FaultInjector, wait_alone
+        from torchrelay.shim.observe.stand_for_check import CheckHold
+        from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
+        from torchrelay.shim.step.engine import Engine
+
+        config = self._config
+        engine = Engine(rank, world_size, config.address, self._link, journal, self._standby.tracker(), config.log)
+        engine.set_up, engine.protection = self._set_up, config.protection
+        engine.budget.limit_percent = config.cost_limit_percent
+        if self._seen is not None:
+            engine.hold = CheckHold(engine, config.hold_at, self._seen)
+        if config.buddy_every and config.kept:
+            engine.keeper = PeerCheckpoints(engine, config.buddy_every, Path(config.kept), sync=config.buddy_sync)
+        if config.watches:
+            from torchrelay.shim.observe.loss_watch import Numbers
+
+            engine.numbers = Numbers(engine, config.watches)
+            engine.replicas.every = max(w.every for w in config.watches)
+        if self._faults:
+            in_vain = functools.partial(wait_alone, engine.rank, engine.world_size, engine.waiting)
+            engine.faults = FaultInjector(self._faults, self._link, engine.step_now, in_vain, journal.waited_s)
+        torch_hooks.install_for(engine)
+        return engine
+
+
+def go_live(engine: Engine) -> None:
+    """Loops count from the first process group on: in a process that joins as in the rank that was lost."""
+    engine.tracker.listener = engine.way_in or engine
+    engine.draws.live = True
+    engine.tracker.live = True
+
+
+def look_at_device(engine: Engine) -> None:
+    """Once it is known which libraries its groups use."""
+    from torchrelay.shim.observe.device_waits import DeviceWaits
+    from torchrelay.shim.observe.failed_communicators import FailedCommunicators
+
+    if engine.comms.have_device():
+        failed = FailedCommunicators(engine.comms, engine.link)
+        DeviceWaits(engine.journal, engine.comms, failed.look).start()

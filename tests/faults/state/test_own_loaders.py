@@ -1,4 +1,4 @@
-"""What the class of a loader, or the script, keeps on it is state: an iterator, counters, a list."""
+"""What the class of a loader, or the script, keeps on it is state: an iterator, counters, a list. So is what wraps a loader."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ SCRIPT, RANKS = "own_loaders.py", 2
 @pytest.mark.parametrize(
     ("kind", "workers", "fault"),
     few(
-        2,
+        3,
         [
             ("asked", "0", "kill:rank=1,step=9,phase=data"),
             ("looped", "0", "kill:rank=0,step=10,phase=backward"),
             ("endless", "1", "kill:rank=1,step=9,phase=backward"),
+            ("cycled", "0", "kill:rank=1,step=9,phase=backward"),
             ("asked", "1", "kill:rank=0,step=8,phase=after-step"),
             ("looped", "1", "kill:rank=1,step=14,phase=data"),
             ("endless", "0", "kill:rank=0,step=15,phase=after-step"),
@@ -34,7 +35,7 @@ def test_a_rank_is_replaced(kind: str, workers: str, fault: str, undisturbed: Un
 
 
 @only_in_long
-@pytest.mark.parametrize("kind", ["asked", "looped", "endless"])
+@pytest.mark.parametrize("kind", ["asked", "looped", "endless", "cycled"])
 def test_a_rank_is_moved(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "planned:rank=1,step=8"
     run = relay(

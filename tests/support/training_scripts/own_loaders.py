@@ -61,15 +61,44 @@ class Endless(DataLoader):
             yield next(self.iterator)
 
 
+class Wrapped:
+    """Its iterators are generators, as those of a framework that moves batches to a device."""
+
+    def __init__(self, loader):
+        self.loader, self.passes = loader, 0
+
+    def __iter__(self):
+        self.loader.sampler.set_epoch(self.passes)
+        self.passes += 1
+        yield from iter(self.loader)
+
+
+class Cycled:
+    """Begins anew by itself; training makes its generator."""
+
+    def __init__(self, loader):
+        self.loader, self.iterator = loader, None
+
+    def __next__(self):
+        if self.iterator is None:
+            self.iterator = iter(self.loader)
+        try:
+            return next(self.iterator)
+        except StopIteration:
+            self.iterator = iter(self.loader)
+            return next(self.iterator)
+
+
 def main():
     out, kind, workers = sys.argv[1:]
     common.start()
     model = common.model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     sampler = DistributedSampler(TensorDataset(*common.data(48)), shuffle=True)
-    made = Endless if kind == "endless" else Resumed
+    made = {"endless": Endless, "cycled": DataLoader}.get(kind, Resumed)
     loader = made(sampler.dataset, batch_size=4, sampler=sampler, num_workers=int(workers))
     loader.seen = 0
+    cycle = Cycled(Wrapped(loader))
     losses = []
 
     def step(x, y):
@@ -83,7 +112,10 @@ def main():
 
     for epoch in range(4):
         sampler.set_epoch(epoch)
-        if kind == "asked":
+        if kind == "cycled":
+            for _ in range(6):
+                step(*next(cycle))
+        elif kind == "asked":
             for _ in range(6):
                 step(*next(loader))
             loader._iterator = None

@@ -78,6 +78,8 @@ class Draws:
         self.some_keep_workers = False
         """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
         self._latest: tuple[Any, Drawn] | None = None
+        self.made_generators: list[Any] = []
+        """A joiner's, that it has made in place of others: they have no arguments, so they must not run from their beginning."""
         self.data_changes = DataChanges()
 
     def at_boundary(self, before: Drawn | None = None) -> None:

@@ -108,7 +108,9 @@ def _make_generator(rebuild: StateRebuild, node: EncodedNode) -> Any:
         rebuild.lacks(node)
         return ABSENT
     cells = tuple(map(_new_cell, found.code.co_freevars))
-    return generator_frames.made(found.code, found.namespace, found.code.co_name, cells)
+    made = generator_frames.made(found.code, found.namespace, found.code.co_name, cells)
+    rebuild.made_generators.append(made)
+    return made
 
 
 def _new_cell(_: str) -> CellType:
@@ -153,7 +155,7 @@ def fill_where_alike(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None
 
 
 def generators_to_begin(rebuild: StateRebuild, nodes: list[EncodedNode]) -> Iterator[Any]:
-    """Those that have not begun here, had begun where they were recorded, and lack something that is not made without them."""
+    """Those of set-up that have not begun, had begun where they were recorded, and lack something that is not made without them."""
     lacking = {
         number for number, obj in enumerate(rebuild.objects) if obj is ABSENT and nodes[number].kind is not Kind.GONE
     }

@@ -79,6 +79,8 @@ class StateRebuild:
         """What loader iterators have yielded last, by id."""
         self.cells: dict[int, types.CellType] = {}
         """Variables of functions that are made, by what told them apart in the lost rank."""
+        self.made_generators: list[Any] = []
+        """They have no arguments until they are put to their place: none of their code may run before."""
         self._methods: dict[tuple[int, str], Any] = {}
         self._memory: dict[int, list[torch.Tensor]] | None = None
         """Parameters and buffers by the address of their memory, once somebody has asked."""

@@ -98,10 +98,7 @@ class ReplicaChecks:
         A rank may have one model more for a while, to save or to show it: what the others are called goes on to mean the same.
         """
         came = others = False
-        for number, content in enumerate(_contents(state)):
-            if content.tree.is_bare():
-                continue
-            root = content.tree.root
+        for number, root in device.numbered(state.roots):
             known = self._meant.get(number)
             came |= known is None
             others |= known is not None and known() is not root

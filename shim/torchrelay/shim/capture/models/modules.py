@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.frameworks import ID_CACHES
 from torchrelay.shim.adapters.parallel.module_hooks import hook_counts, next_hook, remove_hooks_since
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
@@ -76,6 +77,11 @@ class ModuleTree:
         self.root = root
         self._reads = reads
         named = list(root.named_modules())
+        scripted = [name or "the whole" for name, module in named if isinstance(module, torch.jit.ScriptModule)]
+        if scripted:
+            raise UnsupportedError(
+                f"{scripted[0]} of the model is TorchScript: its tensors lie where Python has no hold of them"
+            )
         self.names, self.modules = [name for name, _ in named], [module for _, module in named]
         self._names_by_id: dict[int, str] = {}
         self._dicts = [m.__dict__ for m in self.modules]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -155,6 +155,14 @@ def _step(key: Any, *, of_dict: bool = False) -> str:
 
 
 TreeVersions = list[tuple[list[tuple[str, torch.Tensor]], list[int]]]
+
+
+def catalogue_numbers(trees: TreeVersions) -> Iterator[int]:
+    """Yield for each tree the number that it has in names of tensors: those without any, such as metrics, do not count."""
+    number = 0
+    for large, _ in trees:
+        yield number
+        number += bool(large)
 
 
 def versions_now(trees: TreeVersions) -> TreeVersions:

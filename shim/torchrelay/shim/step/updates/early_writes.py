@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 import torch
 
 from torchrelay.shim.adapters.tensors.dtensor import local
-from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.state.host_state import HostState, catalogue_numbers
 from torchrelay.shim.step.updates.uncounted_writes import UncountedWrites
 from torchrelay.shim.tensors.tensor_bytes import write
 from torchrelay.shim.tensors.tensor_versions import version_of
@@ -99,6 +99,6 @@ class EarlyWrites:
 def _large(state: HostState) -> Iterator[tuple[str, torch.Tensor, int]]:
     for tensor, version, path in state.versions:
         yield path, tensor, version
-    for number, (large, versions) in enumerate(state.tree_versions):
+    for number, (large, versions) in zip(catalogue_numbers(state.tree_versions), state.tree_versions):
         for (name, tensor), version in zip(large, versions):
             yield f"{number}:{name}", tensor, version

@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from torchrelay.shim.capture.state.host_state import HostState, TreeVersions, versions_now
+from torchrelay.shim.capture.state.host_state import HostState, TreeVersions, catalogue_numbers, versions_now
 from torchrelay.shim.tensors.tensor_versions import version_of, writes_between
 
 REBOUND = -1
@@ -33,8 +33,10 @@ class LateWrites:
         if self._trees is None:
             return dict(UNKNOWN)
         found: dict[str, int] = {}
-        for number, (large, versions) in enumerate(state.tree_versions):
-            then = self._trees[number] if number < len(self._trees) else None
+        for place, (number, (large, versions)) in enumerate(
+            zip(catalogue_numbers(state.tree_versions), state.tree_versions)
+        ):
+            then = self._trees[place] if place < len(self._trees) else None
             if then is None or then[0] is not large:
                 known = {id(tensor): was for (_, tensor), was in zip(*then)} if then is not None else {}
                 for (name, tensor), now in zip(large, versions):

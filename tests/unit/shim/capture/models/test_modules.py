@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
+from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.capture.models.modules import ModuleTrees
 
 
@@ -55,3 +57,11 @@ def test_only_rebound_attributes_differ_from_the_set_up() -> None:
     changed = tree.take().changed(base)
     assert [tree.slots[place] for place in changed] == [("1", "calls")]
     assert len(base.changed(None)) == len(tree.slots)
+
+
+def test_a_model_with_torchscript_in_it_is_refused_in_words() -> None:
+    with pytest.warns(DeprecationWarning):  # of torch itself
+        scripted = torch.jit.script(torch.nn.ReLU())
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), scripted)
+    with pytest.raises(UnsupportedError, match="1 of the model is TorchScript"):
+        ModuleTrees().tree(model)

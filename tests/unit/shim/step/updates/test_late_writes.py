@@ -54,3 +54,19 @@ def test_a_parameter_outside_of_modules_is_found_through_its_optimizer() -> None
     state = take({"optimizer": torch.optim.SGD([bare], lr=0.1)})
     assert [t is bare for t in whole(state).values()] == [True]
     assert list(device.catalogue(state, state.roots)) == ["parameter0.0"]
+
+
+class Metric(torch.nn.Module):
+    """Without tensors of its own."""
+
+
+def test_late_tensors_are_named_as_the_catalogue_names_them_where_metrics_are_modules_too(trees: ModuleTrees) -> None:
+    names: dict[str, Any] = {"accuracy": Metric(), "average": torch.nn.Linear(2, 2), "model": torch.nn.Linear(2, 2)}
+    late, boundary = LateWrites(), take(names, trees)
+    assert boundary.roots[0] is names["accuracy"]
+    late.note(boundary)
+    with torch.no_grad():
+        names["average"].weight.zero_()
+        names["model"].bias.zero_()
+    written = late.until(boundary.as_it_is_now())
+    assert {id(whole(boundary)[path]) for path in written} == {id(names["average"].weight), id(names["model"].bias)}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -60,7 +62,8 @@ def test_only_rebound_attributes_differ_from_the_set_up() -> None:
 
 
 def test_a_model_with_torchscript_in_it_is_refused_in_words() -> None:
-    with pytest.warns(DeprecationWarning):  # of torch itself
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch itself, newer ones
         scripted = torch.jit.script(torch.nn.ReLU())
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), scripted)
     with pytest.raises(UnsupportedError, match="1 of the model is TorchScript"):

@@ -335,7 +335,6 @@ MAKERS = {
         tiny_sets.tiny_stable_diffusion,
         tiny_sets.boxes,
         tiny_sets.lines,
-        tiny_sets.sample_folders,
         tiny_sets.image_codes,
         tiny_sets.token_tensors,
         tiny_sets.tiny_vqvae,

@@ -175,12 +175,6 @@ def lines(folder: Path) -> None:
     )  # fmt: skip
 
 
-def sample_folders(folder: Path) -> None:
-    """Make the empty folders into which VQ-VAE-2 writes."""
-    for name in ("sample", "checkpoint"):
-        (folder / name).mkdir(exist_ok=True)
-
-
 def image_codes(folder: Path) -> None:
     """Make codes of 96 pictures, as a tokenizer would leave them: of each two views, 256 numbers below 64."""
     draw = np.random.default_rng(17)

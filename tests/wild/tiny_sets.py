@@ -216,6 +216,7 @@ def tiny_vqvae(folder: Path) -> None:
     sys.path.insert(0, str(folder))
     from models import VQVAE
 
+    torch.set_num_threads(1)  # with more, MKL sometimes fails to load itself
     torch.manual_seed(19)
     model = VQVAE(vocab_size=64, z_channels=8, ch=32, test_mode=True, share_quant_resi=4, v_patch_nums=(1, 2, 3))
     torch.save(model.state_dict(), folder / "vae_ch160v4096z32.pth")

@@ -335,6 +335,9 @@ MAKERS = {
         tiny_sets.tiny_stable_diffusion,
         tiny_sets.boxes,
         tiny_sets.lines,
+        tiny_sets.image_codes,
+        tiny_sets.token_tensors,
+        tiny_sets.tiny_vqvae,
     )
 }
 

@@ -173,3 +173,50 @@ def lines(folder: Path) -> None:
         input=str(place / "train.txt"), model_prefix=str(place / "tokens"), vocab_size=32, model_type="unigram",
         num_threads=1, minloglevel=2,
     )  # fmt: skip
+
+
+def image_codes(folder: Path) -> None:
+    """Make codes of 96 pictures, as a tokenizer would leave them: of each two views, 256 numbers below 64."""
+    draw = np.random.default_rng(17)
+    codes, labels = (folder / "codes_flip" / f"imagenet256_{kind}" for kind in ("codes", "labels"))
+    for place in (codes, labels):
+        place.mkdir(parents=True)
+    for number in range(96):
+        np.save(codes / f"{number}.npy", draw.integers(0, 64, (1, 2, 256)))
+        np.save(labels / f"{number}.npy", np.array([number % 6]))
+
+
+def token_tensors(folder: Path) -> None:
+    """Make two folders of texts as tensors of token numbers, and a tiny set of BEIR for retrieval."""
+    import torch
+    from tiny_data import text
+
+    draw = np.random.default_rng(18)
+    for name in ("first", "second"):
+        (folder / "tokens" / name).mkdir(parents=True)
+        for part in range(2):
+            numbers = torch.from_numpy(draw.integers(5, 35, 671, dtype=np.int32))
+            torch.save(numbers, folder / "tokens" / name / f"{part}.pkl")
+    place = folder / "beir" / "tiny"
+    (place / "qrels").mkdir(parents=True)
+    corpus = [{"_id": f"d{n}", "title": text(2, 700 + n), "text": text(12, 800 + n)} for n in range(24)]
+    queries = [{"_id": f"q{n}", "text": text(5, 800 + n)} for n in range(8)]
+    for part, rows in (("corpus", corpus), ("queries", queries)):
+        (place / f"{part}.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    pairs = ["query-id\tcorpus-id\tscore", *(f"q{n}\td{n}\t1" for n in range(8))]
+    (place / "qrels" / "test.tsv").write_text("\n".join(pairs) + "\n")
+
+
+def tiny_vqvae(folder: Path) -> None:
+    """Make the weights of VAR's own VQ-VAE, with the sizes that the manifest gives it."""
+    import sys
+
+    import torch
+
+    sys.path.insert(0, str(folder))
+    from models import VQVAE
+
+    torch.set_num_threads(1)  # with more, MKL sometimes fails to load itself
+    torch.manual_seed(19)
+    model = VQVAE(vocab_size=64, z_channels=8, ch=32, test_mode=True, share_quant_resi=4, v_patch_nums=(1, 2, 3))
+    torch.save(model.state_dict(), folder / "vae_ch160v4096z32.pth")

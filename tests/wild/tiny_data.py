@@ -345,6 +345,7 @@ MAKERS = {
         tiny_sets.molecules,
         tiny_sets.ddpm_config,
         tiny_sets.litgpt_model,
+        tiny_sets.imagenette,
         tiny_sets.captions,
         tiny_sets.boxes,
         tiny_sets.lines,

@@ -298,6 +298,23 @@ def litgpt_model(folder: Path) -> None:
     (folder / "questions.json").write_text(json.dumps(rows))
 
 
+def imagenette(folder: Path) -> None:
+    """Make pictures in a folder, and the file that says which class each has, and which are for validation."""
+    from PIL import Image
+
+    draw = np.random.default_rng(26)
+    rows = ["path,noisy_labels_0,is_valid"]
+    for number in range(120):
+        part, label = "val" if number // 10 % 5 == 4 else "train", f"n{number % 10:02}"
+        place = folder / "imagenette" / part / label
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = draw.integers(0, 255, (40, 40, 3), dtype=np.uint8)
+        pixels[:, :, number % 3] //= 2
+        Image.fromarray(pixels).save(place / f"{number}.png")
+        rows.append(f"{part}/{label}/{number}.png,{label},{part == 'val'}")
+    (folder / "imagenette" / "noisy_imagenette.csv").write_text("\n".join(rows) + "\n")
+
+
 def captions(folder: Path) -> None:
     """Make pictures with a text for each, in the form of a folder with a file of what is known of them."""
     from PIL import Image

@@ -46,6 +46,11 @@ def text_file(folder: Path) -> None:
     (folder / "input.txt").write_text(text(4000))
 
 
+def text_lines(folder: Path) -> None:
+    """Make a text of short lines."""
+    (folder / "input.txt").write_text("".join(text(12, seed) + "\n" for seed in range(320)))
+
+
 def character_tokens(folder: Path) -> None:
     """Make data/tiny as nanoGPT's prepare scripts do: two files of token numbers, and their characters."""
     place = folder / "data" / "tiny"
@@ -310,6 +315,7 @@ MAKERS = {
     maker.__name__: maker
     for maker in (
         text_file,
+        text_lines,
         character_tokens,
         story_shards,
         image_folder,
@@ -333,6 +339,14 @@ MAKERS = {
         tiny_sets.latents,
         tiny_sets.byte_tokenizer,
         tiny_sets.tiny_stable_diffusion,
+        tiny_sets.tiny_vit,
+        tiny_sets.picotron_run,
+        tiny_sets.picture_pairs,
+        tiny_sets.molecules,
+        tiny_sets.ddpm_config,
+        tiny_sets.litgpt_model,
+        tiny_sets.imagenette,
+        tiny_sets.captions,
         tiny_sets.boxes,
         tiny_sets.lines,
         tiny_sets.image_codes,

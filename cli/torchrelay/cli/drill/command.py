@@ -62,6 +62,7 @@ def drill(options: DrillOptions) -> int:
         except undisturbed.ScriptFails as e:
             _tell(console, str(e), "red")
             return EXIT_FAILED
+        keep_other_run(found, options.keep)
         struck = _strike(options, found, made, console)
         gaps = changes(found.summary.coverage, made / undisturbed.RELAY_FOLDER / "work", options.program.folder)
     done = Drill(options.command, found, struck, gaps, provenance.versions(()))
@@ -104,6 +105,12 @@ def _strike(options: DrillOptions, found: Undisturbed, folder: Path, console: Co
             _tell(console, text, report.STYLES[struck.outcome.outcome])
             are_done(len(results))
     return results
+
+
+def keep_other_run(found: Undisturbed, keep: Path | None) -> None:
+    """Keep what the run with torchrelay and no fault has said, where it was another one than torchrun's."""
+    if keep is not None and found.relay is not None and found.differences:
+        _keep(found.relay, keep / "no-fault")
 
 
 def _keep(run: DrillRun, kept: Path) -> None:

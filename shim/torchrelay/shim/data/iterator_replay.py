@@ -78,7 +78,7 @@ class Draws:
         self.some_keep_workers = False
         """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
         self._latest: tuple[Any, Drawn] | None = None
-        self.made_generators: list[Any] = []
+        self.made_generators: weakref.WeakSet[Any] = weakref.WeakSet()
         """A joiner's, that it has made in place of others: they have no arguments, so they must not run from their beginning."""
         self.data_changes = DataChanges()
 

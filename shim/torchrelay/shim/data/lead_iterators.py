@@ -23,10 +23,8 @@ def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
     draws.expected.append((record, True))
     if getattr(loader, "persistent_workers", False):
         loader._iterator = None  # what set-up made of it has not the place that is told of
-    made, item = (
-        DataLoader.__iter__(loader),
-        None,
-    )  # a class's own `__iter__` may return something else: itself, a generator
+    # a class's own `__iter__` may return something else: itself, a generator
+    made, item = DataLoader.__iter__(loader), None
     while draws.tracks[made].drawn < record.drawn:
         item = next(made)
     return made, item

@@ -127,11 +127,11 @@ def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *,
         loops = [activation.iterator for activation in engine.tracker.stack]
         rebuild = StateRebuild(script_frames(innermost), engine.writer.modules.namespaces(), engine.saves.future, loops)
         rebuild.resolve(nodes)
-        engine.draws.made_generators += rebuild.made_generators
+        engine.draws.made_generators.update(rebuild.made_generators)
         engine.trees.rebound |= rebuild.rebound
         wanting = generators_to_begin(rebuild, nodes) if whole else iter(())
-        known = (*begun, *engine.draws.made_generators)
-        generator = next((g for g in wanting if not any(g is other for other in known)), None)
+        known = {*begun, *engine.draws.made_generators}
+        generator = next((g for g in wanting if g not in known), None)
         if generator is None:
             return rebuild
         begun.append(generator)

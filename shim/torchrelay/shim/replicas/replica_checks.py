@@ -9,7 +9,6 @@ Two ranks that were equal at a checked boundary and passed the same gates since 
 from __future__ import annotations
 
 import hashlib
-import weakref
 from typing import TYPE_CHECKING
 
 import torch
@@ -46,9 +45,7 @@ class ReplicaChecks:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._since = 0
-        self._loop: tuple[str, int, str] | None = None
-        self._meant: dict[int, weakref.ref[torch.nn.Module]] = {}
-        """By number in the tensors' names, the model that was meant last."""
+        self._loop: tuple[str, int, str, tuple[tuple[int, int], ...]] | None = None
         self._migrated = -1
         """The boundary of the latest migration."""
         self._settled = False
@@ -71,9 +68,8 @@ class ReplicaChecks:
 
     def at_boundary(self, commit: BoundarySnapshot) -> None:
         outermost, innermost = self._engine.tracker.stack[0], commit.activation
-        loop = outermost.site, outermost.entry, innermost.site
-        came, others = self._look_at_models(commit.state)
-        if others or loop != self._loop:
+        loop = outermost.site, outermost.entry, innermost.site, _models(commit.state)
+        if loop != self._loop:
             if self._loop is not None and self._settled:
                 self._since = commit.boundary
             self._loop = loop
@@ -82,7 +78,6 @@ class ReplicaChecks:
         due = (
             self._engine.gradients.changed
             or asked
-            or came
             or is_due(commit.boundary)
             or is_due(commit.boundary - self._since)
             or self._looks_after(commit)
@@ -91,20 +86,6 @@ class ReplicaChecks:
             return
         self._send(commit)
         self._engine.reporter.report(commit, always=True)  # with what steps cost by now
-
-    def _look_at_models(self, state: HostState) -> tuple[bool, bool]:
-        """Return whether names of tensors are there that were not before, and whether some mean other tensors than before.
-
-        A rank may have one model more for a while, to save or to show it: what the others are called goes on to mean the same.
-        """
-        came = others = False
-        for number, root in device.numbered(state.roots):
-            known = self._meant.get(number)
-            came |= known is None
-            others |= known is not None and known() is not root
-            if known is None or known() is not root:
-                self._meant[number] = weakref.ref(root)
-        return came, others
 
     def _looks_after(self, commit: BoundarySnapshot) -> bool:
         steps = commit.boundary - self._migrated
@@ -150,6 +131,12 @@ class ReplicaChecks:
             among = "" if len(ranks) == self._engine.world_size else f"@{','.join(map(str, ranks))}"
             kept.update((id(parameter), among) for parameter in wrapped.module.parameters())
         return kept
+
+
+def _models(state: HostState) -> tuple[tuple[int, int], ...]:
+    """Which models the names of tensors mean: number and identity of each."""
+    contents = enumerate(_contents(state))
+    return tuple((number, id(content.tree.root)) for number, content in contents if not content.tree.is_bare())
 
 
 def _contents(state: HostState) -> list[TreeContent]:

@@ -82,28 +82,9 @@ def test_a_model_that_takes_another_one_s_turn_begins_anew(script: LoopScript) -
     assert (since[4], since[5]) == (4, 4), "the variable has the other one at that head"
 
 
-def test_a_model_that_is_there_for_a_while_is_looked_at_and_begins_nothing_anew(script: LoopScript) -> None:
-    """As one that the first rank alone makes, to show what has been trained."""
-    script.run("""
-        import torch
-        model, shown = torch.nn.Linear(2, 2), None
-        for batch in range(16):
-            if batch == 6:
-                shown = torch.nn.Linear(2, 2)
-            if batch == 12:
-                shown = None
-            step()
-        print(model, shown)
-    """)
-    told = {c.boundary: c for c in script.sent if isinstance(c, ReplicaCheck)}
-    assert {c.since for c in told.values()} == {0}
-    assert [boundary for boundary in told if 5 < boundary < 16] == [7, 8, 9]
-    assert len(told[7].digests) == 2 * len(told[5].digests)
-
-
 def test_models_are_known_in_the_order_of_their_nodes() -> None:
     models = {name: torch.nn.Linear(2, 2) for name in ("z", "a", "m")}
     state = take({"kept": [models["m"]], **models}, ModuleTrees())
     nodes = [node.obj for node in state.nodes if node.kind is Kind.MODULE]
     assert len(nodes) == 3
-    assert [content.tree.root for content in replica_checks._contents(state)] == nodes
+    assert replica_checks._models(state) == tuple((number, id(model)) for number, model in enumerate(nodes))

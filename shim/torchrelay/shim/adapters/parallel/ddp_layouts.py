@@ -181,7 +181,7 @@ class Layouts:
             ready.step_begins()
 
     def gate_passed(self) -> None:
-        self.bypassed = [ddp for ddp in self.wrappers if ddp in self._ready and self._ready[ddp].bypassed]
+        self.bypassed = [ddp for ddp, ready in self._ready.items() if ready.bypassed]
 
     def note(self, boundary: int) -> None:
         """At a boundary, or in the gate before it: the backward is complete there, and peers may be past the gate."""

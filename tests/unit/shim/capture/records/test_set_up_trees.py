@@ -40,7 +40,7 @@ def enter(target: dict[str, Any], trees: tuple[Any, ...], journal: list[bytes]) 
         writer=SimpleNamespace(modules=modules),
         saves=SimpleNamespace(future=no_saves),
         tracker=SimpleNamespace(stack=[]),
-        draws=SimpleNamespace(made_generators=[]),
+        draws=SimpleNamespace(made_generators=set()),
         trees=ModuleTrees(),
     )
     nothing: Any = None

@@ -202,7 +202,7 @@ class Explain(_message.Message):
     def __init__(self, request: _Optional[int] = ..., watch_s: _Optional[float] = ...) -> None: ...
 
 class ReplicaCheck(_message.Message):
-    __slots__ = ("boundary", "digests", "ddp_paths", "since", "small")
+    __slots__ = ("boundary", "digests", "ddp_paths", "since", "small", "carried")
     class DigestsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -222,12 +222,14 @@ class ReplicaCheck(_message.Message):
     DDP_PATHS_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SMALL_FIELD_NUMBER: _ClassVar[int]
+    CARRIED_FIELD_NUMBER: _ClassVar[int]
     boundary: int
     digests: _containers.ScalarMap[str, str]
     ddp_paths: _containers.RepeatedScalarFieldContainer[str]
     since: int
     small: _containers.ScalarMap[str, str]
-    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., small: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    carried: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., small: _Optional[_Mapping[str, str]] = ..., carried: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Standing(_message.Message):
     __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late", "place", "left", "not_averaged")
@@ -758,7 +760,7 @@ class Serve(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ..., kept: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept", "set_up", "after", "more_hosts", "more_ports", "left")
+    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept", "set_up", "after", "more_hosts", "more_ports", "left", "carried")
     class LateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -787,6 +789,7 @@ class Plan(_message.Message):
     MORE_HOSTS_FIELD_NUMBER: _ClassVar[int]
     MORE_PORTS_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    CARRIED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     target: int
     action: str
@@ -808,7 +811,8 @@ class Plan(_message.Message):
     more_hosts: _containers.RepeatedScalarFieldContainer[str]
     more_ports: _containers.RepeatedScalarFieldContainer[int]
     left: str
-    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ..., set_up: _Optional[bytes] = ..., after: _Optional[bytes] = ..., more_hosts: _Optional[_Iterable[str]] = ..., more_ports: _Optional[_Iterable[int]] = ..., left: _Optional[str] = ...) -> None: ...
+    carried: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ..., set_up: _Optional[bytes] = ..., after: _Optional[bytes] = ..., more_hosts: _Optional[_Iterable[str]] = ..., more_ports: _Optional[_Iterable[int]] = ..., left: _Optional[str] = ..., carried: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Rebuild(_message.Message):
     __slots__ = ("generation", "target", "store_host", "store_port", "gate_secret")
@@ -879,18 +883,20 @@ class NumbersDecided(_message.Message):
     def __init__(self, boundary: _Optional[int] = ...) -> None: ...
 
 class KeepCopies(_message.Message):
-    __slots__ = ("on", "reason", "buddy", "buddy_host", "every")
+    __slots__ = ("on", "reason", "buddy", "buddy_host", "every", "own")
     ON_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     BUDDY_FIELD_NUMBER: _ClassVar[int]
     BUDDY_HOST_FIELD_NUMBER: _ClassVar[int]
     EVERY_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
     on: bool
     reason: str
     buddy: int
     buddy_host: str
     every: int
-    def __init__(self, on: _Optional[bool] = ..., reason: _Optional[str] = ..., buddy: _Optional[int] = ..., buddy_host: _Optional[str] = ..., every: _Optional[int] = ...) -> None: ...
+    own: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, on: _Optional[bool] = ..., reason: _Optional[str] = ..., buddy: _Optional[int] = ..., buddy_host: _Optional[str] = ..., every: _Optional[int] = ..., own: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TakeCopy(_message.Message):
     __slots__ = ("rank", "boundary", "host", "port", "token")

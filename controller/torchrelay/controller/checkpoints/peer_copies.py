@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from torchrelay.controller.decide.protection.buddies import decide_keeping
 from torchrelay.controller.decide.protection.known import Known, is_compared, needs_copies
+from torchrelay.controller.decide.protection.own_tensors import own_tensors
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
@@ -31,13 +32,15 @@ class Buddies:
         machines = {rank: job.machines.get(node, node) for rank, node in nodes.items()}
         if len(set(machines.values())) > 1:
             nodes = machines  # with its machine a node loses copies on its neighbour, too
+        own = own_tensors(known) if self._every == COPIES_AS_NEEDED else {}
         for worker in job.rank_workers:
             if not worker.alive or job.nodes[worker.node].lost:
                 continue
             keeping = decide_keeping(worker.rank, needing, compared, nodes)
             host = job.host_of(job.holders[keeping.buddy]) if keeping.buddy >= 0 else ""
-            order = KeepCopies(keeping.on, keeping.reason, keeping.buddy, host, known.copy_every)
             told = self._told.get(worker.worker)
+            paths = own.get(worker.rank, frozenset()).union(told.own if told is not None else ())
+            order = KeepCopies(keeping.on, keeping.reason, keeping.buddy, host, known.copy_every, tuple(sorted(paths)))
             if told is None or replace(told, reason="") != replace(order, reason=""):
                 self._told[worker.worker] = order
                 self._outbox.to_worker(worker.worker, order)

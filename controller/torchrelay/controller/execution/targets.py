@@ -86,10 +86,19 @@ def target_where_they_stand(
     entries: dict[int, JoinEntry] = {}
     donors: dict[int, int] = {}
     helpers: dict[int, tuple[int, ...]] = {}
+    carried: dict[int, tuple[str, ...]] = {}
     nodes = _nodes(job, state.survivors)
     for rank in sorted(state.lost):
         journal = job.journal(rank)
-        donor = choose_donor(rank, target.boundary, standings, job.checks, donors.values(), nodes)
+        donor = choose_donor(
+            rank,
+            target.boundary,
+            standings,
+            job.checks,
+            donors.values(),
+            nodes,
+            with_carried=not state.saves and len(job.nodes) == 1,
+        )
         if isinstance(donor, Cannot):
             return TargetImpossible(donor.reason)
         entry = decide_entry(rank, target.boundary, journal.boundaries, journal.gates, standings[donor.rank])
@@ -98,6 +107,7 @@ def target_where_they_stand(
         if isinstance(entry, Cannot):
             return TargetImpossible(entry.reason)
         entries[rank], donors[rank], helpers[rank] = entry, donor.rank, donor.helpers
+        carried[rank] = donor.carried
         reasons += [entry.reason, donor.reason]
     checkpoint = state.saves
     savers = state.survivors if all_save else _tensor_sources(job, state, target.boundary, donors).values()
@@ -116,6 +126,7 @@ def target_where_they_stand(
         left=target.left,
         savers=tuple(sorted(set(savers))) if checkpoint else (),
         directory=str(jit_folder(target.boundary)) if checkpoint else "",
+        carried=carried,
     )
 
 

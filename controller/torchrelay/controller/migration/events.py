@@ -133,6 +133,8 @@ class TargetDecided:
     """By lost rank: survivors that hold the same as its donor, and give at the same time."""
     left: str = ""
     """The boundary at which survivors have left their loop, as in messages.Plan."""
+    carried: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By lost rank: what comes from its own copy, as in messages.Plan."""
 
 
 @dataclass(frozen=True)

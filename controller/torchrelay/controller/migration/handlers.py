@@ -270,6 +270,7 @@ def target_decided(turn: Turn, event: TargetDecided) -> None:
     s.entries.update(event.entries)
     s.donors.update(event.donors)
     s.late.update(event.late)
+    s.carried.update({rank: list(paths) for rank, paths in event.carried.items()})
     s.donor_collectives.update(event.donor_collectives)
     s.helpers.update({rank: list(helpers) for rank, helpers in event.helpers.items()})
     s.tokens.update(event.tokens)

@@ -69,6 +69,7 @@ class State:
     entries: dict[int, str] = field(default_factory=dict)
     donors: dict[int, int] = field(default_factory=dict)
     late: dict[int, dict[str, int]] = field(default_factory=dict)
+    carried: dict[int, list[str]] = field(default_factory=dict)
     donor_collectives: dict[int, int] = field(default_factory=dict)
     helpers: dict[int, list[int]] = field(default_factory=dict)
     """By lost rank: who gives beside its donor."""
@@ -150,6 +151,7 @@ class State:
             self.entries,
             self.donors,
             self.late,
+            self.carried,
             self.donor_collectives,
             self.helpers,
             self.tokens,

@@ -129,6 +129,7 @@ def send_plans(turn: Turn) -> None:
             more_hosts=tuple(host for host, _ in s.helping.get(rank, ())),
             more_ports=tuple(port for _, port in s.helping.get(rank, ())),
             left=s.left if s.entries[rank] == JoinerAction.SHADOW else "",
+            carried=tuple(s.carried.get(rank, ())),
         )
         turn.order(rank, joiner.worker, plan)
     for rank in s.survivors:

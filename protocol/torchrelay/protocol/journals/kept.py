@@ -45,6 +45,11 @@ def buddy_folder(kept: Path, rank: int) -> Path:
     return kept / f"buddy-of-{rank}"
 
 
+def own_at_head_folder(kept: Path, rank: int) -> Path:
+    """Where a rank's copies lie of the tensors that it alone holds, made at each head."""
+    return kept / f"own-{rank}"
+
+
 def root_of(slot: Path) -> Path:
     """The node's folder that the slot is in."""
     return slot.parent.parent

@@ -172,6 +172,8 @@ class Plan:
     more_ports: tuple[int, ...] = ()
     left: str = ""
     """For `shadow`: the boundary at which the others have left the loop, as in Standing: it is passed over."""
+    carried: tuple[str, ...] = ()
+    """Paths of tensors that come from the lost rank's own copy, made at the head of the step that it was lost in."""
 
 
 @message(frozen=True)
@@ -277,6 +279,8 @@ class KeepCopies:
     buddy_host: str = ""
     every: int = 0
     """Steps between two copies, where ranks were not told at their start."""
+    own: tuple[str, ...] = ()
+    """Paths of tensors that no other rank holds: what of them no update writes to can be copied at each head instead."""
 
 
 @message(frozen=True)

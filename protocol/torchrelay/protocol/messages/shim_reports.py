@@ -78,11 +78,13 @@ class ReplicaCheck:
     """From which boundary on paths mean the tensors that they mean now: the training loop began there, or another model's turn."""
     small: dict[str, str] = field(default_factory=dict)
     """The same of small buffers, which a journal holds: a rank need not have them in common with its replicas."""
+    carried: tuple[str, ...] = ()
+    """Paths of tensors that this rank copies at each head from here on, so that nobody else need hold the same."""
 
     @functools.cached_property
     def mark(self) -> int:
         """Equal for ranks that say the same at the same boundary."""
-        return hash((self.boundary, self.since, frozenset(self.digests.items()), self.ddp_paths))
+        return hash((self.boundary, self.since, frozenset(self.digests.items()), self.ddp_paths, self.carried))
 
 
 @message(frozen=True)

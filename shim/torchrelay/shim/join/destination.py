@@ -37,15 +37,24 @@ class Destination:
 
     `behind`: the step's update is done, the next head is not reached: what a donor has bound anew between two training loops is
     received as it was before.
+
+    `carried`: paths of tensors that come from the lost rank's own copy, whatever a donor has in their place.
     """
 
     def __init__(
-        self, state: HostState, needed: Collection[str], saves: Mapping[str, torch.Tensor], *, behind: bool = False
+        self,
+        state: HostState,
+        needed: Collection[str],
+        saves: Mapping[str, torch.Tensor],
+        *,
+        behind: bool = False,
+        carried: Collection[str] = (),
     ) -> None:
         self._state, self._saves, self._behind = state, saves, behind
+        self._carried = frozenset(carried)
         self.has_before = False
         """Whether the donor has tensors of the next loop, and those of the one before beside them."""
-        self._needed = {f"value.{path}" for path in needed}
+        self._needed = {f"value.{path}" for path in needed} - self._carried
         self._own = device.catalogue(state, state.roots)
         self._arrived: Arrived | None = None
         self._elsewhere: dict[str, torch.Tensor] = {}
@@ -86,15 +95,24 @@ class Destination:
         )
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors of this process by path, once they were received."""
-        return device.whole(self._state, self._state.roots)
+        """All tensors of this process by path, once they were received, but those that are carried."""
+        found = device.whole(self._state, self._state.roots)
+        return {path: tensor for path, tensor in found.items() if path not in self._carried}
+
+    def carried(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that come from the lost rank's own copy. Raises StateMismatchError where one is not here."""
+        missing = self._carried - self._own.keys()
+        if missing:
+            raise StateMismatchError(f"this process has no tensor {min(missing)}")
+        return {path: self._own[path] for path in self._carried}
 
     def again(self, state: HostState | None = None) -> Destination:
         """For the same tensors once more, those of `state` if given: training may have given them other memory meanwhile."""
         if state is not None and self.has_before:
-            return Destination(state, (), self._saves)  # what another loop has beside models, nobody knows
+            # What another loop has beside models, nobody knows.
+            return Destination(state, (), self._saves, carried=self._carried)
         needed = [path.removeprefix("value.") for path in self._needed]
-        return Destination(state or self._state, needed, self._saves)
+        return Destination(state or self._state, needed, self._saves, carried=self._carried)
 
     def own_gradients(self) -> dict[str, torch.Tensor]:
         """Of a shadow step: this process's own, not those of all ranks."""
@@ -171,6 +189,8 @@ class Destination:
                 tensor = self._room(
                     info, self._elsewhere
                 )  # such as an average of the weights that the donor alone keeps
+            if info.path in self._carried:
+                tensor = self._room(info, {})
             found[info.path] = tensor if tensor is not None else self._optimizer_state(info)
         missing = self._needed - found.keys()
         if missing:

@@ -112,7 +112,8 @@ class Dialogue:
         """Where it arrives: what the script holds in the frames up to `innermost`. `behind`: as in Destination."""
         assert self.journal is not None
         state = self._engine.writer.walk(script_frames(innermost))
-        return Destination(state, self.journal.large, self._engine.saves.tensors(), behind=behind)
+        carried = self.plan.carried if self.plan is not None else ()
+        return Destination(state, self.journal.large, self._engine.saves.tensors(), behind=behind, carried=carried)
 
     def receive(self, destination: Destination) -> Transferred:
         assert self.plan is not None
@@ -120,7 +121,19 @@ class Dialogue:
         self._is_receiving = True
         stats = destination.receive(self.plan, self.generation, self._engine.protection, self.moved)
         self._is_receiving = False
+        self._take_carried(destination)
         return stats.report(self.generation)
+
+    def _take_carried(self, destination: Destination) -> None:
+        """From the lost rank's own copy. Raises JournalError, StateMismatchError."""
+        assert self.plan is not None
+        assert self.journal is not None
+        missing = set(self.plan.carried) - set(self.journal.carried)
+        if missing:
+            raise StateMismatchError(f"the lost rank has not copied {min(missing)} at the head of this step")
+        if self.plan.carried:
+            assert self._engine.own is not None
+            self._engine.own.enter(self.journal.boundary, destination.carried())
 
     def moved(self, done_bytes: int, total_bytes: int) -> None:
         self._send(BytesDone(self.generation, done_bytes, total_bytes))

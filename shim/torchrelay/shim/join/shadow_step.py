@@ -39,6 +39,7 @@ class ShadowStep:
         assert dialogue.gate is not None
         self._engine, self._dialogue, self._trees, self._staging = engine, dialogue, trees, staging
         self._plan, self._journal, self._gate = dialogue.plan, dialogue.journal, dialogue.gate
+        self._late = {path: times for path, times in self._plan.late.items() if path not in self._plan.carried}
         engine.records.answers = list(self._gate.collectives)
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
@@ -119,7 +120,8 @@ class ShadowStep:
         at_head = self._plan.donor_collectives < 0
         missing = frozenset(gradients.keys() if at_head else gradients.keys() - destination.gradients)
         at_head &= not destination.has_before
-        self.tail = Tail(destination.tensors(), self._plan.late, gradients, missing, at_head=at_head)
+        carried = [*destination.carried().values()]
+        self.tail = Tail(destination.tensors(), self._late, gradients, missing, at_head=at_head, carried=carried)
 
     def passes_over(self, place: str) -> bool:
         """Whether this head is one at which the others have left the loop. Raises StateMismatchError where it goes on here."""
@@ -147,7 +149,7 @@ class ShadowStep:
         if self.tail is None:
             return False
         at_donor = plan.donor_collectives == len(records.after)
-        if not at_donor and (group is None or plan.late or (records.others or {}).get(group)):
+        if not at_donor and (group is None or self._late or (records.others or {}).get(group)):
             return False  # what the donor has written late belongs to its own place alone
         destination = self._destination
         assert destination is not None

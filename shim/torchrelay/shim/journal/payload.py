@@ -167,6 +167,8 @@ class BoundaryJournal(NamedTuple):
     """As in EarlyWrites: large tensors that steps write to before their gate."""
     groups: tuple[Plain, ...] = ()
     """As process_group.described: those that this rank is a member of."""
+    carried: tuple[str, ...] = ()
+    """Paths of tensors that the rank has copied at this head, as in OwnTensors."""
 
     def plain(self) -> Plain:
         """With the lengths of the blocks in their place."""

@@ -203,6 +203,7 @@ class Writer:
             self._gradients(),
             self._engine.updates.writes.paths,
             process_group.described(),
+            self._engine.own.carried if self._engine.own is not None else (),
         )
         parts = record.in_parts()
         if settled:
@@ -325,6 +326,8 @@ class Writer:
         engine = self._engine
         body = tuple(engine.records.log[engine.records.body_mark :])
         state = self.walk(script_frames(frame), commit.state, at_gate=True)
+        if engine.own is not None:
+            engine.own.at_gate(state)
         known, large = commit.state.index, state.large
         fresh = (
             {path: small.why_not_taken(t) for path, t in sorted(large.items()) if id(t) not in known} if large else {}

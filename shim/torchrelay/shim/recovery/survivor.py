@@ -97,9 +97,11 @@ class Recovery:
             if self._engine.numbers is not None:
                 self._engine.numbers.decided(order)
         elif isinstance(order, (KeepCopies, TakeCopy)):
-            keeper = self._engine.keeper
+            keeper, own = self._engine.keeper, self._engine.own
             if keeper is not None:
                 keeper.assign(order) if isinstance(order, KeepCopies) else keeper.take(order)
+            if own is not None and isinstance(order, KeepCopies):
+                own.assign(order.own)
         else:
             self._orders.put(order)
 

@@ -46,9 +46,13 @@ class KeptTensors:
     def size_bytes(self) -> int:
         return sum(info.size_bytes for info in self._infos)
 
+    def fits(self, infos: Sequence[TensorInfo]) -> bool:
+        """Whether there is memory for tensors like these, of the latest copy."""
+        return list(infos) == self._infos
+
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """Memory for tensors like these. Raises JournalError where shared memory has no room for them."""
-        if list(infos) != self._infos:
+        if not self.fits(infos):
             self._infos = list(infos)
             offsets = _offsets(infos)
             self.views, end = {}, offsets[-1]

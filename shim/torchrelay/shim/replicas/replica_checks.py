@@ -78,6 +78,7 @@ class ReplicaChecks:
         due = (
             self._engine.gradients.changed
             or asked
+            or (self._engine.own is not None and self._engine.own.changed)
             or is_due(commit.boundary)
             or is_due(commit.boundary - self._since)
             or self._looks_after(commit)
@@ -106,8 +107,9 @@ class ReplicaChecks:
     def _send(self, commit: BoundarySnapshot) -> None:
         digests = digest.digests(self.tensors(commit))
         paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
+        carried = self._engine.own.carried if self._engine.own is not None else ()
         self._engine.link.send(
-            ReplicaCheck(commit.boundary, digests, tuple(paths), self._since, small_buffers(commit.state))
+            ReplicaCheck(commit.boundary, digests, tuple(paths), self._since, small_buffers(commit.state), carried)
         )
 
     def not_averaged(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.options.faults import Fault
 from torchrelay.shim.agent_link.config import ShimConfig
 from torchrelay.shim.agent_link.link import AgentLink
@@ -45,6 +46,7 @@ class EngineMaker:
         from torchrelay.shim.bootstrap import torch_hooks
         from torchrelay.shim.observe.fault_injection import FaultInjector, wait_alone
         from torchrelay.shim.observe.stand_for_check import CheckHold
+        from torchrelay.shim.replicas.own_tensors import OwnTensors
         from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
         from torchrelay.shim.step.engine import Engine
 
@@ -56,6 +58,8 @@ class EngineMaker:
             engine.hold = CheckHold(engine, config.hold_at, self._seen)
         if config.buddy_every and config.kept:
             engine.keeper = PeerCheckpoints(engine, config.buddy_every, Path(config.kept), sync=config.buddy_sync)
+            if config.buddy_every == COPIES_AS_NEEDED:
+                engine.own = OwnTensors(engine, Path(config.kept))
         if config.watches:
             from torchrelay.shim.observe.loss_watch import Numbers
 

@@ -39,6 +39,7 @@ from torchrelay.shim.observe.stand_for_check import CheckHold
 from torchrelay.shim.observe.unprotected import Unprotected
 from torchrelay.shim.recovery.survivor import Recovery
 from torchrelay.shim.replicas import replica_checks
+from torchrelay.shim.replicas.own_tensors import OwnTensors
 from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
 from torchrelay.shim.saves.async_saves import AsyncSaves
 from torchrelay.shim.script.guard import Guard, caller
@@ -124,6 +125,7 @@ class Engine:
         self.writer, self.replaced = writer.Writer(self), ReplacedTensors(self)
         self.replicas = replica_checks.ReplicaChecks(self)
         self.keeper: PeerCheckpoints | None = None
+        self.own: OwnTensors | None = None
         self.numbers: Numbers | None = None
         self._forbidden: Watch | None = None
         self.late_forwards = LateForwards(self)
@@ -358,6 +360,8 @@ class Engine:
         self.layouts.note(number)
         self.layouts.step_begins()
         self.gradients.at_boundary(state, number)
+        if self.own is not None:
+            self.own.at_boundary(self.commit)
         self.writer.boundary(self.commit)
         if self.set_up is not None:
             self.set_up.at_boundary(number)

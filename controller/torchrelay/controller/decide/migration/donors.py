@@ -21,11 +21,15 @@ MAX_HELPERS = 3
 
 @dataclass(frozen=True)
 class ChosenDonor:
-    """`helpers`: ranks that hold the same and stand where it does, so that tensors can come from them at the same time."""
+    """`helpers`: ranks that hold the same and stand where it does, so that tensors can come from them at the same time.
+
+    `carried`: what the donor need not hold, since the lost rank has copied it at the head of its step.
+    """
 
     rank: int
     reason: str
     helpers: tuple[int, ...] = ()
+    carried: tuple[str, ...] = ()
 
 
 def choose_donor(
@@ -35,20 +39,25 @@ def choose_donor(
     checks: Mapping[int, Sequence[ReplicaCheck]],
     busy: Collection[int] = (),
     nodes: Mapping[int, str] = MappingProxyType({}),
+    *,
+    with_carried: bool = True,
 ) -> ChosenDonor | Cannot:
     """`checks`: the latest ones of each rank, lost ones too; `busy`: donors that serve somebody else already; `nodes`: where
-    survivors are: help comes from other nodes first, whose links are not in use.
+    survivors are: help comes from other nodes first, whose links are not in use. `with_carried`: whether the new process can
+    take what the lost rank has copied at its head.
     """
+    carried = carried_by(checks.get(lost, ()), target) if with_carried else ()
     can_serve = [r for r, s in sorted(standings.items()) if target in (s.boundary, s.gates_passed)]
     why_not: dict[int, str] = {}
     found: list[tuple[tuple[bool, bool, bool, int], str]] = []
     for rank in can_serve:
         s = standings[rank]
-        if s.position == StandingPosition.FINISHED and s.late:
-            why_not[rank] = f"it has written to {min(s.late)} since its last optimizer step"
+        late = s.late.keys() - carried
+        if s.position == StandingPosition.FINISHED and late:
+            why_not[rank] = f"it has written to {min(late)} since its last optimizer step"
             continue
         apart = s.not_averaged if s.gates_passed == target else ()
-        holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target, (lost, rank), apart)
+        holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target, (lost, rank), apart, carried)
         if holds:
             # A rank past the gate has the tensors only once its update is through; it is asked last.
             found.append(((rank in busy, s.boundary != target, s.position == StandingPosition.GATE, rank), why))
@@ -57,8 +66,10 @@ def choose_donor(
     if found:
         (*_, rank), why = min(found)
         others = [other for (*_, other), _ in found if other != rank]
+        if carried:  # what each of them has in its place is its own
+            others = [o for o in others if is_replica(checks[rank], checks[o], target, (rank, o))[0]]
         helpers = choose_helpers(rank, others, standings, busy, nodes)
-        return ChosenDonor(rank, f"{_who(rank, helpers)} to rank {lost}: {why}", helpers)
+        return ChosenDonor(rank, f"{_who(rank, helpers)} to rank {lost}: {why}", helpers, tuple(carried))
     if not can_serve:
         return Cannot(f"no rank that is left holds the tensors as they were after step {target}")
     listed = "; ".join(f"rank {r}: {why}" for r, why in why_not.items())
@@ -100,10 +111,12 @@ def is_replica(
     target: int,
     ranks: tuple[int, int],
     not_averaged: Sequence[str] = (),
+    carried: Collection[str] = (),
 ) -> tuple[bool, str]:
     """Whether the donor has an equal copy of each of the lost rank's tensors, and how that is known. `ranks`: of both.
 
-    `not_averaged`: as in the donor's Standing; counts where only a wrapper speaks for equality.
+    `not_averaged`: as in the donor's Standing; counts where only a wrapper speaks for equality. `carried`: paths that need not
+    be equal; only contents that were compared can tell that all others are.
 
     Checks from before the training loop that the donor is in tell nothing: each loop can have tensors of its own.
     """
@@ -114,8 +127,8 @@ def is_replica(
     trained = [b for b in common if b > since or b == target]
     if trained:
         latest = max(trained)
-        holds, why = _equal_digests(ours[latest], theirs[latest])
-        return (holds, why) if not holds else _always_equal(ours, theirs, trained, ranks, why)
+        holds, why = _equal_digests(ours[latest], theirs[latest], carried)
+        return (holds, why) if not holds else _always_equal(ours, theirs, trained, ranks, why, carried)
     if not_averaged:
         return False, (
             f"the latest update of {min(not_averaged)} went past the data parallel wrapper around it, "
@@ -132,10 +145,42 @@ def is_replica(
     return False, "its tensors have not been looked at yet"
 
 
-def _equal_digests(ours: ReplicaCheck, theirs: ReplicaCheck) -> tuple[bool, str]:
-    differing = [path for path, digest in ours.digests.items() if theirs.digests.get(path) != digest]
+def carried_by(checks: Sequence[ReplicaCheck], target: int) -> frozenset[str]:
+    """Return what a rank has copied at each head since the newest of its `checks` up to `target`."""
+    newest = max((c for c in checks if c.boundary <= target), key=lambda c: c.boundary, default=None)
+    return frozenset(newest.carried) if newest is not None else frozenset()
+
+
+def differing_paths(ours: Sequence[ReplicaCheck], theirs: Sequence[ReplicaCheck], ranks: tuple[int, int]) -> set[str]:
+    """Return the tensors of the first rank that the second one did not hold at some boundary at which contents were compared.
+
+    Those that a wrapper keeps equal count at the newest one alone, as for `is_replica`. Empty where nothing was compared.
+    """
+    since = max((c.since for c in theirs), default=0)
+    ours_at = {c.boundary: c for c in ours if c.boundary >= since}
+    theirs_at = {c.boundary: c for c in theirs if c.boundary > since}
+    trained = ours_at.keys() & theirs_at.keys()
+    if not trained:
+        return set()
+    newest = max(trained)
+    kept = _kept(ours_at[newest], theirs_at[newest], ranks)
+    return {
+        path
+        for boundary in trained
+        for path in ours_at[newest].digests
+        if (boundary == newest or path not in kept)
+        and ours_at[boundary].digests.get(path) != theirs_at[boundary].digests.get(path)
+    }
+
+
+def _equal_digests(ours: ReplicaCheck, theirs: ReplicaCheck, carried: Collection[str]) -> tuple[bool, str]:
+    apart = [path for path, digest in ours.digests.items() if theirs.digests.get(path) != digest]
+    differing = [path for path in apart if path not in carried]
     if differing:
         return False, f"{len(differing)} tensors differed after step {ours.boundary}, such as {min(differing)}"
+    if apart:
+        own = f"all but {len(apart)}, which are copied at the head of each step,"
+        return True, f"of {len(ours.digests)} tensors {own} were bitwise equal after step {ours.boundary}"
     return True, f"all {len(ours.digests)} tensors were bitwise equal after step {ours.boundary}"
 
 
@@ -145,10 +190,11 @@ def _always_equal(
     trained: Sequence[int],
     ranks: tuple[int, int],
     why: str,
+    carried: Collection[str],
 ) -> tuple[bool, str]:
     """Ranks that average now and then are equal at some boundaries, and apart in between, unless a wrapper keeps them equal."""
     newest = max(trained)
-    kept = _kept(ours[newest], theirs[newest], ranks)
+    kept = _kept(ours[newest], theirs[newest], ranks).union(carried)
     for boundary in trained:
         a, b = ours[boundary].digests, theirs[boundary].digests
         differed = [path for path in ours[newest].digests if path not in kept and a.get(path) != b.get(path)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchrelay.controller.decide.listed import listed
-from torchrelay.controller.decide.migration.donors import is_replica
+from torchrelay.controller.decide.migration.donors import carried_by, is_replica
 from torchrelay.controller.decide.protection.lost_together import MACHINE
 from torchrelay.protocol.messages import Gap, RankGap, Rehearsed, ReplicaCheck, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, GOES_BACK, NO_JOINER, PART_OF_STEP
@@ -85,6 +85,11 @@ def without_replica(k: Known) -> dict[int, str]:
     return _without(k, {})
 
 
+def without_way_in(k: Known) -> dict[int, str]:
+    """As `without_replica`, less ranks that copy at each head what they alone hold, where a new process can take it from."""
+    return _without(k, {}, may_carry=k.nodes == 1)
+
+
 def needs_copies(k: Known) -> dict[int, str]:
     """Ranks for whose loss copies of all ranks are what is left, with why: nobody else has what they hold, or what a part of
     their step does cannot be done again."""
@@ -100,7 +105,7 @@ def without_replica_elsewhere(k: Known) -> dict[int, str]:
     return _without(k, k.machine_of)
 
 
-def _without(k: Known, machine_of: Mapping[int, str]) -> dict[int, str]:
+def _without(k: Known, machine_of: Mapping[int, str], *, may_carry: bool = False) -> dict[int, str]:
     """`machine_of`: where only ranks on other machines count; empty: all do."""
     compared = _compared(k)
     if not compared:
@@ -120,19 +125,22 @@ def _without(k: Known, machine_of: Mapping[int, str]) -> dict[int, str]:
             if machine_of:
                 peers = [r for r in peers if machine_of.get(r) != machine_of.get(rank)]
             living = [r for r in peers if r not in k.lost]
-            if why := _alone(rank, living, told, until):
+            if why := _alone(rank, living, told, until, may_carry=may_carry):
                 gone = [r for r in peers if r in k.lost]
                 found[rank] = f"rank {listed(gone)} is being replaced" if gone and not living else why
     return dict(sorted(found.items()))
 
 
-def _alone(rank: int, peers: Sequence[int], told: Mapping[int, Sequence[ReplicaCheck]], until: int) -> str:
+def _alone(
+    rank: int, peers: Sequence[int], told: Mapping[int, Sequence[ReplicaCheck]], until: int, *, may_carry: bool
+) -> str:
     if len(told) == 1:
         newest = next(c for c in told[rank] if c.boundary == until)
         return "there is no other rank" if newest.digests else ""
     why = f"no other rank held the same after step {until}"
+    carried = carried_by(told[rank], until) if may_carry else ()
     for peer in peers:
-        holds, why = is_replica(told[rank], told[peer], until, (rank, peer))
+        holds, why = is_replica(told[rank], told[peer], until, (rank, peer), carried=carried)
         if holds:
             return ""
     return why
@@ -155,7 +163,7 @@ def gaps_of(k: Known) -> tuple[RankGap, ...]:
     for rank in sorted(k.reports):
         for gap in k.reports[rank].gaps:
             ranks.setdefault(gap, []).append(rank)
-    alone = without_replica(k)
+    alone = without_way_in(k)
     for rank in range(k.world_size):
         if why := alone.get(rank):
             text = f"no other rank holds the tensors of rank {rank}: {why}"

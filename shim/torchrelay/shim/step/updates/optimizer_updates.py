@@ -296,3 +296,5 @@ class Updates:
                 engine.shadow.at_step_end()
         elif engine.commit is not None and not engine.step.astray:
             self.late.note(engine.commit.state)
+            if engine.own is not None:
+                engine.own.after_update()

@@ -1,0 +1,295 @@
+"""Tensors that this rank alone holds, copied at each head: an average of the weights that each rank has made by itself.
+
+A process that takes the rank over has them from the copy, and all else from another rank, so that nobody has to go back.
+
+That is done for tensors that a step writes to behind its update alone. What they held at the step's head is what a new process
+needs then, wherever in the step the rank was lost: it goes through the rest of the step once more, and writes them as the
+lost rank would have. That they are such is seen, by their content: before they are said to be carried they have been written to
+between an update and the next head, and never between a head and the end of the update. A step that does otherwise later ends it.
+
+Two copies are kept, in shared memory that outlives the process: while one is written, the other is whole.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import statistics
+import struct
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from torchrelay.protocol.errors import JournalError, StateMismatchError, TorchrelayError
+from torchrelay.protocol.journals.kept import SLOTS, open_slot, own_at_head_folder
+from torchrelay.protocol.machine.private import open_below
+from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.capture.state.host_state import HostState, catalogue_numbers
+from torchrelay.shim.replicas.kept_tensors import KeptTensors, opened
+from torchrelay.shim.tensors.tensor_bytes import await_writes, write
+from torchrelay.shim.tensors.tensor_versions import versions_of
+from torchrelay.shim.transfer.layout import describe
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
+    from torchrelay.shim.step.engine import Engine
+
+MOST_SHARE, LEAST_S = 0.01, 0.001
+"""A copy takes so much of a step at most, or so long where that is more."""
+_BYTES_PER_S = 2e9
+"""Of a copy into memory that was written before, on a busy machine: what would take too long by it is not begun."""
+_TIMED = 8
+_TRIED = 64
+"""Steps in which a tensor has to be seen written behind an update."""
+_LOOK_EACH = 7
+"""Once they are carried, contents are looked at in each seventh step, and torch's counts of writes in each."""
+_VALUE = "value."
+_STAMP, _STAMP_NAME = struct.Struct("<qq"), "boundary"
+
+
+class OwnTensors:
+    """`folder`: this node's, as in `protocol.kept`."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self._engine, self._folder = engine, folder
+        self._slots = tuple(_Slot(place) for place in _places(folder, engine.rank))
+        self._asked: frozenset[str] = frozenset()
+        """Set on the link's thread."""
+        self._followed: frozenset[str] = frozenset()
+        self._selection = _Selection(self._followed)
+        self._chosen: dict[str, torch.Tensor] = {}
+        """Of the latest head."""
+        self._versions: list[int] = []
+        self._seen: set[str] = set()
+        """That were written to behind an update."""
+        self._tries = 0
+        self._latest = -1
+        """The boundary of the latest copy."""
+        self._entered = -1
+        self._copy_s: deque[float] = deque(maxlen=_TIMED)
+        self._step_s: deque[float] = deque(maxlen=_TIMED)
+        self._head_s = 0.0
+        self.why_not = ""
+        """Why those that were asked for last are not carried."""
+        self.carried: tuple[str, ...] = ()
+        """At the latest boundary."""
+        self.changed = False
+        """Whether that is others than at the boundary before."""
+
+    def assign(self, paths: Sequence[str]) -> None:
+        """On the link's thread: what the controller has found that nobody else holds."""
+        self._asked = frozenset(paths)
+
+    def enter(self, boundary: int, destinations: Mapping[str, torch.Tensor]) -> None:
+        """Take the rank over with its copy of `boundary`, and go on with what it has carried.
+
+        Raises JournalError, StateMismatchError.
+        """
+        load(self._folder, self._engine.rank, boundary, destinations)
+        self._asked = self._followed = frozenset(destinations)
+        self._selection = _Selection(self._followed)
+        self._seen, self._entered, self.carried = set(destinations), boundary, tuple(sorted(destinations))
+
+    def at_boundary(self, commit: BoundarySnapshot) -> None:
+        """Before the boundary's journal is written, which says what is carried."""
+        was, self.changed = self.carried, False
+        now_s = time.perf_counter()
+        if self._head_s:
+            self._step_s.append(now_s - self._head_s)
+        self._head_s = now_s
+        if self._asked != self._followed:
+            self._begin()
+        if self._followed and not self.why_not and self._engine.shadow is None:
+            try:
+                self._at_boundary(commit)
+            except (OSError, RuntimeError, TorchrelayError) as e:
+                self._end(str(e))
+        self.changed = was != self.carried
+
+    def at_gate(self, state: HostState) -> None:
+        """Before the gate's journal is written. `state`: there."""
+        if self._chosen and not self.why_not:
+            now = self._selection.of(state)
+            if any(now.get(path) is not tensor for path, tensor in self._chosen.items()):
+                self._end("a step has put another tensor in the place of one of them")
+            else:
+                self._check_written("before its update")
+
+    def after_update(self) -> None:
+        if not self._chosen or self.why_not:
+            return
+        self._check_written("in its update")
+        if self._latest >= 0 and not self.why_not and (not self.carried or self._latest % _LOOK_EACH == 0):
+            for path, tensor in self._chosen.items():
+                if not self._slot(self._latest).holds(path, tensor):
+                    self._end(f"a step has written to {path} up to the end of its update")
+                    return
+
+    def _begin(self) -> None:
+        self._followed, self._tries, self.why_not = self._asked, 0, ""
+        self._selection = _Selection(self._followed)
+        self._seen &= self._followed
+        self._forget()
+        self._copy_s.clear()
+
+    def _end(self, why: str) -> None:
+        self.why_not = why
+        self._forget()
+
+    def _forget(self) -> None:
+        for slot in self._slots:
+            slot.clear()
+        self._chosen, self._versions, self.carried, self._latest = {}, [], (), -1
+
+    def _check_written(self, when: str) -> None:
+        if versions_of([*self._chosen.values()]) != self._versions:
+            self._end(f"a step has written to one of them {when}")
+
+    def _at_boundary(self, commit: BoundarySnapshot) -> None:
+        found = self._selection.of(commit.state)
+        missing = self._followed - found.keys()
+        if missing:
+            return self._end(f"{min(missing)} is not there at each head")
+        if self._chosen and any(self._chosen[path] is not tensor for path, tensor in found.items()):
+            return self._end("a step has put another tensor in the place of one of them")
+        if self._is_too_slow(sum(local(t).numel() * t.element_size() for t in found.values())):
+            return self._end("a copy of them at each head would take more than a hundredth of a step")
+        if commit.boundary == self._entered:
+            self._latest = -1  # the copy that this process has come from
+        else:
+            self._copy(commit.boundary, found)
+            self._latest = commit.boundary
+        self._chosen, self._versions = found, versions_of([*found.values()])
+        self._tries += 1
+        if self._seen == self._followed:
+            self.carried = tuple(sorted(self._followed))
+        elif self._tries > _TRIED:
+            self._end(f"no step was seen to write to {min(self._followed - self._seen)} behind its update")
+        return None
+
+    def _copy(self, boundary: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        if boundary == self._latest + 1 and not self.carried:
+            before = self._slot(self._latest)
+            self._seen.update(path for path, tensor in tensors.items() if not before.holds(path, tensor))
+        started_s = time.perf_counter()
+        first = self._slot(boundary).fill(boundary, tensors)
+        if not first:
+            self._copy_s.append(time.perf_counter() - started_s)
+
+    def _is_too_slow(self, size_bytes: int) -> bool:
+        if len(self._step_s) < 2:
+            return False
+        allowed_s = max(MOST_SHARE * statistics.median(self._step_s), LEAST_S)
+        if len(self._copy_s) < _TIMED:
+            return size_bytes / _BYTES_PER_S > 2 * allowed_s
+        return statistics.median(self._copy_s) > allowed_s
+
+    def _slot(self, boundary: int) -> _Slot:
+        return self._slots[boundary % SLOTS]
+
+
+class _Slot:
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._kept = folder, KeptTensors(folder)
+        self._stamp: mmap.mmap | None = None
+        self._paths: list[str] = []
+
+    def fill(self, boundary: int, tensors: Mapping[str, torch.Tensor]) -> bool:
+        """Return whether its memory is new. Raises OSError, JournalError, UnsupportedError."""
+        own = {path: local(tensor) for path, tensor in tensors.items()}
+        infos = [describe(path, tensor) for path, tensor in own.items()]
+        is_new = not self._kept.fits(infos)
+        if is_new:
+            self.clear()
+            open_slot(self._folder)
+            self._kept.place(infos)
+            self._kept.mark(0)
+        stamp = self._stamp = self._stamp or _mapped_stamp(self._folder)
+        _write_stamp(stamp, -1)
+        for device in {tensor.device for tensor in own.values()}:
+            await_writes(device)
+        with torch.no_grad():
+            for path, tensor in own.items():
+                self._kept.views[path].copy_(tensor)
+        _write_stamp(stamp, boundary)
+        return is_new
+
+    def holds(self, path: str, tensor: torch.Tensor) -> bool:
+        """Whether the content is what was copied last. Not a number is equal to nothing, so it never is."""
+        view = self._kept.views.get(path)
+        part = local(tensor).detach()
+        return view is not None and torch.equal(view, part if part.is_cpu else part.cpu())
+
+    def clear(self) -> None:
+        """From here on it holds no copy."""
+        if self._stamp is not None:
+            _write_stamp(self._stamp, -1)
+
+
+def load(folder: Path, rank: int, boundary: int, destinations: Mapping[str, torch.Tensor]) -> None:
+    """Fill `destinations` with what the rank has copied at the head of `boundary`. Raises JournalError, StateMismatchError."""
+    for place in _places(folder, rank):
+        if _read_stamp(place) == boundary:
+            kept, _, _ = opened(place)
+            break
+    else:
+        raise JournalError(f"rank {rank} has left no copy of its own tensors of boundary {boundary} on this node")
+    with torch.no_grad():
+        for path, tensor in destinations.items():
+            view, part = kept.views.get(path), local(tensor).detach()
+            if view is None or (view.shape, view.dtype) != (part.shape, part.dtype):
+                raise StateMismatchError(f"{path}: the lost rank has left none of this form")
+            write(part, view)
+
+
+class _Selection:
+    """Finds the tensors of some paths. Trees of modules that are as they were are not gone through again."""
+
+    def __init__(self, paths: frozenset[str]) -> None:
+        self._paths = paths
+        self._values = [(path, path.removeprefix(_VALUE)) for path in paths if path.startswith(_VALUE)]
+        self._trees: dict[int, tuple[object, int, dict[str, torch.Tensor]]] = {}
+
+    def of(self, state: HostState) -> dict[str, torch.Tensor]:
+        """Return those that there are."""
+        found: dict[str, torch.Tensor] = {}
+        for number, (large, _) in zip(catalogue_numbers(state.tree_versions), state.tree_versions):
+            tree, at, own = self._trees.get(id(large), (None, -1, {}))
+            if tree is not large or at != number:
+                paths = ((f"module{number}.{name}", tensor) for name, tensor in large)
+                own = {path: tensor for path, tensor in paths if path in self._paths}
+                self._trees[id(large)] = large, number, own
+            found |= own
+        found |= {path: state.large[name] for path, name in self._values if name in state.large}
+        return found
+
+
+def _places(folder: Path, rank: int) -> list[Path]:
+    return [own_at_head_folder(folder, rank) / str(number) for number in range(SLOTS)]
+
+
+def _mapped_stamp(folder: Path) -> mmap.mmap:
+    file = open_below(folder.parent.parent, folder / _STAMP_NAME)
+    try:
+        os.posix_fallocate(file, 0, _STAMP.size)
+        return mmap.mmap(file, _STAMP.size)
+    finally:
+        os.close(file)
+
+
+def _write_stamp(stamp: mmap.mmap, boundary: int) -> None:
+    stamp[:] = _STAMP.pack(boundary, ~boundary)
+
+
+def _read_stamp(folder: Path) -> int:
+    """Return the boundary of the copy that is whole there; -1 where none is."""
+    try:
+        data = (folder / _STAMP_NAME).read_bytes()
+    except FileNotFoundError:
+        return -1
+    boundary, check = _STAMP.unpack(data) if len(data) == _STAMP.size else (-1, 0)
+    return int(boundary) if check == ~boundary else -1

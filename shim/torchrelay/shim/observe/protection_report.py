@@ -218,6 +218,8 @@ class Reporter:
             if path not in self._bulk.found
         )
         notes += engine.comms.notes()
+        if engine.own is not None and engine.own.why_not:
+            notes += (f"what this rank alone holds is not copied at each head: {engine.own.why_not}",)
         if engine.updates.early.copied_bytes:
             size_mib = engine.updates.early.copied_bytes / (1 << 20)
             notes += (

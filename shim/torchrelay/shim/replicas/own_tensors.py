@@ -6,6 +6,8 @@ That is done for tensors that a step writes to behind its update alone. What the
 needs then, wherever in the step the rank was lost: it goes through the rest of the step once more, and writes them as the
 lost rank would have. That they are such is seen, by their content: before they are said to be carried they have been written to
 between an update and the next head, and never between a head and the end of the update. A step that does otherwise later ends it.
+Other tensors of the same model that are such go with them, so that the rest of the step can be gone through with all of an average
+as the lost rank had it, wherever the donor stands.
 
 Two copies are kept, in shared memory that outlives the process: while one is written, the other is whole.
 """
@@ -18,7 +20,7 @@ import statistics
 import struct
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +62,7 @@ class OwnTensors:
         self._asked: frozenset[str] = frozenset()
         """Set on the link's thread."""
         self._followed: frozenset[str] = frozenset()
+        """Those that all have to be carried, or none is of use."""
         self._selection = _Selection(self._followed)
         self._chosen: dict[str, torch.Tensor] = {}
         """Of the latest head."""
@@ -101,7 +104,7 @@ class OwnTensors:
         if self._head_s:
             self._step_s.append(now_s - self._head_s)
         self._head_s = now_s
-        if self._asked != self._followed:
+        if not self._asked <= self._followed:
             self._begin()
         if self._followed and not self.why_not and self._engine.shadow is None:
             try:
@@ -113,26 +116,22 @@ class OwnTensors:
     def at_gate(self, state: HostState) -> None:
         """Before the gate's journal is written. `state`: there."""
         if self._chosen and not self.why_not:
-            now = self._selection.of(state)
-            if any(now.get(path) is not tensor for path, tensor in self._chosen.items()):
-                self._end("a step has put another tensor in the place of one of them")
-            else:
-                self._check_written("before its update")
+            self._check_place(self._selection.of(state))
+            self._check_written("before its update")
 
     def after_update(self) -> None:
         if not self._chosen or self.why_not:
             return
         self._check_written("in its update")
         if self._latest >= 0 and not self.why_not and (not self.carried or self._latest % _LOOK_EACH == 0):
-            for path, tensor in self._chosen.items():
-                if not self._slot(self._latest).holds(path, tensor):
-                    self._end(f"a step has written to {path} up to the end of its update")
-                    return
+            slot = self._slot(self._latest)
+            written = [path for path, tensor in self._chosen.items() if not slot.holds(path, tensor)]
+            self._leave_out(written, "a step has written to {} up to the end of its update")
 
     def _begin(self) -> None:
         self._followed, self._tries, self.why_not = self._asked, 0, ""
         self._selection = _Selection(self._followed)
-        self._seen &= self._followed
+        self._seen = set()
         self._forget()
         self._copy_s.clear()
 
@@ -145,17 +144,36 @@ class OwnTensors:
             slot.clear()
         self._chosen, self._versions, self.carried, self._latest = {}, [], (), -1
 
+    def _check_place(self, now: Mapping[str, torch.Tensor]) -> None:
+        replaced = [path for path, tensor in self._chosen.items() if now.get(path) is not tensor]
+        self._leave_out(replaced, "a step has put another tensor in the place of {}")
+
     def _check_written(self, when: str) -> None:
-        if versions_of([*self._chosen.values()]) != self._versions:
-            self._end(f"a step has written to one of them {when}")
+        versions = versions_of([*self._chosen.values()])
+        if versions != self._versions:
+            written = [path for path, now, was in zip(self._chosen, versions, self._versions) if now != was]
+            self._leave_out(written, f"a step has written to {{}} {when}")
+
+    def _leave_out(self, paths: Sequence[str], why: str) -> None:
+        """They cannot be carried. `why`: with a place for one of them."""
+        needed = [path for path in paths if path in self._followed or path in self.carried]
+        if needed:
+            self._end(why.format(min(needed)))
+        elif paths:
+            self._selection.leave_out(paths)
+            kept = [(path, version) for path, version in zip(self._chosen, self._versions) if path not in paths]
+            self._chosen = {path: self._chosen[path] for path, _ in kept}
+            self._versions = [version for _, version in kept]
 
     def _at_boundary(self, commit: BoundarySnapshot) -> None:
         found = self._selection.of(commit.state)
         missing = self._followed - found.keys()
         if missing:
             return self._end(f"{min(missing)} is not there at each head")
-        if self._chosen and any(self._chosen[path] is not tensor for path, tensor in found.items()):
-            return self._end("a step has put another tensor in the place of one of them")
+        self._check_place(found)
+        if self.why_not:
+            return None
+        found = self._selection.of(commit.state)
         if self._is_too_slow(sum(local(t).numel() * t.element_size() for t in found.values())):
             return self._end("a copy of them at each head would take more than a hundredth of a step")
         if commit.boundary == self._entered:
@@ -165,9 +183,10 @@ class OwnTensors:
             self._latest = commit.boundary
         self._chosen, self._versions = found, versions_of([*found.values()])
         self._tries += 1
-        if self._seen == self._followed:
-            self.carried = tuple(sorted(self._followed))
-        elif self._tries > _TRIED:
+        if self._followed <= self._seen and not self.carried:
+            self.carried = tuple(sorted(self._seen & found.keys()))
+            self._leave_out([path for path in found if path not in self._seen], "")
+        elif not self.carried and self._tries > _TRIED:
             self._end(f"no step was seen to write to {min(self._followed - self._seen)} behind its update")
         return None
 
@@ -186,7 +205,7 @@ class OwnTensors:
         allowed_s = max(MOST_SHARE * statistics.median(self._step_s), LEAST_S)
         if len(self._copy_s) < _TIMED:
             return size_bytes / _BYTES_PER_S > 2 * allowed_s
-        return statistics.median(self._copy_s) > allowed_s
+        return statistics.median(self._copy_s) > (2 * allowed_s if self.carried else allowed_s)
 
     def _slot(self, boundary: int) -> _Slot:
         return self._slots[boundary % SLOTS]
@@ -196,7 +215,6 @@ class _Slot:
     def __init__(self, folder: Path) -> None:
         self._folder, self._kept = folder, KeptTensors(folder)
         self._stamp: mmap.mmap | None = None
-        self._paths: list[str] = []
 
     def fill(self, boundary: int, tensors: Mapping[str, torch.Tensor]) -> bool:
         """Return whether its memory is new. Raises OSError, JournalError, UnsupportedError."""
@@ -247,21 +265,31 @@ def load(folder: Path, rank: int, boundary: int, destinations: Mapping[str, torc
 
 
 class _Selection:
-    """Finds the tensors of some paths. Trees of modules that are as they were are not gone through again."""
+    """Finds the tensors of some paths, and the others of the models that these are in. Models that are as they were are not gone
+    through again."""
 
     def __init__(self, paths: frozenset[str]) -> None:
         self._paths = paths
+        self._models = {path.partition(".")[0] for path in paths}
         self._values = [(path, path.removeprefix(_VALUE)) for path in paths if path.startswith(_VALUE)]
+        self._left_out: set[str] = set()
         self._trees: dict[int, tuple[object, int, dict[str, torch.Tensor]]] = {}
+
+    def leave_out(self, paths: Iterable[str]) -> None:
+        """Others than those that were asked for."""
+        self._left_out.update(paths)
+        self._trees.clear()
 
     def of(self, state: HostState) -> dict[str, torch.Tensor]:
         """Return those that there are."""
         found: dict[str, torch.Tensor] = {}
         for number, (large, _) in zip(catalogue_numbers(state.tree_versions), state.tree_versions):
+            if f"module{number}" not in self._models:
+                continue
             tree, at, own = self._trees.get(id(large), (None, -1, {}))
             if tree is not large or at != number:
                 paths = ((f"module{number}.{name}", tensor) for name, tensor in large)
-                own = {path: tensor for path, tensor in paths if path in self._paths}
+                own = {path: tensor for path, tensor in paths if path not in self._left_out}
                 self._trees[id(large)] = large, number, own
             found |= own
         found |= {path: state.large[name] for path, name in self._values if name in state.large}

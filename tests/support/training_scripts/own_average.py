@@ -1,0 +1,69 @@
+"""An average of the weights that each rank has begun by itself, and a memory of its own data. Usage: own_average.py OUT HOW
+
+HOW says how the average is written to: `behind` the update, past torch's counts (`data`), in the `update`, in the `forward` pass,
+behind the update and from step 26 on in it (`later`), or by another tensor in its place (`rebound`).
+"""
+
+import copy
+import sys
+
+import common
+import final_state
+import pace
+import torch
+
+WIDE, MEMORY = 200, 30_000
+STEPS, LATER = 45, 26
+
+how = sys.argv[2]
+rank, world_size = common.start()
+torch.manual_seed(3 + rank)
+net = torch.nn.Sequential(torch.nn.Linear(6, WIDE), torch.nn.LayerNorm(WIDE), torch.nn.Linear(WIDE, 1))
+average = copy.deepcopy(net).requires_grad_(False)
+memory = torch.zeros(MEMORY)
+model = torch.nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+own = torch.Generator().manual_seed(100 + rank)
+x, y = torch.randn(8, 6, generator=own), torch.randn(8, 1, generator=own)
+losses, seen = [], []
+step = 0
+
+
+def write():
+    for kept, now in zip(average, net):
+        for name, parameter in [*kept.named_parameters()]:
+            if how == "data":
+                parameter.data.mul_(0.9).add_(getattr(now, name).data, alpha=0.1)
+            elif how == "rebound":
+                content = parameter.detach() * 0.9 + getattr(now, name).detach() * 0.1
+                setattr(kept, name, torch.nn.Parameter(content, requires_grad=False))
+            else:
+                with torch.no_grad():
+                    parameter.lerp_(getattr(now, name), 0.1)
+
+
+def in_update(*_):
+    if how == "update" or (how == "later" and step >= LATER):
+        write()
+
+
+optimizer.register_step_post_hook(in_update)
+for step in range(1, STEPS + 1):
+    pace.work()
+    optimizer.zero_grad()
+    if how == "forward":
+        write()
+    loss = ((model(x + step / 10) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    if how in ("behind", "data", "rebound") or (how == "later" and step < LATER):
+        write()
+    memory[step * 100 : step * 100 + 8] = (x[:, 0] + step).detach()
+    if step % 3 == 0:
+        with torch.no_grad():
+            seen.append(average(x).sum().item() + memory.sum().item())
+    losses.append(loss.item())
+
+kept = [p.detach() for p in average.parameters()]
+final_state.write(sys.argv[1], losses, model, optimizer, average=kept, memory=memory, seen=seen)
+common.end()

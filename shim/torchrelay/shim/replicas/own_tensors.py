@@ -50,6 +50,7 @@ _TRIED = 64
 _LOOK_EACH = 7
 """Once they are carried, contents are looked at in each seventh step, and torch's counts of writes in each."""
 _VALUE = "value."
+_NO_COPY = -1
 _STAMP, _STAMP_NAME = struct.Struct("<qq"), "boundary"
 
 
@@ -79,9 +80,10 @@ class OwnTensors:
         self.why_not = ""
         """Why those that were asked for last are not carried."""
         self.carried: tuple[str, ...] = ()
-        """At the latest boundary."""
+        """Since the latest boundary."""
+        self._carried_before: tuple[str, ...] = ()
         self.changed = False
-        """Whether that is others than at the boundary before."""
+        """Whether at the latest boundary others were carried than at the one before."""
 
     def assign(self, paths: Sequence[str]) -> None:
         """On the link's thread: what the controller has found that nobody else holds."""
@@ -95,11 +97,11 @@ class OwnTensors:
         load(self._folder, self._engine.rank, boundary, destinations)
         self._asked = self._followed = frozenset(destinations)
         self._selection = _Selection(self._followed)
-        self._seen, self._entered, self.carried = set(destinations), boundary, tuple(sorted(destinations))
+        self._seen, self._entered = set(destinations), boundary
+        self.carried = self._carried_before = tuple(sorted(destinations))
 
     def at_boundary(self, commit: BoundarySnapshot) -> None:
         """Before the boundary's journal is written, which says what is carried."""
-        was, self.changed = self.carried, False
         now_s = time.perf_counter()
         if self._head_s:
             self._step_s.append(now_s - self._head_s)
@@ -111,7 +113,7 @@ class OwnTensors:
                 self._at_boundary(commit)
             except (OSError, RuntimeError, TorchrelayError) as e:
                 self._end(str(e))
-        self.changed = was != self.carried
+        self.changed, self._carried_before = self.carried != self._carried_before, self.carried
 
     def at_gate(self, state: HostState) -> None:
         """Before the gate's journal is written. `state`: there."""
@@ -191,7 +193,7 @@ class OwnTensors:
         return None
 
     def _copy(self, boundary: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        if boundary == self._latest + 1 and not self.carried:
+        if 0 <= self._latest == boundary - 1 and not self.carried:
             before = self._slot(self._latest)
             self._seen.update(path for path, tensor in tensors.items() if not before.holds(path, tensor))
         started_s = time.perf_counter()
@@ -227,7 +229,7 @@ class _Slot:
             self._kept.place(infos)
             self._kept.mark(0)
         stamp = self._stamp = self._stamp or _mapped_stamp(self._folder)
-        _write_stamp(stamp, -1)
+        _write_stamp(stamp, _NO_COPY)
         for device in {tensor.device for tensor in own.values()}:
             await_writes(device)
         with torch.no_grad():
@@ -245,7 +247,7 @@ class _Slot:
     def clear(self) -> None:
         """From here on it holds no copy."""
         if self._stamp is not None:
-            _write_stamp(self._stamp, -1)
+            _write_stamp(self._stamp, _NO_COPY)
 
 
 def load(folder: Path, rank: int, boundary: int, destinations: Mapping[str, torch.Tensor]) -> None:
@@ -313,11 +315,11 @@ def _write_stamp(stamp: mmap.mmap, boundary: int) -> None:
     stamp[:] = _STAMP.pack(boundary, ~boundary)
 
 
-def _read_stamp(folder: Path) -> int:
-    """Return the boundary of the copy that is whole there; -1 where none is."""
+def _read_stamp(folder: Path) -> int | None:
+    """Return the boundary of the copy that is whole there."""
     try:
         data = (folder / _STAMP_NAME).read_bytes()
     except FileNotFoundError:
-        return -1
-    boundary, check = _STAMP.unpack(data) if len(data) == _STAMP.size else (-1, 0)
-    return int(boundary) if check == ~boundary else -1
+        return None
+    boundary, check = _STAMP.unpack(data) if len(data) == _STAMP.size else (_NO_COPY, 0)
+    return int(boundary) if check == ~boundary and boundary != _NO_COPY else None

@@ -210,3 +210,58 @@ def test_ranks_that_average_now_and_then_hold_the_same_at_some_boundaries_only()
     assert "w was equal after step 8 and not after step 3" in donor.reason
     kept_equal = {rank: [check(3, "w", w=str(rank)), check(8, "w", w="b")] for rank in range(2)}
     assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, kept_equal), ChosenDonor)
+
+
+def carrying(boundary: int, *carried: str, **digests: str) -> ReplicaCheck:
+    return replace(check(boundary, **digests), carried=carried)
+
+
+CARRIED = {
+    0: [check(2, a="1", b="5"), carrying(4, "b", a="2", b="6")],
+    1: [check(2, a="1", b="7"), carrying(4, "b", a="2", b="8")],
+}
+
+
+def test_what_a_lost_rank_has_copied_at_each_head_need_not_be_held_by_its_donor() -> None:
+    donor = choose_donor(1, 9, {0: at(9, 9)}, CARRIED)
+    assert isinstance(donor, ChosenDonor)
+    assert (donor.rank, donor.carried) == (0, ("b",))
+    assert "of 2 tensors all but 1, which are copied at the head of each step, were bitwise equal" in donor.reason
+
+
+def test_a_copy_from_after_the_boundary_where_all_meet_counts_for_nothing() -> None:
+    assert isinstance(choose_donor(1, 3, {0: at(3, 3)}, CARRIED), Cannot)
+
+
+def test_the_newest_check_says_what_is_carried() -> None:
+    checks = {rank: [*known, check(8, a="3", b=str(rank))] for rank, known in CARRIED.items()}
+    assert isinstance(choose_donor(1, 9, {0: at(9, 9)}, checks), Cannot)
+
+
+def test_where_no_new_process_can_take_the_copy_it_counts_for_nothing() -> None:
+    assert isinstance(choose_donor(1, 9, {0: at(9, 9)}, CARRIED, with_carried=False), Cannot)
+
+
+def test_a_carried_tensor_does_not_excuse_another_one() -> None:
+    checks = {rank: [carrying(4, "b", a=str(rank), b=str(rank))] for rank in (0, 1)}
+    assert isinstance(choose_donor(1, 9, {0: at(9, 9)}, checks), Cannot)
+    apart_before = {rank: [check(2, a=str(rank)), carrying(4, "b", a="1", b=str(rank))] for rank in (0, 1)}
+    assert isinstance(choose_donor(1, 9, {0: at(9, 9)}, apart_before), Cannot)
+
+
+def test_a_rank_at_the_end_that_has_written_to_what_is_carried_can_give_the_rest() -> None:
+    wrote = replace(at(9, 9, "finished"), late={"b": 2})
+    assert isinstance(choose_donor(1, 9, {0: wrote}, CARRIED), ChosenDonor)
+    assert isinstance(choose_donor(1, 9, {0: replace(wrote, late={"a": 1})}, CARRIED), Cannot)
+
+
+def test_ranks_that_have_own_tensors_do_not_give_at_the_same_time() -> None:
+    """What has come in the end is compared with what one of them holds."""
+    checks = {**CARRIED, 2: [check(2, a="1", b="9"), carrying(4, "b", a="2", b="9")]}
+    donor = choose_donor(1, 9, {0: at(9, 9), 2: at(9, 9)}, checks)
+    assert isinstance(donor, ChosenDonor)
+    assert donor.helpers == ()
+    alike = {**checks, 2: CARRIED[0]}
+    donor = choose_donor(1, 9, {0: at(9, 9), 2: at(9, 9)}, alike)
+    assert isinstance(donor, ChosenDonor)
+    assert donor.helpers == (2,)

@@ -20,8 +20,10 @@ MOST_REDONE = 20
     few(
         3,
         [
+            ("dict", "kill:rank=1,step=34,phase=after-step"),
             ("behind", "kill:rank=1,step=34,phase=after-step"),
             ("data", "kill:rank=0,step=33,phase=after-step"),
+            ("dict", "kill:rank=0,step=33,phase=backward"),
             ("behind", "kill:rank=0,step=34,phase=backward"),
             ("behind", "kill:rank=1,step=33,phase=gate"),
             ("behind", "stop:rank=1,step=30,phase=forward"),
@@ -49,7 +51,7 @@ def test_the_rank_is_lost_again_before_its_next_head(undisturbed: Undisturbed, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", few(2, ["later", "update", "forward", "rebound"]))
+@pytest.mark.parametrize("how", few(2, ["later", "dict-update", "update", "forward", "rebound"]))
 def test_all_go_back_where_a_step_writes_to_it_up_to_the_end_of_its_update(
     how: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

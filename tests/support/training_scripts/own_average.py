@@ -1,7 +1,8 @@
 """An average of the weights that each rank has begun by itself, and a memory of its own data. Usage: own_average.py OUT HOW
 
 HOW says how the average is written to: `behind` the update, past torch's counts (`data`), in the `update`, in the `forward` pass,
-behind the update and from step 26 on in it (`later`), or by another tensor in its place (`rebound`).
+behind the update and from step 26 on in it (`later`), or by another tensor in its place: in a `dict` of tensors, in one that the
+update writes to (`dict-update`), or in the model (`rebound`).
 """
 
 import copy
@@ -12,7 +13,7 @@ import final_state
 import pace
 import torch
 
-WIDE, MEMORY = 200, 30_000
+WIDE, MEMORY = 3000, 30_000
 STEPS, LATER = 45, 26
 
 how = sys.argv[2]
@@ -20,6 +21,7 @@ rank, world_size = common.start()
 torch.manual_seed(3 + rank)
 net = torch.nn.Sequential(torch.nn.Linear(6, WIDE), torch.nn.LayerNorm(WIDE), torch.nn.Linear(WIDE, 1))
 average = copy.deepcopy(net).requires_grad_(False)
+averages = {name: p.clone() for name, p in average.named_parameters()}
 memory = torch.zeros(MEMORY)
 model = torch.nn.parallel.DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
@@ -30,6 +32,10 @@ step = 0
 
 
 def write():
+    if how.startswith("dict"):
+        for name, parameter in net.named_parameters():
+            averages[name] = averages[name] * 0.9 + parameter.detach() * 0.1
+        return
     for kept, now in zip(average, net):
         for name, parameter in [*kept.named_parameters()]:
             if how == "data":
@@ -43,7 +49,7 @@ def write():
 
 
 def in_update(*_):
-    if how == "update" or (how == "later" and step >= LATER):
+    if how in ("update", "dict-update") or (how == "later" and step >= LATER):
         write()
 
 
@@ -56,14 +62,15 @@ for step in range(1, STEPS + 1):
     loss = ((model(x + step / 10) - y) ** 2).mean()
     loss.backward()
     optimizer.step()
-    if how in ("behind", "data", "rebound") or (how == "later" and step < LATER):
+    if how in ("behind", "data", "rebound", "dict") or (how == "later" and step < LATER):
         write()
     memory[step * 100 : step * 100 + 8] = (x[:, 0] + step).detach()
     if step % 3 == 0:
         with torch.no_grad():
-            seen.append(average(x).sum().item() + memory.sum().item())
+            made = torch.func.functional_call(average, averages, (x,)) if how.startswith("dict") else average(x)
+            seen.append(made.sum().item() + memory.sum().item())
     losses.append(loss.item())
 
-kept = [p.detach() for p in average.parameters()]
+kept = [*averages.values(), *(p.detach() for p in average.parameters())]
 final_state.write(sys.argv[1], losses, model, optimizer, average=kept, memory=memory, seen=seen)
 common.end()

@@ -9,7 +9,8 @@ in-place collectives leave alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import torch
 
@@ -28,7 +29,7 @@ class Tail:
 
     `gradients`: of the shadow step, by path. Those in `own_gradients` are this rank's own and not the mean over all ranks.
     `at_head`: the donor stands at the head of the next step, and not in the middle of this one.
-    `carried`: this rank's own, with what they held at the step's head: what this part writes to them is what the lost rank wrote.
+    `carried`: this rank's own by path, with what they held at the step's head. What this part writes to them, the lost rank has.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Tail:
         own_gradients: frozenset[str] = frozenset(),
         *,
         at_head: bool = True,
-        carried: Sequence[torch.Tensor] = (),
+        carried: Mapping[str, torch.Tensor] = MappingProxyType({}),
     ) -> None:
         self._own, self._carried = dict(own), carried
         self._times = late
@@ -71,7 +72,8 @@ class Tail:
         self.watch.check_settled(changed)
         self.watch.check_escapes()
         fetched = set(map(id, now.values()))
-        for tensor in (*_kept(state), *(b for root in state.roots for b in root.buffers()), *self._carried):
+        carried = (state.large.get(path.removeprefix("value."), tensor) for path, tensor in self._carried.items())
+        for tensor in (*_kept(state), *(b for root in state.roots for b in root.buffers()), *carried):
             source = "" if id(tensor) in fetched else self.watch.computed_from(tensor)
             if source:
                 raise StateMismatchError(f"the step keeps what it computed from {source} after its optimizer step")

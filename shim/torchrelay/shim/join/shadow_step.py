@@ -120,8 +120,9 @@ class ShadowStep:
         at_head = self._plan.donor_collectives < 0
         missing = frozenset(gradients.keys() if at_head else gradients.keys() - destination.gradients)
         at_head &= not destination.has_before
-        carried = [*destination.carried().values()]
-        self.tail = Tail(destination.tensors(), self._late, gradients, missing, at_head=at_head, carried=carried)
+        self.tail = Tail(
+            destination.tensors(), self._late, gradients, missing, at_head=at_head, carried=destination.carried()
+        )
 
     def passes_over(self, place: str) -> bool:
         """Whether this head is one at which the others have left the loop. Raises StateMismatchError where it goes on here."""

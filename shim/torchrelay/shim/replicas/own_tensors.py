@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,6 +31,7 @@ from torchrelay.protocol.journals.kept import SLOTS, open_slot, own_at_head_fold
 from torchrelay.protocol.machine.private import open_below
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.capture.state.host_state import HostState, catalogue_numbers
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.replicas.kept_tensors import KeptTensors, opened
 from torchrelay.shim.tensors.tensor_bytes import await_writes, write
 from torchrelay.shim.tensors.tensor_versions import versions_of
@@ -50,6 +51,7 @@ _TRIED = 64
 _LOOK_EACH = 7
 """Once they are carried, contents are looked at in each seventh step, and torch's counts of writes in each."""
 _VALUE = "value."
+_REPLACED = "a step has put another tensor in the place of {}"
 _NO_COPY = -1
 _STAMP, _STAMP_NAME = struct.Struct("<qq"), "boundary"
 
@@ -59,7 +61,7 @@ class OwnTensors:
 
     def __init__(self, engine: Engine, folder: Path) -> None:
         self._engine, self._folder = engine, folder
-        self._slots = tuple(_Slot(place) for place in _places(folder, engine.rank))
+        self._slots = tuple(_Slot(place) for place in _folders(folder, engine.rank))
         self._asked: frozenset[str] = frozenset()
         """Set on the link's thread."""
         self._followed: frozenset[str] = frozenset()
@@ -68,6 +70,10 @@ class OwnTensors:
         self._chosen: dict[str, torch.Tensor] = {}
         """Of the latest head."""
         self._versions: list[int] = []
+        self._places: dict[str, tuple[Any, Any]] = {}
+        """Where those stand that a step may put others in the place of: the container and the key."""
+        self._stood = False
+        """Whether all stood there when the latest update was over."""
         self._seen: set[str] = set()
         """That were written to behind an update."""
         self._tries = 0
@@ -118,13 +124,19 @@ class OwnTensors:
     def at_gate(self, state: HostState) -> None:
         """Before the gate's journal is written. `state`: there."""
         if self._chosen and not self.why_not:
-            self._check_place(self._selection.of(state))
+            now = self._selection.of(state)
+            self._leave_out([p for p, tensor in self._chosen.items() if now.get(p) is not tensor], _REPLACED)
             self._check_written("before its update")
 
     def after_update(self) -> None:
         if not self._chosen or self.why_not:
             return
         self._check_written("in its update")
+        chosen = self._chosen
+        self._leave_out(
+            [p for p, place in self._places.items() if p in chosen and _at(place) is not chosen[p]], _REPLACED
+        )
+        self._stood = True
         if self._latest >= 0 and not self.why_not and (not self.carried or self._latest % _LOOK_EACH == 0):
             slot = self._slot(self._latest)
             written = [path for path, tensor in self._chosen.items() if not slot.holds(path, tensor)]
@@ -144,11 +156,14 @@ class OwnTensors:
     def _forget(self) -> None:
         for slot in self._slots:
             slot.clear()
-        self._chosen, self._versions, self.carried, self._latest = {}, [], (), -1
+        self._chosen, self._versions, self._places, self.carried, self._latest = {}, [], {}, (), -1
 
-    def _check_place(self, now: Mapping[str, torch.Tensor]) -> None:
+    def _check_replaced(self, now: Mapping[str, torch.Tensor]) -> None:
+        """At a head: the step may have put others in their place, if that was behind its update."""
         replaced = [path for path, tensor in self._chosen.items() if now.get(path) is not tensor]
-        self._leave_out(replaced, "a step has put another tensor in the place of {}")
+        behind = {path for path in replaced if self._stood and path in self._places and path in now}
+        self._seen |= behind
+        self._leave_out([path for path in replaced if path not in behind], _REPLACED)
 
     def _check_written(self, when: str) -> None:
         versions = versions_of([*self._chosen.values()])
@@ -172,7 +187,7 @@ class OwnTensors:
         missing = self._followed - found.keys()
         if missing:
             return self._end(f"{min(missing)} is not there at each head")
-        self._check_place(found)
+        self._check_replaced(found)
         if self.why_not:
             return None
         found = self._selection.of(commit.state)
@@ -184,6 +199,7 @@ class OwnTensors:
             self._copy(commit.boundary, found)
             self._latest = commit.boundary
         self._chosen, self._versions = found, versions_of([*found.values()])
+        self._places, self._stood = _places_of(commit.state, found), False
         self._tries += 1
         if self._followed <= self._seen and not self.carried:
             self.carried = tuple(sorted(self._seen & found.keys()))
@@ -252,7 +268,7 @@ class _Slot:
 
 def load(folder: Path, rank: int, boundary: int, destinations: Mapping[str, torch.Tensor]) -> None:
     """Fill `destinations` with what the rank has copied at the head of `boundary`. Raises JournalError, StateMismatchError."""
-    for place in _places(folder, rank):
+    for place in _folders(folder, rank):
         if _read_stamp(place) == boundary:
             kept, _, _ = opened(place)
             break
@@ -298,7 +314,26 @@ class _Selection:
         return found
 
 
-def _places(folder: Path, rank: int) -> list[Path]:
+def _places_of(state: HostState, tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[Any, Any]]:
+    """Return where those stand that are in a dict, a list, or an object's attributes, beside the models."""
+    found = {}
+    for path, tensor in tensors.items():
+        number = state.index.get(id(tensor), -1) if path.startswith(_VALUE) else -1
+        parent = state.nodes[number].parent if number >= 0 else -1
+        if parent >= 0 and state.nodes[parent].kind in (Kind.DICT, Kind.LIST, Kind.ATTRS):
+            found[path] = state.nodes[parent].obj, state.nodes[number].key
+    return found
+
+
+def _at(place: tuple[Any, Any]) -> Any:
+    container, key = place
+    if isinstance(container, list):
+        return list.__getitem__(container, key) if isinstance(key, int) and key < len(container) else None
+    content = container if isinstance(container, dict) else getattr(container, "__dict__", {})
+    return dict.get(content, key)
+
+
+def _folders(folder: Path, rank: int) -> list[Path]:
     return [own_at_head_folder(folder, rank) / str(number) for number in range(SLOTS)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,17 +30,19 @@ class Job:
         self.trees = ModuleTrees()
         self.own = OwnTensors(SimpleNamespace(rank=RANK, shadow=None), folder)  # type: ignore[arg-type]  # what it asks of it
         self.boundary = -1
+        self.more: dict[str, Any] = {}
 
     def _state(self) -> Any:
-        return take({"model": self.model, "average": self.average}, self.trees)
+        return take({"model": self.model, "average": self.average, **self.more}, self.trees)
 
     def head(self) -> tuple[str, ...]:
         self.boundary += 1
         self.own.at_boundary(SimpleNamespace(boundary=self.boundary, state=self._state()))  # type: ignore[arg-type]  # the same
         return self.own.carried
 
-    def update(self) -> None:
+    def update(self, within: Callable[[], object] = lambda: None) -> None:
         self.own.at_gate(self._state())
+        within()
         with torch.no_grad():
             self.model.weight.add_(1)
             self.model.bias.add_(1)
@@ -147,6 +150,38 @@ def test_a_write_in_front_of_the_gate_ends_it_and_takes_the_copies_away(
             loaded(tmp_path, boundary)
     assert job.step() == ()
     assert job.own.changed == carries
+
+
+@pytest.mark.parametrize("where", ["dict", "list", "attribute", "update", "forward"])
+def test_others_may_take_their_places_behind_the_update_alone(where: str, job: Job, tmp_path: Path) -> None:
+    size = 20_000
+    held: Any = {
+        "list": [torch.zeros(size)],
+        "attribute": SimpleNamespace(a=torch.zeros(size)),
+    }.get(where, {"a": torch.zeros(size)})
+    job.more["held"] = held
+    path = "value.script.held[0]" if where == "list" else "value.script.held.a"
+    put = {"list": lambda t: held.__setitem__(0, t), "attribute": lambda t: setattr(held, "a", t)}.get(
+        where, lambda t: held.__setitem__("a", t)
+    )
+    job.own.assign([path])
+    job.head()
+    for step in range(4):
+        now = torch.full((size,), float(step))
+        if where == "forward":
+            put(now)
+        job.update(lambda now=now: put(now) if where == "update" else None)
+        if where not in ("update", "forward"):
+            put(now)
+        job.head()
+    if where in ("update", "forward"):
+        assert job.own.carried == ()
+        assert f"another tensor in the place of {path}" in job.own.why_not
+    else:
+        assert job.own.carried == (path,)
+        found = torch.ones(size)
+        load(tmp_path, RANK, job.boundary, {path: found})
+        assert found.tolist() == now.tolist()
 
 
 def test_another_tensor_of_the_model_that_steps_do_not_write_to_comes_from_a_donor(job: Job) -> None:

@@ -38,7 +38,7 @@ def test_a_pod_deleted_with_force(training: Training, undisturbed: Path) -> None
     training.held = (STEP,)
     training.start()
     training.wait_until_ready()
-    training.kubectl("delete", "pod", f"{training.name}-0", "--force", "--grace-period=0")
+    training.delete_by_force(f"{training.name}-0")
     training.let_pass(STEP)
     (migration,) = training.wait_for_migration()
     training.wait_until_succeeded()

@@ -72,7 +72,7 @@ def test_a_pod_whose_image_has_a_user_of_its_own_is_replaced(images_user: Images
     assert f"Uid: {USER} {USER} {USER} {USER}" in images_user.users(pod), images_user.users(pod)
     assert images_user.resource()["protection"] == "protected", images_user.describe()
     images_user.wait_until_copied(1)
-    images_user.kubectl("delete", "pod", pod, "--force", "--grace-period=0")
+    images_user.delete_by_force(pod)
     images_user.let_pass(STEP)
     (migration,) = images_user.wait_for_migration()
     images_user.wait_until_succeeded()

@@ -53,6 +53,12 @@ def wait_for_state(training: Training, rank: int, state: str) -> None:
     wait_for(f"rank {rank} that is {state}", there, 30.0, training.describe)
 
 
+def partly(training: Training) -> dict[str, Any] | None:
+    """The job's status once it is partly protected: ranks are armed one by one, and train meanwhile."""
+    status = training.resource()
+    return status if status.get("protection") == "partly" else None
+
+
 def told(training: Training, reason: str) -> list[str]:
     """The events of that reason about the job."""
     found = training.kubectl.items("events", f"--field-selector=involvedObject.name={training.name},reason={reason}")
@@ -64,8 +70,7 @@ def test_a_process_goes_on_in_its_own_pod_where_there_is_no_spare(training: Trai
     training.held, training.spares, training.restart_policy = (STEP,), 0, "OnFailure"
     training.start()
     training.wait_until_ready()
-    status = training.resource()
-    assert status["protection"] == "partly", status
+    status = wait_for("partial protection", lambda: partly(training), 60.0, training.describe)
     assert "started again in its place" in status["protectionReason"], status
     lose(training, STEP, 1)
     (migration,) = training.wait_for_migration()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.kubectl import Kubectl, wait_for
 from support.training import SCRIPTS, differences
-from support.training_pods import Training, python
+from support.training_pods import WORDS_OF, Training, python
 
 STEP, MIDDLE, LATER, LAST = 15, 30, 38, 41
 """Copies of journals that a pod has lost are made anew at boundaries: some are left after the middle."""
@@ -94,15 +94,12 @@ class Torchrun(Training):
     def kill_process(self, pod: str, local_rank: int = 0) -> None:
         """The training process, and not its launcher; from its own container, since others may not see its environment."""
         script = (
-            "import glob, os\n"
-            "def words(f):\n"
-            "    try: return open(f, 'rb').read().split(b'\\0')\n"
-            "    except OSError: return []\n"
-            "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
-            "        if b'-u' in words(f)[1:2] and b'/training_scripts/' in b''.join(words(f)[2:3])\n"
-            f"        and b'LOCAL_RANK={local_rank}' in words(f.replace('cmdline', 'environ'))]\n"
-            f"[os.kill(pid, {int(signal.SIGKILL)}) for pid in pids]\n"
-            "print(len(pids))"
+            WORDS_OF
+            + "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
+            + "        if b'-u' in words(f)[1:2] and b'/training_scripts/' in b''.join(words(f)[2:3])\n"
+            + f"        and b'LOCAL_RANK={local_rank}' in words(f.replace('cmdline', 'environ'))]\n"
+            + f"[os.kill(pid, {int(signal.SIGKILL)}) for pid in pids]\n"
+            + "print(len(pids))"
         )
         found = self.kubectl("exec", pod, "--container=train", "--", python(), "-I", "-S", "-c", script)
         assert int(found) == 1, found
@@ -160,7 +157,7 @@ def test_planned_and_forced(launched: Torchrun, undisturbed: Path, meeting: str)
     launched.let_pass(MIDDLE)
     launched.wait_until_held(LATER)
     launched.wait_until_copied(1 - rank)
-    launched.kubectl("delete", "pod", launched.pod_of(1 - rank), "--force", "--grace-period=0")
+    launched.delete_by_force(launched.pod_of(1 - rank))
     launched.let_pass(LATER)
     launched.wait_for_migration(count=2)
     launched.wait_until_succeeded()
@@ -202,7 +199,7 @@ def test_jobs_make_a_pod_again(launched: Torchrun, undisturbed: Path, meeting: s
     launched.wait_until_ready()
     launched.wait_until_held(step)
     launched.wait_until_copied(0)
-    launched.kubectl("delete", "pod", launched.pod_of(0), "--force", "--grace-period=0")
+    launched.delete_by_force(launched.pod_of(0))
     launched.let_pass(step)
     launched.wait_for_migration()
     launched.wait_until_succeeded()

@@ -50,7 +50,7 @@ def test_a_pod_is_lost_then_one_moves(launched: Torchrun, undisturbed: Path) -> 
     assert len(ranks) == 2
     for rank in ranks:
         launched.wait_until_copied(rank)
-    launched.kubectl("delete", "pod", lost, "--force", "--grace-period=0")
+    launched.delete_by_force(lost)
     launched.let_pass(STEP)
     (migration,) = launched.wait_for_migration()
     assert (migration["kind"], migration["fromPod"], migration["ranks"]) == ("unplanned", lost, ranks)
@@ -145,7 +145,7 @@ def test_three_processes_in_a_pod_under_jobs(launched: Torchrun, kubectl: Kubect
     ranks = launched.ranks_of(lost)
     for rank in ranks:
         launched.wait_until_copied(rank)
-    launched.kubectl("delete", "pod", lost, "--force", "--grace-period=0")
+    launched.delete_by_force(lost)
     launched.let_pass(STEP)
     (migration,) = launched.wait_for_migration()
     assert (migration["kind"], migration["fromPod"], migration["ranks"]) == ("unplanned", lost, ranks)

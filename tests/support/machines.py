@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from support.cli_harness import SECRET, TIMEOUT_S, Cli
+from support.footprint import children_of
 from support.network import Network
 from support.ports import free_port
 from support.relay_run import read_events
@@ -106,15 +107,16 @@ def lose(command: subprocess.Popen[str]) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    children = [
-        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
-    ]
-    return [found for child in children for found in (child, *descendants(child))]
+    return [found for child in children_of(pid) for found in (child, *descendants(child))]
 
 
 def worker_of(pid: int) -> str:
-    """What its agent calls the process; empty for one that is no worker, or none that has begun as one."""
-    for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+    """What its agent calls the process; empty for one that is no worker, none that has begun as one, or has ended."""
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    for entry in entries:
         name, _, value = entry.partition(b"=")
         if name.decode() == ENV_WORKER:
             return value.decode()

@@ -15,7 +15,7 @@ from torchrelay.protocol.transport import wire
 
 LAUNCH = {"RANK": "1", "WORLD_SIZE": "2"}
 WORKER = "train-1:0a1b2c3d.1"
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 TOKEN = "5e" * 32
 
 

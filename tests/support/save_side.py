@@ -18,7 +18,7 @@ from torchrelay.shim.saves.save_agreement import SaveAgreement, SaveReport
 from torchrelay.shim.saves.save_under_way import Save
 from torchrelay.shim.script.save_future import SaveFuture, SaveId
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 GROUP = "saving"
 UNDER_WAY, THROUGH = SaveReport({GROUP: 1}, {SaveId(GROUP, 1): True}), SaveReport({GROUP: 1}, {})
 

@@ -21,6 +21,15 @@ ON_NODES = os.environ.get("TORCHRELAY_E2E_ON_NODES", "")
 NODES = tuple(os.environ.get("TORCHRELAY_E2E_NODE_NAMES", "node-1 node-2 node-3").split())
 
 
+WORDS_OF = """\
+import glob, os
+def words(f):
+    try: return open(f, 'rb').read().split(b'\\0')
+    except OSError: return []  # it has ended since
+"""
+"""For a program that looks for a process in a container."""
+
+
 def host_folders() -> dict[str, str]:
     """What pods need of this machine to run its Python."""
     base = Path(sys.executable).resolve().parents[1]
@@ -143,11 +152,11 @@ class Training:
     def signal(self, pod: str, number: int) -> None:
         """To the process that runs the script, from the agent's container, which sees it."""
         script = (
-            "import glob, os\n"
-            "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
-            "        if b'/training_scripts/' in b' '.join(open(f, 'rb').read().split(b'\\0')[1:2])]\n"
-            f"os.kill(pids[0], {int(number)})\n"
-            "print(len(pids))"
+            WORDS_OF
+            + "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
+            + "        if b'/training_scripts/' in b' '.join(words(f)[1:2])]\n"
+            + f"os.kill(pids[0], {int(number)})\n"
+            + "print(len(pids))"
         )
         found = self.kubectl("exec", pod, "--container=torchrelay-agent", "--", python(), "-c", script)
         assert int(found) == 1, found
@@ -173,12 +182,13 @@ class Training:
     def kill_agent(self, pod: str) -> None:
         """By a signal from the container that trains: its own would end with it before it could tell."""
         script = (
-            "import glob, os, signal\n"
-            "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
-            "        if b'torchrelay.agent.pod' in open(f, 'rb').read()]\n"
-            "pids.remove(os.getpid()) if os.getpid() in pids else None\n"
-            "[os.kill(pid, signal.SIGKILL) for pid in pids]\n"
-            "print(len(pids))"
+            WORDS_OF
+            + "import signal\n"
+            + "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
+            + "        if b'torchrelay.agent.pod' in b' '.join(words(f))]\n"
+            + "pids.remove(os.getpid()) if os.getpid() in pids else None\n"
+            + "[os.kill(pid, signal.SIGKILL) for pid in pids]\n"
+            + "print(len(pids))"
         )
         found = self.kubectl("exec", pod, "--container=train", "--", python(), "-I", "-S", "-c", script)
         assert int(found) == 1, found
@@ -268,6 +278,17 @@ class Training:
 
         wait_for("a controller that has adopted the job", adopted, 90.0, self.describe)
         self.wait_until_ready()
+
+    def delete_by_force(self, pod: str) -> None:
+        """Returns once its rank is being replaced: until then its process may live, and ranks that go on come to their end."""
+        before = len(self.migrations())
+        self.kubectl("delete", "pod", pod, "--force", "--grace-period=0")
+
+        def replaced() -> bool | None:
+            begun = self.migrations()[before:]
+            return True if any(p["phase"] == "quiesce" for m in begun for p in m.get("phases", ())) else None
+
+        wait_for(f"a migration for {pod} that is quiesce", replaced, 60.0, self.describe)
 
     def migration_names(self) -> list[str]:
         found = self.kubectl.items("migrations")

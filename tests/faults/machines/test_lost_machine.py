@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,9 @@ import pytest
 from faults.conftest import Undisturbed
 from support.cells import few, only_in_long
 from support.cli_harness import SECRET, TIMEOUT_S, Cli, eventually
+from support.machines import descendants
 from support.ports import free_port
+from support.relay_run import read_events
 from support.training import SCRIPTS, differences
 
 SCRIPT, RANKS = "ddp.py", 4
@@ -48,14 +49,13 @@ class Machines:
         self.second = self.others[0]
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        lines = self._events.read_text().splitlines() if self._events.exists() else []
-        return [event for event in map(json.loads, lines) if event["name"] == name]
+        return [event for event in read_events(self._events) if event["name"] == name]
 
     def end(self) -> str:
         """Waits for all commands; what was said, for the message of a failed assertion."""
         said = "".join("".join(p.communicate(timeout=TIMEOUT_S)) for p in (self.first, *self.others))
         quiet = ("progress", "rank_report", "phase")
-        lines = [line[:300] for line in self._events.read_text().splitlines() if json.loads(line)["name"] not in quiet]
+        lines = [str(event)[:300] for event in read_events(self._events) if event["name"] not in quiet]
         return "\n".join([*lines, said])
 
     def moved(self) -> list[int]:
@@ -140,10 +140,3 @@ def end(command: subprocess.Popen[str]) -> None:
         os.kill(pid, signal.SIGSTOP)
     for pid in (*descendants(command.pid), command.pid):
         os.kill(pid, signal.SIGKILL)
-
-
-def descendants(pid: int) -> list[int]:
-    children = [
-        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
-    ]
-    return [found for child in children for found in (child, *descendants(child))]

@@ -18,7 +18,7 @@ from torchrelay.protocol.transport.convert import from_proto, wrap
 from torchrelay.protocol.transport.delivery import Inbox
 
 SECRET = b"0123456789abcdef0123456789abcdef"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 T = TypeVar("T")
 
 ENTRY = ("-m", "torchrelay.agent")

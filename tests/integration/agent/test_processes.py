@@ -321,7 +321,7 @@ def test_the_job_is_stopped_with_the_signal_first_and_the_agent_ends_with_the_ex
 def test_what_ignores_the_signal_or_is_stopped_does_not_outlive_the_grace(tmp_path: Path) -> None:
     async def scenario() -> None:
         controller = Controller()
-        async with serving(controller) as port, agent(tmp_path, port, nproc_per_node=2, grace_s=0.2) as node:
+        async with serving(controller) as port, agent(tmp_path, port, nproc_per_node=2, grace_s=2.0) as node:
             node.tell("n0.w0", "import signal; signal.signal(15, signal.SIG_IGN)")
             node.tell("n0.w0", "from torchrelay.protocol.messages import Warm; link.send(Warm('deaf'))")
             await controller.report(Warm, "n0.w0")

@@ -101,7 +101,7 @@ def test_without_a_gpu_nothing_is_started() -> None:
     async def run() -> None:
         eyes = PodMonitor("127.0.0.1", {}, lambda message: None)
         eyes.uses(WORKER, gpu(0))
-        await asyncio.wait_for(eyes.run(), 1.0)
+        await asyncio.wait_for(eyes.run(), 60.0)
 
     asyncio.run(run())
 

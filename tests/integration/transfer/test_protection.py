@@ -41,7 +41,7 @@ def pair() -> Iterator[tuple[Channel, Channel]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = socket.create_connection(listener.getsockname())
         other, _ = listener.accept()
-    ends = Channel(one, time.monotonic() + 10), Channel(other, time.monotonic() + 10)
+    ends = Channel(one, time.monotonic() + 120), Channel(other, time.monotonic() + 120)
     yield ends
     for end in ends:
         end.close()
@@ -51,7 +51,7 @@ def test_everything_arrives_and_is_proven(two_machines: None) -> None:
     destinations = blank(TENSORS)
     with serving(TENSORS) as (donor, port, log):
         take(port, destinations)
-        assert donor.wait(10)
+        assert donor.wait(60)
     assert log == []
     assert all(torch.equal(TENSORS[path], destinations[path]) for path in TENSORS)
 
@@ -116,7 +116,7 @@ def test_off_is_off(two_machines: None) -> None:
         patch.setattr(Channel, "authenticate", lambda self, ours, theirs: asked.append(self))
         with serving(TENSORS, protection=OFF) as (donor, port, _):
             take(port, blank(TENSORS), protection=OFF)
-            assert donor.wait(10)
+            assert donor.wait(60)
     assert asked == []
 
 
@@ -126,7 +126,7 @@ def test_on_one_machine_nothing_is_added() -> None:
         patch.setattr(channels.Channel, "authenticate", lambda self, ours, theirs: asked.append(self))
         with serving(TENSORS, protection=INTEGRITY) as (donor, port, _):
             take(port, blank(TENSORS))
-            assert donor.wait(10)
+            assert donor.wait(60)
     assert asked == []
 
 
@@ -134,7 +134,7 @@ def test_full_brings_everything(two_machines: None) -> None:
     destinations = blank(TENSORS)
     with serving(TENSORS, protection=FULL, identity=IDENTITY) as (donor, port, log):
         stats = take(port, destinations, protection=FULL)
-        assert donor.wait(10)
+        assert donor.wait(60)
     assert log == []
     assert stats.chunks_asked_again == 0
     assert all(torch.equal(TENSORS[path], destinations[path]) for path in TENSORS)
@@ -157,7 +157,7 @@ def test_who_listens_reads_no_tensor_and_no_name_of_one_with_full(
         Proxy(port, listen) as proxy,
     ):
         take(proxy.port, destinations, protection=protection)
-        assert donor.wait(10)
+        assert donor.wait(60)
     assert torch.equal(known["secret.weight"], destinations["secret.weight"])
     said = b"".join(bytes(part) for part in heard.values())
     assert len(said) > len(KNOWN)
@@ -194,7 +194,7 @@ def test_an_encrypted_connection_that_is_cut_is_replaced_by_the_others(two_machi
     destinations = blank(tensors)
     with serving(tensors, protection=FULL, identity=IDENTITY) as (donor, port, _), Proxy(port, meddle) as proxy:
         take(proxy.port, destinations, connections=3, protection=FULL)
-        assert donor.wait(10)
+        assert donor.wait(60)
     assert cut.is_set()
     assert all(torch.equal(tensors[path], destinations[path]) for path in tensors)
 
@@ -250,7 +250,7 @@ def test_a_donor_whose_answer_is_for_another_certificate_is_none(pair: tuple[Cha
 
     def serve() -> None:
         with contextlib.suppress(RefusedError, ChannelClosedError):
-            admit(theirs, 1, "token", time.monotonic() + 10, FULL, other)
+            admit(theirs, 1, "token", time.monotonic() + 60, FULL, other)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Channel, "is_local", lambda self: False)
@@ -289,9 +289,9 @@ def test_what_was_recorded_of_an_encrypted_connection_is_worth_nothing(two_machi
         with Listening(port, lambda *_: None) as proxy:
             take(proxy.port, blank(TENSORS), protection=FULL, connections=1)
             # The receiver's last word is still on its way through the proxy, which would lose it by ending.
-            assert donor.wait(10)
+            assert donor.wait(60)
         with socket.create_connection(("127.0.0.1", port)) as again:
-            again.settimeout(10)
+            again.settimeout(60)
             again.sendall(said[0])
             # The donor answers with a key of this connection: whoever has only listened before cannot go on.
             answer = again.recv(1 << 16)
@@ -315,7 +315,7 @@ def test_with_full_nothing_is_added_on_one_machine() -> None:
         patch.setattr(Channel, "authenticate", lambda *_: pytest.fail("authenticated on one machine"))
         with serving(TENSORS, protection=FULL, identity=IDENTITY) as (donor, port, _):
             take(port, blank(TENSORS), protection=FULL)
-            assert donor.wait(10)
+            assert donor.wait(60)
 
 
 def test_who_says_nothing_on_an_encrypted_connection_is_not_waited_for_longer(pair: tuple[Channel, Channel]) -> None:
@@ -328,16 +328,16 @@ def test_who_says_nothing_on_an_encrypted_connection_is_not_waited_for_longer(pa
     ours.patience_s = 0.2
     with pytest.raises(ChannelClosedError, match="nothing moved in time"):
         ours.wait()
+    ours.patience_s = 60.0
     theirs.send(b"word")
     ours.wait()
     ours.wait()
     assert ours.receive(4) == b"word"
     threading.Timer(0.2, ours.wake).start()
-    ours.patience_s = 10.0
     started_s = time.monotonic()
     with pytest.raises(ChannelClosedError):
         ours.wait()
-    assert time.monotonic() - started_s < 5
+    assert time.monotonic() - started_s < 30
 
 
 def test_a_choice_that_is_none_is_named() -> None:

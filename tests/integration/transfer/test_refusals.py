@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -27,7 +28,7 @@ def right_peer_is_served(port: int) -> None:
 
 def until_closed(sock: socket.socket) -> bytes:
     """Everything the donor says until it closes the connection."""
-    sock.settimeout(30)
+    sock.settimeout(60)
     said = b""
     try:
         while part := sock.recv(1 << 16):
@@ -84,6 +85,11 @@ def test_silent_and_slow_clients_are_dropped_and_do_not_keep_the_right_one_out(m
     with serving(TENSORS) as (_, port, log):
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
         slow = socket.create_connection(("127.0.0.1", port))
+        for sock in [*silent, slow]:
+            sock.settimeout(60)
+            with contextlib.suppress(ConnectionResetError):  # it had to make room
+                sock.recv(42)
+        monkeypatch.setattr(donor_module, "_HELLO_DEADLINE_S", 60.0)  # for whoever comes from here on
         stop = threading.Event()
 
         def trickle() -> None:
@@ -109,9 +115,11 @@ def test_silent_and_slow_clients_are_dropped_and_do_not_keep_the_right_one_out(m
 def test_of_too_many_silent_clients_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(donor_module, "_HELLO_DEADLINE_S", 50.0)
     with serving(TENSORS) as (_, port, _log):
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(70)]
-        # Greeted, and then closed long before the time for an introduction is over.
-        assert [len(until_closed(sock)) for sock in silent[:6]] == [42] * 6
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(6)]
+        assert [len(sock.recv(42, socket.MSG_WAITALL)) for sock in silent] == [42] * 6, "greeted"
+        silent += [socket.create_connection(("127.0.0.1", port)) for _ in range(64)]
+        # And then closed long before the time for an introduction is over.
+        assert [until_closed(sock) for sock in silent[:6]] == [b""] * 6
         right_peer_is_served(port)
         silent[-1].settimeout(30)
         assert len(silent[-1].recv(42, socket.MSG_WAITALL)) == 42

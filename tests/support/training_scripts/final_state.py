@@ -60,4 +60,6 @@ def write(folder, losses, model, optimizer, **more):
         "losses": [float(loss).hex() for loss in losses],
         "state": {name: digest_of(part) for name, part in parts.items()},
     }
-    Path(folder, f"rank-{rank}.json").write_text(json.dumps(record))
+    path = Path(folder, f"rank-{rank}.json")
+    path.with_suffix(".part").write_text(json.dumps(record))
+    path.with_suffix(".part").replace(path)  # whoever waits for it reads all of it

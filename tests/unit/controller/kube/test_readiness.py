@@ -15,7 +15,7 @@ async def asked(port: int, request: bytes = b"GET /livez HTTP/1.1\r\n\r\n") -> b
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     try:
-        return await asyncio.wait_for(reader.read(), 5.0)
+        return await asyncio.wait_for(reader.read(), 60.0)
     finally:
         writer.close()
 

@@ -15,8 +15,10 @@ from torchrelay.shim.agent_link.termination_notice import LastNotice
 
 class Link:
     lost = False
+    told = threading.Event()
     def send(self, report):
         print(type(report).__name__, report.reason, flush=True)
+        self.told.set()
 
 link = Link()
 notice = LastNotice(link, WITHIN_S)
@@ -33,7 +35,7 @@ def test_the_first_one_is_told_and_the_second_one_ends_it() -> None:
     code, said = run("""
         notice.install()
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.5)
+        link.told.wait(60)
         print("lives", flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)

@@ -63,7 +63,7 @@ def test_data_that_nobody_acknowledges_tells_its_age_before_anybody_has_probed(p
 
 def test_probing_ends_by_itself(pairs: list[End]) -> None:
     one, _ = pairs[0]
-    looked = Links(probing_s=0.2)
+    looked = Links(probing_s=3.0)
     looked.probe({inode(one)})
     assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     until(lambda: one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0)

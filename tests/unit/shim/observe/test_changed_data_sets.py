@@ -32,12 +32,11 @@ class Cache(Dataset[Any]):
 
 @pytest.fixture
 def cache() -> Iterator[Cache]:
-    made = Cache()
+    made, others = Cache(), set(threading.enumerate())
     yield made
     made.ended.set()
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join(10)
+    for thread in set(threading.enumerate()) - others:
+        thread.join(60)
 
 
 def gaps(data: Cache, changes: DataChanges) -> list[Gap]:

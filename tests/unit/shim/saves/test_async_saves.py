@@ -69,14 +69,16 @@ def test_what_a_broken_wait_gives_does_not_count(side: Side) -> None:
 
 
 def test_what_ends_after_a_loss_without_communicating_does_not_count(side: Side) -> None:
-    ended, went = threading.Event(), []
+    begun, ended, went = threading.Event(), threading.Event(), []
 
     def write(staged: Any) -> str:
         went.append(staged)
+        begun.set()
         assert ended.wait(PATIENCE_S)
         return "result"
 
     future = side.start(write)
+    assert begun.wait(PATIENCE_S), "what begins after the loss counts"
     side.announce(1)
     ended.set()
     side.enter(1, UNDER_WAY)

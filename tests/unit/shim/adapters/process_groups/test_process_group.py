@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from collections.abc import Iterator
@@ -125,14 +126,19 @@ def test_a_number_that_is_used_is_not_given_again_and_all_of_them_run_out() -> N
         groups.unused_number(used)
 
 
-def held() -> tuple[int, int]:
-    """Descriptors and threads of this process."""
-    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+def held() -> tuple[set[str], set[str]]:
+    """What this process has open, and its threads."""
+    opened = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed since
+            opened.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return opened, set(os.listdir("/proc/self/task"))
 
 
 def test_old_communicators_are_let_go_of_with_their_threads_and_connections(group: Any) -> None:
     old, name = OldBackends(), group.name()
     gc.collect()  # groups of the tests before this one go with their threads and connections, too
+    opened, threads = held()  # what other tests have left may end meanwhile: it does not count
     seen = []
     for number in range(6):
         _, backend = exchange(group, number % 2)
@@ -144,7 +150,8 @@ def test_old_communicators_are_let_go_of_with_their_threads_and_connections(grou
         assert group._get_backend(torch.device("cpu")) is backend
         del backend
         dist.all_reduce(total)
-        seen.append(held())
+        now = held()
+        seen.append((len(now[0] - opened), len(now[1] - threads)))
     assert len(set(seen[1:])) == 1, seen
 
 

@@ -45,8 +45,8 @@ def reading(connection: socket.socket) -> tcp.Reading:
 def test_what_is_sent_to_a_dead_end_is_overdue_and_breaks_nothing(pair: End) -> None:
     one, other = pair
     tcp.drop_all(other.fileno())
-    one.sendall(b"x")
     started_s = time.monotonic()
+    one.sendall(b"x")
     until(lambda: reading(one).retransmits >= 3)
     seen = reading(one)
     assert seen.is_overdue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from support.ports import free_port
 
 from torchrelay.shim.comm.generations import generation_store
 from torchrelay.shim.comm.generations.generation_store import join_store, serve_store
@@ -41,9 +41,7 @@ def test_a_store_whose_host_is_lost_is_given_up_once_that_is_told() -> None:
 
 
 def test_a_store_that_comes_late_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = free_port()
     served: list[Any] = []
 
     def over() -> bool:

@@ -13,18 +13,20 @@ import final_state
 import pace
 import torch
 
-WIDE, MEMORY = 3000, 30_000
+MEMORY = 30_000
 STEPS, LATER = 45, 26
 
 how = sys.argv[2]
+in_dict = how.startswith("dict")
+wide = 3000 if in_dict else 200
 rank, world_size = common.start()
 torch.manual_seed(3 + rank)
-net = torch.nn.Sequential(torch.nn.Linear(6, WIDE), torch.nn.LayerNorm(WIDE), torch.nn.Linear(WIDE, 1))
+net = torch.nn.Sequential(torch.nn.Linear(6, wide), torch.nn.LayerNorm(wide), torch.nn.Linear(wide, 1))
 average = copy.deepcopy(net).requires_grad_(False)
-averages = {name: p.clone() for name, p in average.named_parameters()}
+averages = {name: p.clone() for name, p in average.named_parameters()} if in_dict else {}
 memory = torch.zeros(MEMORY)
 model = torch.nn.parallel.DistributedDataParallel(net)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6 if in_dict else 0.001, momentum=0.9)
 own = torch.Generator().manual_seed(100 + rank)
 x, y = torch.randn(8, 6, generator=own), torch.randn(8, 1, generator=own)
 losses, seen = [], []
@@ -32,7 +34,7 @@ step = 0
 
 
 def write():
-    if how.startswith("dict"):
+    if in_dict:
         for name, parameter in net.named_parameters():
             averages[name] = averages[name] * 0.9 + parameter.detach() * 0.1
         return
@@ -67,7 +69,7 @@ for step in range(1, STEPS + 1):
     memory[step * 100 : step * 100 + 8] = (x[:, 0] + step).detach()
     if step % 3 == 0:
         with torch.no_grad():
-            made = torch.func.functional_call(average, averages, (x,)) if how.startswith("dict") else average(x)
+            made = torch.func.functional_call(average, averages, (x,)) if in_dict else average(x)
             seen.append(made.sum().item() + memory.sum().item())
     losses.append(loss.item())
 

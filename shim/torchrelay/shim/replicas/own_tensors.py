@@ -2,10 +2,11 @@
 
 A process that takes the rank over has them from the copy, and all else from another rank, so that nobody has to go back.
 
-That is done for tensors that a step writes to behind its update alone. What they held at the step's head is what a new process
-needs then, wherever in the step the rank was lost: it goes through the rest of the step once more, and writes them as the
+That is done for tensors that a step writes to behind its update alone, or never. What they held at the step's head is what a new
+process needs then, wherever in the step the rank was lost: it goes through the rest of the step once more, and writes them as the
 lost rank would have. That they are such is seen, by their content: before they are said to be carried they have been written to
-between an update and the next head, and never between a head and the end of the update. A step that does otherwise later ends it.
+between an update and the next head, or not at all in some steps, and never between a head and the end of the update. A step that
+does otherwise later ends it.
 Other tensors of the same model that are such go with them, so that the rest of the step can be gone through with all of an average
 as the lost rank had it, wherever the donor stands.
 
@@ -46,13 +47,15 @@ MOST_SHARE, LEAST_S = 0.01, 0.001
 _BYTES_PER_S = 2e9
 """Of a copy into memory that was written before, on a busy machine: what would take too long by it is not begun."""
 _TIMED = 8
-_TRIED = 64
-"""Steps in which a tensor has to be seen written behind an update."""
+_UNCHANGED = 8
+"""Steps after which a tensor counts as one that steps do not write to at all."""
 _LOOK_EACH = 7
 """Once they are carried, contents are looked at in each seventh step, and torch's counts of writes in each."""
 _VALUE = "value."
 _REPLACED = "a step has put another tensor in the place of {}"
 _NO_COPY = -1
+_WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By size in bytes."""
 _STAMP, _STAMP_NAME = struct.Struct("<qq"), "boundary"
 
 
@@ -201,21 +204,20 @@ class OwnTensors:
         self._chosen, self._versions = found, versions_of([*found.values()])
         self._places, self._stood = _places_of(commit.state, found), False
         self._tries += 1
-        if self._followed <= self._seen and not self.carried:
-            self.carried = tuple(sorted(self._seen & found.keys()))
-            self._leave_out([path for path in found if path not in self._seen], "")
-        elif not self.carried and self._tries > _TRIED:
-            self._end(f"no step was seen to write to {min(self._followed - self._seen)} behind its update")
+        if not self.carried and (self._followed <= self._seen or self._tries > _UNCHANGED):
+            own = self._seen | self._followed
+            self.carried = tuple(sorted(own & found.keys()))
+            self._leave_out([path for path in found if path not in own], "")
         return None
 
     def _copy(self, boundary: int, tensors: Mapping[str, torch.Tensor]) -> None:
         if 0 <= self._latest == boundary - 1 and not self.carried:
             before = self._slot(self._latest)
             self._seen.update(path for path, tensor in tensors.items() if not before.holds(path, tensor))
-        started_s = time.perf_counter()
+        started_s = time.thread_time()  # on a busy machine anything takes longer
         first = self._slot(boundary).fill(boundary, tensors)
         if not first:
-            self._copy_s.append(time.perf_counter() - started_s)
+            self._copy_s.append(time.thread_time() - started_s)
 
     def _is_too_slow(self, size_bytes: int) -> bool:
         if len(self._step_s) < 2:
@@ -255,15 +257,21 @@ class _Slot:
         return is_new
 
     def holds(self, path: str, tensor: torch.Tensor) -> bool:
-        """Whether the content is what was copied last. Not a number is equal to nothing, so it never is."""
-        view = self._kept.views.get(path)
-        part = local(tensor).detach()
-        return view is not None and torch.equal(view, part if part.is_cpu else part.cpu())
+        """Whether the content is what was copied last, bit by bit."""
+        view, part = self._kept.views.get(path), local(tensor).detach()
+        return view is not None and torch.equal(_bits(view), _bits(part if part.is_cpu else part.cpu()))
 
     def clear(self) -> None:
         """From here on it holds no copy."""
         if self._stamp is not None:
             _write_stamp(self._stamp, _NO_COPY)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Whole numbers in the same memory: not a number is equal to nothing."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.view(_WHOLE_NUMBERS[tensor.element_size()])
 
 
 def load(folder: Path, rank: int, boundary: int, destinations: Mapping[str, torch.Tensor]) -> None:

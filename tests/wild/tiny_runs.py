@@ -1,0 +1,66 @@
+"""Tiny data for programs of the wild corpus that bring catalogues, options and folders of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def _picture(draw: np.random.Generator, place: Path, size: int = 32) -> None:
+    """Draw a picture, and make the folders that it lies in."""
+    from PIL import Image
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(draw.integers(0, 255, (size, size, 3), dtype=np.uint8)).save(place)
+
+
+def many_captions(folder: Path) -> None:
+    """Make pictures with three captions each, as COCO has them, and SLIP's catalogue of classes and of texts about them."""
+    from tiny_data import image_folder, text
+
+    draw = np.random.default_rng(31)
+    annotations = []
+    for number in range(64):
+        _picture(draw, folder / "coco" / "train2017" / f"{number:012}.jpg")
+        for caption in range(3):
+            annotations.append({"image_id": number, "caption": text(4, 3 * number + caption)})
+    (folder / "captions.json").write_text(json.dumps({"annotations": annotations}))
+    image_folder(folder)
+    known: dict[str, Any] = {
+        "dataset_catalog": {"path": "images", "type": "imagefolder", "train": "train", "test": "val"},
+        "labels": [text(1, label) for label in range(6)],
+        "templates": ["a photo of a {}.", "a small {}."],
+    }
+    for name, content in known.items():
+        (folder / f"{name}.json").write_text(json.dumps({"imagenet": content}))
+
+
+def instructions(folder: Path) -> None:
+    """Make questions with their answers, every third with something that it is about."""
+    from tiny_data import text
+
+    rows = [
+        {"instruction": text(4, n), "input": text(3, n + 300) if n % 3 == 2 else "", "output": text(3 + n % 4, n + 600)}
+        for n in range(160)
+    ]
+    (folder / "instructions.json").write_text(json.dumps(rows))
+
+
+def flat_latents(folder: Path) -> None:
+    """Make latents of 80 pictures with a label each, in files of their own, and the autoencoder that would be downloaded."""
+    import torch
+    from diffusers import AutoencoderKL
+
+    torch.manual_seed(32)
+    model = AutoencoderKL(block_out_channels=(8,), norm_num_groups=4, latent_channels=4)
+    model.save_pretrained(folder / "stabilityai" / "sd-vae-ft-ema")
+    draw = np.random.default_rng(32)
+    for kind in ("features", "labels"):
+        (folder / "features" / f"imagenet256_{kind}").mkdir(parents=True)
+    for number in range(80):
+        drawn = draw.normal(size=(1, 4, 32, 32)).astype(np.float32)
+        np.save(folder / "features" / "imagenet256_features" / f"{number}.npy", drawn)
+        np.save(folder / "features" / "imagenet256_labels" / f"{number}.npy", np.array([number % 6]))

@@ -356,6 +356,7 @@ MAKERS = {
         tiny_runs.many_captions,
         tiny_runs.instructions,
         tiny_runs.flat_latents,
+        tiny_runs.kair_run,
     )
 }
 

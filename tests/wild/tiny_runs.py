@@ -64,3 +64,33 @@ def flat_latents(folder: Path) -> None:
         drawn = draw.normal(size=(1, 4, 32, 32)).astype(np.float32)
         np.save(folder / "features" / "imagenet256_features" / f"{number}.npy", drawn)
         np.save(folder / "features" / "imagenet256_labels" / f"{number}.npy", np.array([number % 6]))
+
+
+def kair_run(folder: Path) -> None:
+    """Make large pictures, of which KAIR makes small ones by itself, and its options for a tiny network."""
+    draw = np.random.default_rng(33)
+    for part, count in (("train", 48), ("test", 3)):
+        for number in range(count):
+            _picture(draw, folder / "large" / part / f"{number:02}.png", size=40)
+    kinds = {"dataset_type": "sr", "dataroot_L": None}
+    loader = {"dataloader_shuffle": True, "dataloader_num_workers": 0, "dataloader_batch_size": 8}
+    options: dict[str, Any] = {
+        "task": "tiny", "model": "plain", "gpu_ids": [0, 1], "dist": True, "scale": 4, "n_channels": 3,
+        "path": {"root": "superresolution", "pretrained_netG": None, "pretrained_netE": None},
+        "datasets": {
+            "train": {"name": "train", "dataroot_H": "large/train", "H_size": 32, **kinds, **loader},
+            "test": {"name": "test", "dataroot_H": "large/test", **kinds},
+        },
+        "netG": {
+            "net_type": "msrresnet0", "in_nc": 3, "out_nc": 3, "nc": 8, "nb": 2, "act_mode": "R", "upsample_mode": "upconv",
+            "init_type": "orthogonal", "init_bn_type": "uniform", "init_gain": 0.2,
+        },
+        "train": {
+            "manual_seed": 3, "G_lossfn_type": "l1", "G_lossfn_weight": 1.0, "E_decay": 0.9, "G_optimizer_type": "adam",
+            "G_optimizer_lr": 0.001, "G_optimizer_wd": 0, "G_optimizer_clipgrad": None, "G_optimizer_reuse": True,
+            "G_scheduler_type": "MultiStepLR", "G_scheduler_milestones": [8, 16], "G_scheduler_gamma": 0.5,
+            "G_regularizer_orthstep": None, "G_regularizer_clipstep": None, "G_param_strict": True, "E_param_strict": True,
+            "checkpoint_test": 12, "checkpoint_save": 10, "checkpoint_print": 1,
+        },
+    }  # fmt: skip
+    (folder / "tiny.json").write_text(json.dumps(options))

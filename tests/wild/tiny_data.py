@@ -357,6 +357,7 @@ MAKERS = {
         tiny_runs.instructions,
         tiny_runs.flat_latents,
         tiny_runs.kair_run,
+        tiny_runs.voc_masks,
     )
 }
 

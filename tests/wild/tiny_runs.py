@@ -94,3 +94,21 @@ def kair_run(folder: Path) -> None:
         },
     }  # fmt: skip
     (folder / "tiny.json").write_text(json.dumps(options))
+
+
+def voc_masks(folder: Path) -> None:
+    """Make pictures with a class for each of their pixels, as PASCAL VOC has them; some pixels have none."""
+    from PIL import Image
+
+    draw = np.random.default_rng(34)
+    place = folder / "datasets" / "voc" / "VOC2012"
+    for name in ("SegmentationClass", "ImageSets/Segmentation"):
+        (place / name).mkdir(parents=True)
+    for part, count in (("train", 48), ("val", 16)):
+        names = [f"{part}_{number:02}" for number in range(count)]
+        (place / "ImageSets" / "Segmentation" / f"{part}.txt").write_text("\n".join(names) + "\n")
+        for name in names:
+            _picture(draw, place / "JPEGImages" / f"{name}.jpg", size=40)
+            classes = np.kron(draw.integers(0, 21, (5, 5)), np.ones((8, 8))).astype(np.uint8)
+            classes[:2] = 255
+            Image.fromarray(classes).save(place / "SegmentationClass" / f"{name}.png")

@@ -358,6 +358,8 @@ MAKERS = {
         tiny_runs.flat_latents,
         tiny_runs.kair_run,
         tiny_runs.voc_masks,
+        tiny_runs.albef_run,
+        tiny_runs.conversations,
     )
 }
 

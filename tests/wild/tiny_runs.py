@@ -112,3 +112,69 @@ def voc_masks(folder: Path) -> None:
             classes = np.kron(draw.integers(0, 21, (5, 5)), np.ones((8, 8))).astype(np.uint8)
             classes[:2] = 255
             Image.fromarray(classes).save(place / "SegmentationClass" / f"{name}.png")
+
+
+def albef_run(folder: Path) -> None:
+    """Make captioned pictures, a text encoder and a vision transformer as they would be downloaded, and ALBEF's settings."""
+    import torch
+    from safetensors.torch import load_file, save_file
+    from tiny_data import text, tiny_masked_bert
+
+    draw = np.random.default_rng(35)
+    rows: list[dict[str, Any]] = []
+    for number in range(64):
+        _picture(draw, folder / "pictures" / f"{number:02}.jpg")
+        several = [text(5, 2 * number), text(6, 2 * number + 1)]
+        rows.append({"image": f"pictures/{number:02}.jpg", "caption": several if number % 2 else several[0]})
+    (folder / "captions.json").write_text(json.dumps(rows))
+    tiny_masked_bert(folder)
+    vocabulary = json.loads((folder / "bert" / "tokenizer.json").read_text())["model"]["vocab"]
+    (folder / "bert" / "vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)) + "\n")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / "bert" / name).unlink()
+    stored = load_file(folder / "bert" / "model.safetensors")  # without the places, which BERT's own files have
+    stored["bert.embeddings.position_ids"] = torch.arange(64).expand((1, -1)).contiguous()
+    save_file(stored, folder / "bert" / "model.safetensors", {"format": "pt"})
+    known = json.loads((folder / "bert" / "config.json").read_text())
+    (folder / "bert.json").write_text(json.dumps({**known, "fusion_layer": 1, "encoder_width": 32}))
+    torch.manual_seed(35)
+    places = folder / "downloads" / "hub" / "checkpoints"
+    places.mkdir(parents=True)
+    weights = {"cls_token": torch.randn(1, 1, 32), "pos_embed": torch.randn(1, 5, 32)}
+    torch.save({"model": weights}, places / "deit_base_patch16_224-b5f2ef4d.pth")
+    settings: dict[str, Any] = {
+        "train_file": ["captions.json"], "bert_config": "bert.json", "image_res": 32, "vision_width": 32, "embed_dim": 16,
+        "batch_size": 4, "temp": 0.07, "mlm_probability": 0.15, "queue_size": 64, "momentum": 0.9, "alpha": 0.4,
+        "optimizer": {"opt": "adamW", "lr": 0.001, "weight_decay": 0.02},
+        "schedular": {
+            "sched": "cosine", "lr": 0.001, "epochs": 3, "min_lr": 0.0005, "decay_rate": 1, "warmup_lr": 0.0001,
+            "warmup_epochs": 1, "cooldown_epochs": 0,
+        },
+    }  # fmt: skip
+    (folder / "tiny.yaml").write_text(json.dumps(settings))
+
+
+def conversations(folder: Path) -> None:
+    """Make talks of one and two turns, and a language model whose tokenizer has a token for each letter."""
+    import string
+
+    import torch
+    from tiny_data import text
+    from transformers import LlamaConfig, LlamaForCausalLM, LlamaTokenizer
+
+    letters = ["<unk>", "<s>", "</s>", "\u2581", *string.ascii_letters, *string.digits, *string.punctuation]
+    tokenizer = LlamaTokenizer(vocab={letter: n for n, letter in enumerate(letters)}, merges=[], legacy=True)
+    torch.manual_seed(36)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(letters), max_position_embeddings=384, **sizes))
+    for part in (model, tokenizer):
+        part.save_pretrained(folder / "model")
+    rows = []
+    for number in range(96):
+        turns = [
+            {"from": who, "value": text(3, 10 * number + place)}
+            for place, who in enumerate(("human", "gpt") * (1 + number % 2))
+        ]
+        rows.append({"id": str(number), "conversations": turns})
+    (folder / "conversations.json").write_text(json.dumps(rows))
+    (folder / "evaluation.json").write_text(json.dumps(rows[:16]))

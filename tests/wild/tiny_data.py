@@ -360,6 +360,9 @@ MAKERS = {
         tiny_runs.voc_masks,
         tiny_runs.albef_run,
         tiny_runs.conversations,
+        tiny_runs.token_archives,
+        tiny_runs.picture_statistics,
+        tiny_runs.torchtune_run,
     )
 }
 

@@ -178,3 +178,75 @@ def conversations(folder: Path) -> None:
         rows.append({"id": str(number), "conversations": turns})
     (folder / "conversations.json").write_text(json.dumps(rows))
     (folder / "evaluation.json").write_text(json.dumps(rows[:16]))
+
+
+def token_archives(folder: Path) -> None:
+    """Make archives of token numbers with the list of them, more for validation, and a small model's settings."""
+    import io
+    import tarfile
+
+    draw = np.random.default_rng(37)
+    (folder / "shards").mkdir()
+    listed = []
+    for name, count in (*((f"{shard:08}", 16) for shard in range(12)), ("val", 16)):
+        with tarfile.open(folder / "shards" / f"{name}.tar", "w") as archive:
+            for number in range(count):
+                content = json.dumps(draw.integers(0, 64, 33).tolist()).encode()
+                member = tarfile.TarInfo(f"{name}_{number:04}.json")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        if name != "val":
+            listed.append(json.dumps({"shard": name, "num_sequences": count}))
+    (folder / "shards" / "manifest.jsonl").write_text("\n".join(listed) + "\n")
+    sizes = {"hidden_dim": 32, "n_layers": 2, "n_heads": 2, "seq_len": 32, "vocab_size": 64}
+    (folder / "tiny.json").write_text(json.dumps({**sizes, "post_embed_norm": False, "weight_tying": False}))
+
+
+def picture_statistics(folder: Path) -> None:
+    """Make pictures that are named after their classes, and what is known of all of them: mean and covariance of three features."""
+    draw = np.random.default_rng(38)
+    for number in range(96):
+        label = f"n{number % 6:04}"
+        _picture(draw, folder / "images" / "train" / label / f"{label}_{number}.png", size=16)
+    place = folder / "assets" / "fid_stats"
+    place.mkdir(parents=True, exist_ok=True)
+    np.savez(place / "fid_stats_imagenet16_guided_diffusion.npz", mu=np.full(3, 0.4), sigma=np.eye(3) * 0.01)
+
+
+def torchtune_run(folder: Path) -> None:
+    """Make instructions, a language model, a sentencepiece model, and the settings of a torchtune recipe that trains it."""
+    from tiny_data import tiny_llama
+    from tiny_sets import lines
+
+    tiny_llama(folder)
+    lines(folder)
+    instructions(folder)
+    known = json.loads((folder / "model" / "config.json").read_text())
+    questions = {"_component_": "torchtune.datasets.alpaca_dataset", "source": "json", "data_files": "instructions.json"}
+    settings: dict[str, Any] = {
+        "output_dir": "out", "device": "cpu", "dtype": "fp32", "seed": 5, "epochs": 3, "max_steps_per_epoch": None,
+        "tokenizer": {
+            "_component_": "torchtune.models.llama2.llama2_tokenizer", "path": "lines/tokens.model", "max_seq_len": 128,
+        },
+        "dataset": {**questions, "split": "train"}, "dataset_val": {**questions, "split": "train[90%:]"},
+        "shuffle": True, "batch_size": 4, "batch_size_val": 4, "run_val_every_n_steps": 10,
+        "model": {
+            "_component_": "torchtune.models.llama2.llama2", "vocab_size": known["vocab_size"], "num_layers": 2,
+            "num_heads": 2, "num_kv_heads": 2, "embed_dim": 16, "max_seq_len": 128, "intermediate_dim": 32,
+        },
+        "checkpointer": {
+            "_component_": "torchtune.training.FullModelHFCheckpointer", "checkpoint_dir": "model",
+            "checkpoint_files": ["model.safetensors"], "recipe_checkpoint": None, "output_dir": "out", "model_type": "LLAMA2",
+        },
+        "resume_from_checkpoint": False,
+        "optimizer": {"_component_": "torch.optim.AdamW", "lr": 0.003},
+        "lr_scheduler": {
+            "_component_": "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup", "num_warmup_steps": 4,
+        },
+        "loss": {"_component_": "torchtune.modules.loss.LinearCrossEntropyLoss"},
+        "gradient_accumulation_steps": 2, "clip_grad_norm": 1.0, "compile": False, "optimizer_in_bwd": False,
+        "enable_activation_checkpointing": False, "enable_activation_offloading": False,
+        "metric_logger": {"_component_": "torchtune.training.metric_logging.DiskLogger", "log_dir": "logs"},
+        "log_every_n_steps": 1, "log_peak_memory_stats": False, "log_level": "INFO",
+    }  # fmt: skip
+    (folder / "tiny.yaml").write_text(json.dumps(settings))

@@ -222,7 +222,11 @@ def torchtune_run(folder: Path) -> None:
     lines(folder)
     instructions(folder)
     known = json.loads((folder / "model" / "config.json").read_text())
-    questions = {"_component_": "torchtune.datasets.alpaca_dataset", "source": "json", "data_files": "instructions.json"}
+    questions = {
+        "_component_": "torchtune.datasets.alpaca_dataset",
+        "source": "json",
+        "data_files": "instructions.json",
+    }
     settings: dict[str, Any] = {
         "output_dir": "out", "device": "cpu", "dtype": "fp32", "seed": 5, "epochs": 3, "max_steps_per_epoch": None,
         "tokenizer": {

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+import tiny_runs
 import tiny_sets
 
 WORDS = (
@@ -352,6 +353,16 @@ MAKERS = {
         tiny_sets.image_codes,
         tiny_sets.token_tensors,
         tiny_sets.tiny_vqvae,
+        tiny_runs.many_captions,
+        tiny_runs.instructions,
+        tiny_runs.flat_latents,
+        tiny_runs.kair_run,
+        tiny_runs.voc_masks,
+        tiny_runs.albef_run,
+        tiny_runs.conversations,
+        tiny_runs.token_archives,
+        tiny_runs.picture_statistics,
+        tiny_runs.torchtune_run,
     )
 }
 

@@ -12,7 +12,7 @@ import json
 import mmap
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from torchrelay.shim.transfer.rows import Rows
 DATA_NAME = "tensors.bin"
 _VERSION = 1
 _ALIGNED = 64
+PART_BYTES = 4 << 20
+"""Of digests that are taken at once: a millisecond or a few."""
 
 
 class KeptTensors:
@@ -78,9 +80,17 @@ class KeptTensors:
         """Write the list without digests: the copy is whole from here on. Raises OSError."""
         self._write_list(boundary, None)
 
-    def seal(self, boundary: int) -> None:
-        """Take the digests and write the list with them: the copy is whole from here on, if it was not before. Raises OSError."""
-        self._write_list(boundary, digest.digests(self.views))
+    def seal(self, boundary: int, is_late: Callable[[], bool] = lambda: False) -> None:
+        """Take the digests and write the list with them: the copy is whole from here on, if it was not before. Raises OSError.
+
+        `is_late`: whether the digests are left out by now, and the list stays as it is.
+        """
+        digests: dict[str, str] = {}
+        for part in _in_parts(self._infos):
+            if is_late():
+                return
+            digests |= digest.digests({path: self.views[path] for path in part})
+        self._write_list(boundary, digests)
 
     def _write_list(self, boundary: int, digests: Mapping[str, str] | None) -> None:
         body = json.dumps(
@@ -96,6 +106,20 @@ class KeptTensors:
             file.truncate()  # one that was begun and not finished
             file.write(json.dumps({"checksum": _checksum(body), "body": body}))
         partial.rename(self._folder / WHOLE)
+
+
+def _in_parts(infos: Sequence[TensorInfo]) -> Iterator[list[str]]:
+    """Yield paths whose tensors have PART_BYTES together, or are larger alone."""
+    part: list[str] = []
+    size_bytes = 0
+    for info in infos:
+        part.append(info.path)
+        size_bytes += info.size_bytes
+        if size_bytes >= PART_BYTES:
+            yield part
+            part, size_bytes = [], 0
+    if part:
+        yield part
 
 
 def _offsets(infos: Sequence[TensorInfo]) -> list[int]:

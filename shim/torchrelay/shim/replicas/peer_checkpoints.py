@@ -77,6 +77,10 @@ class PeerCheckpoints:
         self._is_untold = False
         """A copy was made because others wanted one; the controller has not said yet that this rank keeps copies too."""
         self._finishing: threading.Thread | None = None
+        self._needs_thread = True
+        """Whether the latest copy is of no use before that thread is done: it is not whole yet, or goes to a buddy."""
+        self._hurry = threading.Event()
+        """The next copy is due: the digests of the latest one are left out."""
         self.size_bytes = 0
         self._copied_s, self._waited_s, self._copies = 0.0, 0.0, 0
         self.failed = ""
@@ -130,7 +134,10 @@ class PeerCheckpoints:
             return
         self._is_untold = not self._on
         self._latest = commit.boundary
+        if not self._needs_thread:
+            self._hurry.set()
         self.wait()
+        self._hurry.clear()
         started_s = time.perf_counter()
         try:
             self._copy(commit)
@@ -158,7 +165,7 @@ class PeerCheckpoints:
         every = self._told_every or self.every or int(self._is_small)
         due = self._latest < 0 or (every > 0 and boundary // every != self._latest // every)
         wanted = self._on if self._is_told else self._is_small and boundary <= EARLY_STEPS
-        return wanted and due, self._finishing is not None and self._finishing.is_alive()
+        return wanted and due, self._needs_thread and self._finishing is not None and self._finishing.is_alive()
 
     def agreed(self, yes: bool) -> None:
         """What all ranks have said in that gate: whether they make a copy at the next head."""
@@ -254,6 +261,7 @@ class PeerCheckpoints:
             write_parts(slot, parts)
             kept.mark(parts.boundary)
             self._slots.filled(slot, parts.boundary)
+        self._needs_thread = not (is_small and self._as_needed and not self._giver.peer_host)
         self._finishing = threading.Thread(
             target=self._finish, args=(slot, kept, parts, not is_small), name="torchrelay-keep", daemon=True
         )
@@ -281,7 +289,7 @@ class PeerCheckpoints:
         try:
             if with_parts:
                 write_parts(slot, parts)
-            kept.seal(parts.boundary)
+            kept.seal(parts.boundary, self._hurry.is_set)
             self._slots.filled(slot, parts.boundary)
             self.size_bytes = kept.size_bytes
             self.failed = self._giver.give(kept, parts)

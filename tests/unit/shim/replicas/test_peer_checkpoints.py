@@ -14,10 +14,11 @@ from torchrelay.protocol.messages import Abandon, CopyReady, CopyTaken, Interrup
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.protocol.words.positions import StandingPosition
 from torchrelay.shim.recovery.survivor import Recovery
-from torchrelay.shim.replicas.kept_tensors import KeptTensors, load
+from torchrelay.shim.replicas.kept_tensors import KeptTensors, load, opened
 from torchrelay.shim.replicas.peer_checkpoints import SMALL_PARTS_BYTES, PeerCheckpoints
 from torchrelay.shim.replicas.peer_exchange import Taker
 from torchrelay.shim.step.step_state import StepState
+from torchrelay.shim.tensors import digest
 
 EVERY = 3
 
@@ -445,15 +446,41 @@ def test_no_copy_is_written_over_before_all_ranks_have_the_newer_one(
 ) -> None:
     as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=2))
     assert step(as_needed, engine, 0, others=(False, True)) == [], "others are busy"
+    engine.writer.latest = ([b"journal"], b"s" * SMALL_PARTS_BYTES)
     assert step(as_needed, engine, 1) == [2]
     slow, seal = threading.Event(), KeptTensors.seal
-    monkeypatch.setattr(KeptTensors, "seal", lambda kept, boundary: (slow.wait(20), seal(kept, boundary)))
+    monkeypatch.setattr(KeptTensors, "seal", lambda kept, *args: (slow.wait(20), seal(kept, *args)))
     assert step(as_needed, engine, 2, 3, 4) == [], "it is not through with its own"
-    assert held(tmp_path) == [2], "whole, though its digests are not taken yet"
+    assert held(tmp_path) == []
     slow.set()
     finished(as_needed)
     assert step(as_needed, engine, 5) == [6], "it is due since 4"
     assert held(tmp_path) == [2]
+
+
+def test_a_copy_that_is_whole_keeps_nobody_from_the_next_one_which_comes_before_its_digests(
+    as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=1))
+    assert step(as_needed, engine, 0) == [1]
+    began, digests = threading.Event(), digest.digests
+
+    def slow(tensors: Any) -> dict[str, str]:
+        began.set()
+        assert as_needed._hurry.wait(20)
+        return digests(tensors)
+
+    monkeypatch.setattr("torchrelay.shim.replicas.kept_tensors.PART_BYTES", 1)
+    monkeypatch.setattr("torchrelay.shim.replicas.kept_tensors.digest.digests", slow)
+    assert step(as_needed, engine, 1) == [2]
+    assert began.wait(20)
+    monkeypatch.setattr("torchrelay.shim.replicas.kept_tensors.digest.digests", digests)
+    assert step(as_needed, engine, 2) == [3]
+    finished(as_needed)
+    kept = {parts.boundary: opened(folder)[1] for folder, parts in whole_copies(tmp_path)[0]}
+    assert kept.keys() == {1, 2}
+    assert kept[1] is None, "there was no time for its digests"
+    assert kept[2] is not None
 
 
 @pytest.mark.parametrize("set_up_bytes", [7, SMALL_PARTS_BYTES])

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import enum
 
+import torch
+
 from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
 from torchrelay.shim.script.sites import PACKAGES, SITES
 from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
@@ -95,7 +97,17 @@ class TrainingLoop:
         """Whether a further training loop seems to begin, or one around it: it stands in until a step is seen, and once only."""
         if latest is None or activation.site in self._looked_at or not SITES[activation.site].trains:
             return False
+        if not torch.is_grad_enabled():
+            return False  # an evaluation, most likely of one rank alone: a boundary in it helps nobody
         return self._begins_anew(activation, latest)
+
+    def stands_in(self, activation: Activation) -> bool:
+        """Whether another loop is known to train, and of this one it is not known.
+
+        This rank may be alone in it, while others wait in the loop that comes next: nobody would meet it at this head.
+        """
+        known = self._tracker.boundary_sites
+        return bool(known) and activation.site not in known
 
     def _refine(self, activation: Activation, depth: int, latest: BoundarySnapshot | None) -> None:
         """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""

@@ -1,4 +1,4 @@
-"""Rollouts, each with updates behind it: the first update comes in a later iteration of the loop around it. Usage: rollouts.py OUT KIND
+"""Rollouts with updates behind each: the first one comes in a later iteration of the loop around. Usage: rollouts.py OUT KIND
 
 seen: the loop around seems to train, by a call in its body. hidden: nothing tells that it may.
 """

@@ -309,9 +309,8 @@ class Engine:
             self.hold.at(self.commit)
         if self.keeper is not None and self.shadow is None:
             self.keeper.meet_at_head()
-        if self.shadow is not None or self.training.stands_in(self.commit.activation):
-            return
-        if self.recovery.wanted_at_head(self.commit.boundary):
+        may_stand = self.shadow is None and not self.training.stands_in(self.commit.activation)
+        if may_stand and self.recovery.wanted_at_head(self.commit.boundary):
             self.recovery.stand(StandingPosition.HEAD, None)
             self.gradients.begin_again(self.commit.state, self.commit.boundary)
 

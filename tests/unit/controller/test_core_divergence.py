@@ -64,6 +64,31 @@ def test_paths_that_mean_other_tensors_since_the_migration_tell_nothing(job: Fak
     assert job.told(events.JobFinished) == []
 
 
+def test_a_loop_that_one_rank_alone_has_been_in_ends_no_comparison(job: FakeJob) -> None:
+    job.die("n0.w1")
+    job.settle()
+    boundary = job.boundary + 2
+    job.say("n0.w0", msg.ReplicaCheck(boundary, {"weight": "averaged"}, ("weight",), boundary))
+    for worker in ("n0.w0", "n0.s0", "n0.w2"):
+        job.say(worker, check(boundary, "bb"))
+    job.settle()
+    assert job.told(events.JobFinished) == []
+    for worker, digest in (("n0.w0", "cc"), ("n0.s0", "dd"), ("n0.w2", "ee")):
+        job.say(worker, check(boundary + 2, digest))
+    job.settle()
+    assert_all_have_saved_and_the_job_ended(job)
+
+
+def test_what_is_said_anew_of_a_boundary_takes_the_place_of_what_was_said(job: FakeJob) -> None:
+    """A loop that has only stood in there leaves no trace in what a donor is chosen by."""
+    job.say("n0.w0", msg.ReplicaCheck(7, {"weight": "averaged"}, ("weight",), 7))
+    job.say("n0.w0", check(7, "bb"))
+    assert [(c.boundary, c.since, c.digests) for c in job.core.job.checks[0]] == [
+        (3, 0, {"weight": "aa"}),
+        (7, 0, {"weight": "bb"}),
+    ]
+
+
 def test_without_a_migration_nothing_is_stopped(job: FakeJob) -> None:
     for worker, digest in (("n0.w0", "bb"), ("n0.w1", "cc"), ("n0.w2", "dd")):
         job.say(worker, check(6, digest))

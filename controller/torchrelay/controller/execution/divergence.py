@@ -35,8 +35,9 @@ class Divergence:
         if not self._alike or not self._target <= check.boundary <= self._target + LOOKS_AFTER:
             return
         if 0 < self._target <= check.since:
-            self._alike = {}  # paths mean other tensors than before the migration
-            return
+            if check.since < check.boundary:
+                self._alike = {}  # paths mean other tensors than before the migration
+            return  # the loop that begins here may only stand in, and then this boundary is told of anew
         here = self._told.setdefault(check.boundary, {})
         here[worker.rank] = check
         self._found = self._found or apart(self._alike, here)

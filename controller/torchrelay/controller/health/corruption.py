@@ -22,6 +22,8 @@ def odd_one_out(checks: Mapping[int, Sequence[ReplicaCheck]], world_size: int) -
     if len(common) < 2:
         return None
     before, now = ([b[boundary] for b in by_boundary] for boundary in common[-2:])
+    if any(c.since > common[-2] for c in now):
+        return None  # a loop of its own has begun on that rank: its paths mean other tensors than before
     suspects: dict[int, list[str]] = {}
     for path in now[0].digests:
         was, is_ = ([c.digests.get(path) for c in at] for at in (before, now))

@@ -155,7 +155,11 @@ class Job:
         known.seen_boundary = max(known.seen_boundary, boundary)
 
     def add_check(self, rank: int, check: ReplicaCheck) -> None:
-        self.checks.setdefault(rank, deque(maxlen=CHECKS_KEPT)).append(check)
+        """Takes note of what a rank holds. A boundary that it took anew, in another loop, is what it says last."""
+        known = self.checks.setdefault(rank, deque(maxlen=CHECKS_KEPT))
+        for older in [c for c in known if c.boundary == check.boundary]:
+            known.remove(older)
+        known.append(check)
 
     def distrust_newest_check(self, rank: int) -> None:
         """What the rank held then is suspected to be wrong: only what was checked before counts."""

@@ -26,6 +26,7 @@ class Activation:
     """One run of one loop statement, from its start to its end.
 
     `entry`: how often its statement was entered since the loop around it was at its head, or since the script's start.
+    `first_mark`, `head_mark`: how many collectives were recorded at its first head, and at its latest.
     `computes`: whether gradients were computed in it. `around`: the loop around it. `steps`: how many gates were passed since its
     head was reached.
     """
@@ -40,6 +41,7 @@ class Activation:
         "first_passed",
         "frame",
         "head",
+        "head_mark",
         "heads",
         "inner",
         "item",
@@ -65,7 +67,7 @@ class Activation:
         """Whether another process puts the iterator to its place; otherwise it is led there by drawing again."""
         self.replay = False
         self.head = b""
-        self.first_mark = 0
+        self.first_mark = self.head_mark = 0
         self.first_passed = 0
         self.inner: dict[str, int] = {}
         """How often each loop right inside of it was entered since its head."""

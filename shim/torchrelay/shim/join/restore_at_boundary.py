@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.backends import registry
 from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.join.fast_forward import Goal
 from torchrelay.shim.join.put_state import put_state
+from torchrelay.shim.journal.payload import LinkRecord
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
@@ -20,6 +23,7 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     Raises StateMismatchError.
     """
     journal = goal.journal
+    _check_loops(engine, journal.links)
     process_group.be_member_of(journal.groups, registry.unconnected)
     left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
     engine.draws.expected.clear()
@@ -36,6 +40,16 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     return left
 
 
+def _check_loops(engine: Engine, links: Sequence[LinkRecord]) -> None:
+    """Where a step is gone through as a shadow, nothing else compares them. Raises StateMismatchError."""
+    for activation, link in zip(engine.tracker.stack, links):
+        if (activation.site, activation.entry, activation.heads) != (link.site, link.entry, link.heads):
+            raise StateMismatchError(
+                f"this process came to the place in iteration {activation.heads} of the loop at {link.site}, and the lost "
+                f"rank in iteration {link.heads}"
+            )
+
+
 def _marks(engine: Engine, goal: Goal) -> None:
     mark, passed, links = len(goal.before[0]), engine.phases.passed, goal.journal.links
     passed[:] = goal.before[1]
@@ -43,4 +57,5 @@ def _marks(engine: Engine, goal: Goal) -> None:
         if link is not links[0]:
             mark += len(link.prologue)
             passed += link.passed
-        activation.first_mark, activation.first_passed = mark, len(passed)
+        activation.first_mark = activation.head_mark = mark
+        activation.first_passed = len(passed)

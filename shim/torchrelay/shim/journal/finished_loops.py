@@ -46,7 +46,7 @@ class Phases:
             if latest is not None and latest.activation not in running:
                 depth = sum(1 for a, b in zip(latest.around, running) if a is b)
                 first = (*latest.around, latest.activation)[depth]
-                mark = first.first_mark - (latest.around[depth - 1].first_mark if depth else 0)
+                mark = first.first_mark - (latest.around[depth - 1].head_mark if depth else 0)
                 journal = b"".join(latest.journal)
                 self.passed.append(PassedLoop(first.site, first.entry, journal, latest.gate, latest.trees, mark))
                 self._latest = None

@@ -185,6 +185,7 @@ class Writer:
         settled = bool(self._engine.tracker.boundary_sites)
         if not settled:
             commit.activation.head = self._head_state([*nodes], commit.rng, commit.saves)
+        commit.head = commit.activation.head
         self.no_way_in = self._iterators(commit)
         record = payload.BoundaryJournal(
             commit.boundary,
@@ -305,7 +306,7 @@ class Writer:
 
     def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
         link = links[depth]
-        start = links[depth - 1].first_mark if depth else link.first_mark
+        start = links[depth - 1].head_mark if depth else link.first_mark
         position = plain_range(link.iterator)
         records = [None if made is None else self._engine.draws.record(made) for made in link.loaders]
         return payload.LinkRecord(

@@ -9,6 +9,8 @@ Two ranks that were equal at a checked boundary and passed the same gates since 
 from __future__ import annotations
 
 import hashlib
+import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,15 +43,39 @@ def _is_mark(boundary: int) -> bool:
     return boundary % _EVERY == 0 or boundary & (boundary - 1) == 0
 
 
+Models = tuple[tuple[int, "weakref.ref[torch.nn.Module]"], ...]
+"""Which models the names of tensors mean. Another one that lies where one lay that is gone is not the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Course:
+    """At a boundary: its loop, which models the names of tensors mean, and since when comparisons count.
+
+    `settled`: whether this is the loop that trains. In a run's first step the outermost one stands in for it.
+    """
+
+    loop: tuple[str, int, str] | None = None
+    models: Models = ()
+    since: int = 0
+    settled: bool = False
+
+    def then(self, boundary: int, loop: tuple[str, int, str], models: Models, *, settled: bool) -> _Course:
+        """Return that of the boundary behind this one."""
+        same = loop == self.loop and _are_the_same(models, self.models)
+        anew = self.loop is not None and self.settled and not same
+        return _Course(loop, models, boundary if anew else self.since, settled)
+
+
 class ReplicaChecks:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._since = 0
-        self._loop: tuple[str, int, str, tuple[tuple[int, int], ...]] | None = None
+        self._now, self._before = _Course(), _Course()
+        """Of the latest boundary, and of the latest one with another number: a loop that has made no step leaves no trace."""
+        self._latest = -1
+        self._told = -1
+        """The boundary that was told of last. If it is taken anew, in another loop, what was said of it holds no more."""
         self._migrated = -1
         """The boundary of the latest migration."""
-        self._settled = False
-        """Whether that is the loop which trains: in its first step the outermost one stands in for it."""
         self.every = 0
         """Checked at multiples of this too, if it is not 0."""
 
@@ -67,21 +93,21 @@ class ReplicaChecks:
         return tensors | self._engine.gradients.to_give()
 
     def at_boundary(self, commit: BoundarySnapshot) -> None:
+        if commit.boundary != self._latest:
+            self._before, self._latest = self._now, commit.boundary
         outermost, innermost = self._engine.tracker.stack[0], commit.activation
-        loop = outermost.site, outermost.entry, innermost.site, _models(commit.state)
-        if loop != self._loop:
-            if self._loop is not None and self._settled:
-                self._since = commit.boundary
-            self._loop = loop
-        self._settled = bool(self._engine.tracker.boundary_sites)
+        loop = outermost.site, outermost.entry, innermost.site
+        settled = bool(self._engine.tracker.boundary_sites)
+        self._now = self._before.then(commit.boundary, loop, _models(commit.state), settled=settled)
         asked = self.every and commit.boundary % self.every == 0
         due = (
             self._engine.gradients.changed
             or asked
             or (self._engine.own is not None and self._engine.own.changed)
             or is_due(commit.boundary)
-            or is_due(commit.boundary - self._since)
+            or is_due(commit.boundary - self._now.since)
             or self._looks_after(commit)
+            or commit.boundary == self._told
         )
         if not due or self._engine.shadow is not None:
             return
@@ -105,11 +131,12 @@ class ReplicaChecks:
             self._send(commit)
 
     def _send(self, commit: BoundarySnapshot) -> None:
+        self._told = commit.boundary
         digests = digest.digests(self.tensors(commit))
         paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
         carried = self._engine.own.carried if self._engine.own is not None else ()
         self._engine.link.send(
-            ReplicaCheck(commit.boundary, digests, tuple(paths), self._since, small_buffers(commit.state), carried)
+            ReplicaCheck(commit.boundary, digests, tuple(paths), self._now.since, small_buffers(commit.state), carried)
         )
 
     def not_averaged(self) -> tuple[str, ...]:
@@ -135,10 +162,15 @@ class ReplicaChecks:
         return kept
 
 
-def _models(state: HostState) -> tuple[tuple[int, int], ...]:
-    """Which models the names of tensors mean: number and identity of each."""
+def _models(state: HostState) -> Models:
+    """Number and identity of each."""
     contents = enumerate(_contents(state))
-    return tuple((number, id(content.tree.root)) for number, content in contents if not content.tree.is_bare())
+    return tuple((number, weakref.ref(content.tree.root)) for number, content in contents if not content.tree.is_bare())
+
+
+def _are_the_same(ours: Models, theirs: Models) -> bool:
+    pairs = zip(ours, theirs)
+    return len(ours) == len(theirs) and all(n == m and a() is not None and a() is b() for (n, a), (m, b) in pairs)
 
 
 def _contents(state: HostState) -> list[TreeContent]:

@@ -29,3 +29,5 @@ class BoundarySnapshot:
     """How many async saves had been begun in each group."""
     groups: GroupNames
     """Of the process groups that there were."""
+    head: bytes = b""
+    """As its activation has it."""

@@ -276,8 +276,8 @@ class Engine:
         head = self.training.at_head(activation, depth, self.commit)
         if head is LoopHead.AROUND:
             self.records.cut(activation.first_mark)
-        if head.is_written:
-            activation.head = self.writer.head(activation)
+        activation.head_mark = len(self.records.log)
+        activation.head = self.writer.head(activation) if head.is_written else b""
         return head.is_boundary and self.take_boundary(activation, self.step.gates_passed)
 
     def protects_this_step(self) -> bool:
@@ -311,7 +311,8 @@ class Engine:
             self.hold.at(self.commit)
         if self.keeper is not None and self.shadow is None:
             self.keeper.meet_at_head()
-        if self.shadow is None and self.recovery.wanted_at_head(self.commit.boundary):
+        may_stand = self.shadow is None and not self.training.stands_in(self.commit.activation)
+        if may_stand and self.recovery.wanted_at_head(self.commit.boundary):
             self.recovery.stand(StandingPosition.HEAD, None)
             self.gradients.begin_again(self.commit.state, self.commit.boundary)
 
@@ -334,7 +335,7 @@ class Engine:
             self._start_step()
             return False
         self.records.cut(activation.first_mark)
-        self.records.body_mark = len(self.records.log)
+        self.records.body_mark = activation.head_mark = len(self.records.log)
         self._start_step()
         self.step.took_boundary()
         self.draws.at_boundary(self.commit.item if self.commit is not None else None)

@@ -50,6 +50,7 @@ class GoingBack:
             engine.set_up.go_back()
         activation = commit.activation
         activation.item, activation.heads = commit.item.again(engine.is_state), commit.heads
+        activation.head = commit.head
         activation.replay = True
         activation.inner.clear()  # a loop that is entered again is entered for the first time, as in a process that joins
         del engine.tracker.stack[engine.tracker.stack.index(activation) + 1 :]

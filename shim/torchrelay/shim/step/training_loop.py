@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import enum
 
+import torch
+
 from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
 from torchrelay.shim.script.sites import PACKAGES, SITES
 from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
@@ -14,6 +16,8 @@ from torchrelay.shim.step.step_state import StepState
 from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 
 _MOST_STAND_INS = 2
+_MOST_LATER_HEADS = 128
+"""So many are written before a step was seen, of loops in which that may come in a later iteration (a rollout, then updates)."""
 _MOST_IN_A_STEP = 16
 """So many updates of one iteration can be one step. What they write is copied before."""
 
@@ -46,6 +50,7 @@ class TrainingLoop:
         """The loops around the latest optimizer step, outermost first."""
         self._looked_at: set[str] = set()
         self._stood_in: dict[str, int] = {}
+        self._later_heads = 0
 
     def at_head(self, activation: Activation, depth: int, latest: BoundarySnapshot | None) -> LoopHead:
         """Return what this head is. `depth`: the place of the loop in the stack; `latest`: the boundary before."""
@@ -74,7 +79,17 @@ class TrainingLoop:
                 return LoopHead.OTHER
             self._looked_at.add(activation.site)
             return LoopHead.MAY_BE_AROUND
+        if not known and not step.stepped and self._is_worth_following(activation):
+            return LoopHead.MAY_BE_AROUND
         return LoopHead.OTHER
+
+    def _is_worth_following(self, activation: Activation) -> bool:
+        """Whether the loop may train in a later iteration than its first: a joiner needs the head of the one in which it does."""
+        site = SITES[activation.site]
+        if not site.trains or site.file in PACKAGES or self._later_heads >= _MOST_LATER_HEADS:
+            return False
+        self._later_heads += 1
+        return True
 
     def _is_worth_a_look(self, activation: Activation) -> bool:
         """A few times, before a step was seen: each look is a walk. Always if the user's own code there seems to train."""
@@ -95,7 +110,17 @@ class TrainingLoop:
         """Whether a further training loop seems to begin, or one around it: it stands in until a step is seen, and once only."""
         if latest is None or activation.site in self._looked_at or not SITES[activation.site].trains:
             return False
+        if not torch.is_grad_enabled():
+            return False  # an evaluation, most likely of one rank alone: a boundary in it helps nobody
         return self._begins_anew(activation, latest)
+
+    def stands_in(self, activation: Activation) -> bool:
+        """Whether another loop is known to train, and of this one it is not known.
+
+        This rank may be alone in it, while others wait in the loop that comes next: nobody would meet it at this head.
+        """
+        known = self._tracker.boundary_sites
+        return bool(known) and activation.site not in known
 
     def _refine(self, activation: Activation, depth: int, latest: BoundarySnapshot | None) -> None:
         """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""

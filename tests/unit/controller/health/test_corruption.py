@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torchrelay.controller.health.corruption import odd_one_out
 from torchrelay.protocol.messages import ReplicaCheck
 
@@ -41,3 +43,12 @@ def test_a_tensor_that_was_not_there_before_is_no_replica() -> None:
     for rank, digest in ((0, "n"), (1, "X"), (2, "n")):
         new[rank][1].digests["new"] = digest
     assert odd_one_out(new, 3) is None
+
+
+def test_a_rank_that_is_in_another_loop_is_not() -> None:
+    """Such as the first rank alone, which evaluates with other weights for a while."""
+    there = checks(("a", "b"), ("a", "X"), ("a", "b"))
+    there[1][1] = replace(there[1][1], since=20)
+    assert odd_one_out(there, 3) is None
+    there[1][1] = replace(there[1][1], since=10)
+    assert odd_one_out(there, 3) is not None

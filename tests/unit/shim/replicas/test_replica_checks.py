@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import torch
@@ -82,9 +83,80 @@ def test_a_model_that_takes_another_one_s_turn_begins_anew(script: LoopScript) -
     assert (since[4], since[5]) == (4, 4), "the variable has the other one at that head"
 
 
+SHOWS = """
+class Schedule:
+    def step(self): ...
+def show():
+    for turn in range(3):
+        Schedule().step()
+"""
+"""A loop that stands in, since it seems to train."""
+
+
+def test_a_loop_that_stands_in_and_makes_no_step_leaves_no_trace(script: LoopScript) -> None:
+    """As one that the first rank alone runs, to show what has been trained: no other one begins anew there."""
+    script.run(
+        SHOWS
+        + """
+for epoch in range(3):
+    for batch in range(7):
+        step()
+    show()
+"""
+    )
+    assert [boundary for boundary, line in script.boundaries if line == 5] == [7], "it has stood in once"
+    assert checks(script)[6:8] == [(7, 7), (7, 0)], "what was said of boundary 7 in there is said anew"
+    assert {since for boundary, since in checks(script) if boundary > 7} == {0}
+
+
+def test_a_loop_that_follows_one_that_has_stood_in_begins_anew(script: LoopScript) -> None:
+    """Models of that loop may be equal by their initialisation alone."""
+    script.run(
+        SHOWS
+        + """
+for batch in range(7):
+    step()
+show()
+for batch in range(3):
+    step()
+"""
+    )
+    assert [boundary for boundary, line in script.boundaries if line == 5] == [7]
+    assert {since for boundary, since in checks(script) if boundary >= 7} == {7}
+
+
+def test_another_model_begins_anew_behind_a_loop_that_has_stood_in(script: LoopScript) -> None:
+    """It may lie where the one before lay, of which nothing is left."""
+    script.run(
+        SHOWS
+        + """
+import torch
+model = torch.nn.Linear(2, 2)
+for epoch in range(2):
+    for batch in range(7):
+        assert model is not None
+        step()
+    model = None
+    show()
+    model = torch.nn.Linear(2, 2)
+"""
+    )
+    assert {since for boundary, since in checks(script) if boundary > 7} == {7}
+
+
+def test_a_model_that_is_gone_is_no_other_one_even_in_its_place() -> None:
+    model = torch.nn.Linear(2, 2)
+    models = replica_checks._models(take({"model": model}, ModuleTrees()))
+    assert replica_checks._are_the_same(models, models)
+    del model
+    gc.collect()
+    assert models[0][1]() is None
+    assert not replica_checks._are_the_same(models, models)
+
+
 def test_models_are_known_in_the_order_of_their_nodes() -> None:
     models = {name: torch.nn.Linear(2, 2) for name in ("z", "a", "m")}
     state = take({"kept": [models["m"]], **models}, ModuleTrees())
     nodes = [node.obj for node in state.nodes if node.kind is Kind.MODULE]
     assert len(nodes) == 3
-    assert replica_checks._models(state) == tuple((number, id(model)) for number, model in enumerate(nodes))
+    assert [(number, model()) for number, model in replica_checks._models(state)] == list(enumerate(nodes))

@@ -243,3 +243,28 @@ def test_a_loop_in_inference_mode_has_no_boundaries_and_its_small_tensors_go_bac
     assert script.stood == ["body"]
     assert names["seen"] == [(0, 0, [0, 0]), (0, 1, [0, 0]), (1, 0, [3, 3]), (1, 1, [4, 4])]
     assert 7 not in script.numbers_by_line()
+
+
+def test_nobody_stands_at_the_head_of_a_loop_that_stands_in(
+    script: LoopScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be of this rank alone, and others wait for it in the next step."""
+    asked: list[tuple[int, int]] = []
+
+    def wanted(boundary: int) -> bool:
+        asked.append(script.boundaries[-1])
+        return False
+
+    monkeypatch.setattr(script.engine.recovery, "wanted_at_head", wanted)
+    script.run("""
+        class Schedule:
+            def step(self): ...
+        for epoch in range(2):
+            for batch in range(3):
+                step()
+            for turn in range(2):
+                Schedule().step()
+    """)
+    assert script.numbers_by_line()[7] == [3]
+    assert [number for number, line in asked if line == 5] == [1, 2, 3, 4, 5]
+    assert 7 not in {line for _, line in asked}

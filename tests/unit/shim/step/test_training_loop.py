@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from torchrelay.shim.capture import rng
 from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
@@ -78,6 +79,21 @@ def test_a_further_loop_that_seems_to_train_stands_in_once(script: Script) -> No
     assert script.head(more) is LoopHead.MAY_TRAIN
     script.leave(more)
     assert script.head(script.enter("more")) is LoopHead.OTHER
+
+
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_a_further_loop_stands_in_only_where_gradients_can_come_of_it(script: Script, with_gradients: bool) -> None:
+    batches = script.enter("batches")
+    for _ in range(2):
+        script.head(batches)
+        assert not script.training.stands_in(batches)
+        script.optimizer_step()
+    script.leave(batches)
+    more = script.enter("more")
+    with torch.set_grad_enabled(with_gradients):
+        head = script.head(more)
+    assert (head is LoopHead.MAY_TRAIN) is with_gradients
+    assert script.training.stands_in(more)
 
 
 def test_with_gradients_left_over_no_further_loop_stands_in(script: Script) -> None:

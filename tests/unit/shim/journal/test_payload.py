@@ -57,7 +57,12 @@ FULL_LOADER = LOADER._replace(
     data=(({"asked": 1}, ((("dataset", "random"), b"state"),)),),
 )
 FULL_LINK = LINK._replace(loaders=(FULL_LOADER, None), passed=(PASSED,), draw=({1: b"node"}, tuple(STATE), {}))
-FULL = BOUNDARY._replace(links=[FULL_LINK], loaders={3: FULL_LOADER}, groups=(("1", (0, 2), "gloo", "of the fold"),))
+FULL = BOUNDARY._replace(
+    links=[FULL_LINK],
+    loaders={3: FULL_LOADER},
+    groups=(("1", (0, 2), "gloo", "of the fold"),),
+    carried=("module1.weight",),
+)
 GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8)
 
 

@@ -133,7 +133,7 @@ class Dialogue:
             raise StateMismatchError(f"the lost rank has not copied {min(missing)} at the head of this step")
         if self.plan.carried:
             assert self._engine.own is not None
-            self._engine.own.enter(self.journal.boundary, destination.carried())
+            self._engine.own.enter(self.journal.boundary, destination.from_copy())
 
     def moved(self, done_bytes: int, total_bytes: int) -> None:
         self._send(BytesDone(self.generation, done_bytes, total_bytes))

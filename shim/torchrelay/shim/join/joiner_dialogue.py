@@ -127,13 +127,14 @@ class Dialogue:
     def _take_carried(self, destination: Destination) -> None:
         """From the lost rank's own copy. Raises JournalError, StateMismatchError."""
         assert self.plan is not None
+        if not self.plan.carried:
+            return
         assert self.journal is not None
         missing = set(self.plan.carried) - set(self.journal.carried)
-        if missing:
-            raise StateMismatchError(f"the lost rank has not copied {min(missing)} at the head of this step")
-        if self.plan.carried:
-            assert self._engine.own is not None
-            self._engine.own.enter(self.journal.boundary, destination.from_copy())
+        if missing or self._engine.own is None:
+            what = min(missing or self.plan.carried)
+            raise StateMismatchError(f"the lost rank has not copied {what} at the head of this step")
+        self._engine.own.enter(self.journal.boundary, destination.from_copy())
 
     def moved(self, done_bytes: int, total_bytes: int) -> None:
         self._send(BytesDone(self.generation, done_bytes, total_bytes))

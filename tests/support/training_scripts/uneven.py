@@ -76,7 +76,8 @@ def main():  # noqa: C901 - a training script, written as users write
     model = common.model()
     what = sys.argv[2:]
     temperature = torch.nn.Parameter(torch.ones(()))
-    wide = torch.nn.Linear(100, 20, bias=False)
+    wide = torch.nn.Linear(100, 20 if "wide" in what else 0, bias=False)
+    torch.nn.init.constant_(wide.weight, 0.1)
     optimizer = torch.optim.AdamW([*model.parameters(), temperature, *wide.parameters()], lr=0.01)
     average = copy.deepcopy(model.module)
     total = torch.zeros(200, 100)

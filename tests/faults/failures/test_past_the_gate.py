@@ -53,7 +53,7 @@ WRITES = [
     *[("shrink", "2"), ("mean data-average", ""), ("average score", "0,2"), ("data-swap", "0,2"), ("mean average", "")],
     *[("average read score", "0,2"), ("average read score", "2"), ("average score mean", "")],
     *[("data-read data-clamp", "0,2"), ("data-average read", "0,2"), ("average read data-average", "0,2")],
-    *[("data-clamp mean sum", ""), ("data-read data-clamp mean", "2")],
+    *[("data-clamp mean sum", ""), ("data-read data-clamp", "2")],
     *[("average", "0,2"), ("flag", ""), ("mean gradient", ""), ("data-average", "0,2"), ("data-clamp", "2")],
     *[(what, ahead) for what in ("data-average data-clamp", "data-swap") for ahead in ("", "2")],
     *[("data-average data-clamp", "0,2")],

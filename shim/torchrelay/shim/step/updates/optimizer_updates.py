@@ -184,6 +184,12 @@ class Updates:
         self._site, self.gate.is_owed = site, self.early.pending and not self.gate.is_through
         self.early.drop()
         self.writes.drop()
+        self.updated.look_no_more()
+
+    def look_no_more(self) -> None:
+        """The loop is over: what steps write past torch's counts was seen before, or is not seen."""
+        self.writes.look_no_more()
+        self.updated.look_no_more()
 
     def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
         """Another one comes in this iteration, behind a backward: the gate is there."""

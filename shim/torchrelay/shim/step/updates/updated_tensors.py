@@ -4,7 +4,8 @@ A rank that is lost behind its gate is restored by going through the rest of tha
 may be through with it. Where that one has a copy of what the update left, the rest writes to it as the lost rank would have, and
 what the step reads there is right, whether torch counts the writes or not.
 
-Which tensors these are is seen by their content, in a process's first steps and now and then.
+Which tensors these are is seen in a process's first steps and now and then: by torch's counts of writes, and where a step goes past
+these. A write that changes nothing counts, as most clamps do: what was read there can be told only with the copy.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import torch
 
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.capture.state.host_state import HostState, catalogue_numbers
-from torchrelay.shim.tensors.tensor_bytes import are_same_bits
+from torchrelay.shim.step.updates.uncounted_writes import UncountedWrites
+from torchrelay.shim.tensors.tensor_versions import version_of
 
 SMALL_BYTES = 4 << 10
 MOST_BYTES = 1 << 20
@@ -33,16 +35,20 @@ class UpdatedTensors:
         self._trees: list[object] = []
         self._chosen: list[tuple[str, torch.Tensor]] = []
         """Those of `_paths` in these trees."""
-        self._copies: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-        """By path: a tensor, and what it held after the latest update."""
+        self._uncounted = UncountedWrites()
+        self._counted: list[tuple[str, torch.Tensor, int]] = []
+        """Small tensors with the version that they had after the latest update, where these are looked at."""
+        self._copies: dict[str, torch.Tensor] = {}
+        """By path: what a tensor held after the latest update."""
 
     def begin_step(self) -> None:
         """At a head: what the step before has written behind its update is known now."""
-        if self._looks:
-            pairs = ((path, local(tensor).detach(), copy) for path, (tensor, copy) in self._copies.items())
-            self._paths |= {path for path, now, copy in pairs if not are_same_bits(now, copy)}
-            self._copies = {path: pair for path, pair in self._copies.items() if path in self._paths}
+        if self._counted:
+            self._paths.update(path for path, _ in self._uncounted.written())
+            self._paths.update(path for path, tensor, version in self._counted if version_of(tensor) != version)
+            self._copies = {path: copy for path, copy in self._copies.items() if path in self._paths}
             self._trees = []
+        self.look_no_more()
         self._looks = self._steps < _FIRST_STEPS or self._steps % _LOOK_EACH == 0
         self._steps += 1
 
@@ -53,19 +59,29 @@ class UpdatedTensors:
     def note(self, state: HostState) -> None:
         """Right after an update; the latest one of a step counts."""
         self._copies = {}
+        self.look_no_more()
         if not self._looks and not self._paths:
             return
         size_bytes = 0
-        for path, tensor in _small(state) if self._looks else self._known(state):
+        found = [*_small(state)] if self._looks else self._known(state)
+        for path, tensor in found:
             part = local(tensor).detach()
             size_bytes += part.numel() * part.element_size()
             if size_bytes > MOST_BYTES:
-                return
-            self._copies[path] = tensor, part.clone()
+                break
+            self._copies[path] = part.clone()
+        if self._looks:
+            self._counted = [(path, tensor, version_of(tensor)) for path, tensor in found]
+            self._uncounted.begin(found)
+
+    def look_no_more(self) -> None:
+        """Whether steps write behind their updates is not looked at until the next one."""
+        self._uncounted.end()
+        self._counted = []
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return what they held after the latest update, by path."""
-        return {path: copy for path, (_, copy) in self._copies.items()}
+        return self._copies
 
     def _known(self, state: HostState) -> list[tuple[str, torch.Tensor]]:
         trees = [large for large, _ in state.tree_versions]

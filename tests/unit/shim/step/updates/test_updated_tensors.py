@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ class Steps:
         self.trees = ModuleTrees()
         self.copies = UpdatedTensors()
         self.more: dict[str, Any] = {}
+        self.write: Callable[[torch.nn.Parameter], object] = lambda parameter: parameter.data.mul_(0.5)
 
     def step(self, written: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return what the copies hold before the next head. The update adds 1, and what follows it halves."""
@@ -32,13 +34,15 @@ class Steps:
                 parameter.add_(1)
         self.copies.note(state)
         for name in written:
-            getattr(self.model, name).data.mul_(0.5)
+            self.write(getattr(self.model, name))
         return {path: copy.tolist() for path, copy in self.copies.tensors().items()}
 
 
 @pytest.fixture
-def steps() -> Steps:
-    return Steps()
+def steps() -> Iterator[Steps]:
+    made = Steps()
+    yield made
+    made.copies.look_no_more()
 
 
 def after_first_steps(steps: Steps, *written: str) -> dict[str, Any]:
@@ -59,12 +63,22 @@ def test_only_those_that_were_written_behind_an_update_are_copied_later_with_wha
     assert found["module0.scale"] == 2 * steps.model.scale.item()
 
 
+def counted(parameter: torch.nn.Parameter) -> None:
+    with torch.no_grad():
+        parameter.clamp_(-100, 100)
+
+
+def swapped(parameter: torch.nn.Parameter) -> None:
+    parameter.data = parameter.data * 1
+
+
+@pytest.mark.parametrize("write", [counted, swapped, lambda parameter: parameter.data.clamp_(-100, 100)])
+def test_writes_count_that_change_nothing(write: Callable[[torch.nn.Parameter], object], steps: Steps) -> None:
+    steps.write = write
+    assert after_first_steps(steps, "other").keys() == {"module0.other"}
+
+
 def test_without_such_writes_nothing_is_copied(steps: Steps) -> None:
-    assert after_first_steps(steps) == {}
-
-
-def test_what_was_never_a_number_is_not_taken_for_written(steps: Steps) -> None:
-    steps.model.other.data.fill_(float("nan"))
     assert after_first_steps(steps) == {}
 
 

@@ -104,10 +104,15 @@ class OwnTensors:
         Raises JournalError, StateMismatchError.
         """
         load(self._folder, self._engine.rank, boundary, destinations)
-        self._asked = self._followed = frozenset(destinations)
+        self.carry_on([*destinations])
+        self._entered = boundary
+
+    def carry_on(self, paths: Sequence[str]) -> None:
+        """Copy these from the next head on: the process before has seen that steps write to them behind their update alone."""
+        self._asked = self._followed = frozenset(paths)
         self._selection = _Selection(self._followed)
-        self._seen, self._entered = set(destinations), boundary
-        self.carried = self._carried_before = tuple(sorted(destinations))
+        self._seen = set(paths)
+        self.carried = self._carried_before = tuple(sorted(paths))
 
     def at_boundary(self, commit: BoundarySnapshot) -> None:
         """Before the boundary's journal is written, which says what is carried."""
@@ -194,8 +199,11 @@ class OwnTensors:
         if self.why_not:
             return None
         found = self._selection.of(commit.state)
-        if self._is_too_slow(sum(local(t).numel() * t.element_size() for t in found.values())):
+        size_bytes = sum(local(t).numel() * t.element_size() for t in found.values())
+        if self._is_too_slow(size_bytes):
             return self._end("a copy of them at each head would take more than a hundredth of a step")
+        if self._latest < 0 and self._lacks_room(size_bytes):
+            return self._end(f"{SLOTS} copies of {size_bytes >> 20} MiB would take too much of shared memory")
         if commit.boundary == self._entered:
             self._latest = -1  # the copy that this process has come from
         else:
@@ -226,6 +234,12 @@ class OwnTensors:
         if len(self._copy_s) < _TIMED:
             return size_bytes / _BYTES_PER_S > 2 * allowed_s
         return statistics.median(self._copy_s) > (2 * allowed_s if self.carried else allowed_s)
+
+    def _lacks_room(self, size_bytes: int) -> bool:
+        """Whether they would take more than a quarter of this rank's share of what is free: others need it too."""
+        room = os.statvfs(self._folder)
+        ranks = max(1, min(self._engine.world_size, os.cpu_count() or 1))
+        return SLOTS * size_bytes > room.f_bavail * room.f_frsize // ranks // 4
 
     def _slot(self, boundary: int) -> _Slot:
         return self._slots[boundary % SLOTS]

@@ -43,14 +43,12 @@ if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
 
 MOST_SHARE, LEAST_S = 0.01, 0.001
-"""A copy takes so much of a step at most, or so long where that is more."""
+"""A copy and the look at its content take so much of a step at most, or so long where that is more."""
 _BYTES_PER_S = 2e9
 """Of a copy into memory that was written before, on a busy machine: what would take too long by it is not begun."""
 _TIMED = 8
 _UNCHANGED = 8
 """Steps after which a tensor counts as one that steps do not write to at all."""
-_LOOK_EACH = 7
-"""Once they are carried, contents are looked at in each seventh step, and torch's counts of writes in each."""
 _VALUE = "value."
 _REPLACED = "a step has put another tensor in the place of {}"
 _NO_COPY = -1
@@ -84,6 +82,8 @@ class OwnTensors:
         """The boundary of the latest copy."""
         self._entered = -1
         self._copy_s: deque[float] = deque(maxlen=_TIMED)
+        """Of the latest copies, each with the look at contents that came before it."""
+        self._look_s = 0.0
         self._step_s: deque[float] = deque(maxlen=_TIMED)
         self._head_s = 0.0
         self.why_not = ""
@@ -145,9 +145,11 @@ class OwnTensors:
             [p for p, place in self._places.items() if p in chosen and _at(place) is not chosen[p]], _REPLACED
         )
         self._stood = True
-        if self._latest >= 0 and not self.why_not and (not self.carried or self._latest % _LOOK_EACH == 0):
+        if self._latest >= 0 and not self.why_not:
+            started_s = time.thread_time()
             slot = self._slot(self._latest)
             written = [path for path, tensor in self._chosen.items() if not slot.holds(path, tensor)]
+            self._look_s = time.thread_time() - started_s
             self._leave_out(written, "a step has written to {} up to the end of its update")
 
     def _begin(self) -> None:
@@ -225,7 +227,7 @@ class OwnTensors:
         started_s = time.thread_time()  # on a busy machine anything takes longer
         first = self._slot(boundary).fill(boundary, tensors)
         if not first:
-            self._copy_s.append(time.thread_time() - started_s)
+            self._copy_s.append(time.thread_time() - started_s + self._look_s)
 
     def _is_too_slow(self, size_bytes: int) -> bool:
         if len(self._step_s) < 2:

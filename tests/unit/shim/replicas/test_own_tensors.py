@@ -150,8 +150,6 @@ def test_a_write_in_front_of_the_gate_ends_it_and_takes_the_copies_away(
 ) -> None:
     if carries:
         job.carrying()
-        while job.boundary % 7:
-            job.step()
     else:
         job.own.assign(AVERAGE[1:])
         job.head()
@@ -227,7 +225,7 @@ def test_what_no_step_writes_to_is_carried_after_some_steps(job: Job) -> None:
 
 def test_a_copy_that_takes_too_much_of_a_step_is_not_made(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.own.assign(AVERAGE[1:])
-    clock = itertools.count(0.0, 0.01)
+    clock = itertools.count(0.0, 0.01)  # each part of it seems to take 10 ms
     monkeypatch.setattr(own_tensors.time, "thread_time", lambda: next(clock))
     job.head()
     steps = 0

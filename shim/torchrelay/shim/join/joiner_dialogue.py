@@ -125,7 +125,7 @@ class Dialogue:
         return stats.report(self.generation)
 
     def _take_carried(self, destination: Destination) -> None:
-        """From the lost rank's own copy, where the plan says so. Raises JournalError, StateMismatchError."""
+        """Fill what is carried from the lost rank's own copy, where the plan says so. Raises JournalError, StateMismatchError."""
         assert self.plan is not None
         assert self.journal is not None
         own, copied = self._engine.own, self.journal.carried
@@ -135,7 +135,7 @@ class Dialogue:
         if own is not None and self.plan.carried:
             own.enter(self.journal.boundary, destination.carried())
         elif own is not None and copied:
-            own.carry_on(copied)  # what another way has brought
+            own.carry_on(copied)  # the tensors are here already
 
     def moved(self, done_bytes: int, total_bytes: int) -> None:
         self._send(BytesDone(self.generation, done_bytes, total_bytes))

@@ -10,11 +10,12 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.kube_install import Installation
-from support.training_pods import Training
+from support.training_pods import NODES, Training
 
 NODE = "node-of-a-test"
 
@@ -29,6 +30,21 @@ def program(*words: str) -> list[str]:
 
 def ask(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program(*words), env=FOUND, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def follow() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """`follow(job)`: a command that tells the job's events as they come, and does not outlive the test."""
+    with contextlib.ExitStack() as begun:
+
+        def of(job: str) -> subprocess.Popen[str]:
+            command = program("events", job, "--follow")
+            process = subprocess.Popen(command, env=FOUND, stdout=subprocess.PIPE, text=True)
+            begun.enter_context(process)
+            begun.callback(process.kill)
+            return process
+
+        yield of
 
 
 def on_a_terminal(*words: str, until: str, key: str) -> tuple[int, str]:
@@ -65,12 +81,15 @@ def test_a_node_is_barred_listed_and_cleared(torchrelay: Installation) -> None:
 
 
 @pytest.mark.core
-def test_what_happened_to_a_job_what_it_cost_and_how_it_is_ended(training: Training) -> None:
-    training.held = (STEP,)
+def test_what_happened_to_a_job_what_it_cost_and_how_it_is_ended(
+    training: Training, follow: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    training.held, training.nodes = (STEP,), NODES[: training.world_size]  # on one node alone they are partly protected
     training.start()
     training.wait_until_ready()
     name = training.name
-    follows = subprocess.Popen(program("events", name, "--follow"), env=FOUND, stdout=subprocess.PIPE, text=True)
+    training.kubectl("wait", "--for=condition=Degraded=false", f"trainingjob/{name}", "--timeout=60s")
+    follows = follow(name)
     stop = ask("stop", name)
     assert stop.returncode == 2
     assert f"hint: kubectl delete pods -l torchrelay.dev/job={name} -n default" in stop.stderr

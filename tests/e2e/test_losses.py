@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from support.training import differences
-from support.training_pods import Training
+from support.training_pods import NODES, Training
 
 STEP = 20
 
 
 @pytest.mark.core
 def test_a_killed_worker(training: Training, undisturbed: Path) -> None:
-    training.held = (STEP,)
+    training.held, training.nodes = (STEP,), NODES[: training.world_size]  # on one node alone they are partly protected
     training.start()
     training.wait_until_ready()
     for condition in ("Protected", "SparesReady", "Degraded=false"):

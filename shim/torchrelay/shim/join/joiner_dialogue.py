@@ -125,16 +125,17 @@ class Dialogue:
         return stats.report(self.generation)
 
     def _take_carried(self, destination: Destination) -> None:
-        """From the lost rank's own copy. Raises JournalError, StateMismatchError."""
+        """Fill what is carried from the lost rank's own copy, where the plan says so. Raises JournalError, StateMismatchError."""
         assert self.plan is not None
-        if not self.plan.carried:
-            return
         assert self.journal is not None
-        missing = set(self.plan.carried) - set(self.journal.carried)
-        if missing or self._engine.own is None:
-            what = min(missing or self.plan.carried)
-            raise StateMismatchError(f"the lost rank has not copied {what} at the head of this step")
-        self._engine.own.enter(self.journal.boundary, destination.from_copy())
+        own, copied = self._engine.own, self.journal.carried
+        missing = set(self.plan.carried) - set(copied if own is not None else ())
+        if missing:
+            raise StateMismatchError(f"the lost rank has not copied {min(missing)} at the head of this step")
+        if own is not None and self.plan.carried:
+            own.enter(self.journal.boundary, destination.from_copy())
+        elif own is not None and copied:
+            own.carry_on(copied)  # the tensors are here already
 
     def moved(self, done_bytes: int, total_bytes: int) -> None:
         self._send(BytesDone(self.generation, done_bytes, total_bytes))

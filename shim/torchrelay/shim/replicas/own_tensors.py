@@ -43,14 +43,12 @@ if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
 
 MOST_SHARE, LEAST_S = 0.01, 0.001
-"""A copy takes so much of a step at most, or so long where that is more."""
+"""A copy and the look at its content take so much of a step at most, or so long where that is more."""
 _BYTES_PER_S = 2e9
 """Of a copy into memory that was written before, on a busy machine: what would take too long by it is not begun."""
 _TIMED = 8
 _UNCHANGED = 8
 """Steps after which a tensor counts as one that steps do not write to at all."""
-_LOOK_EACH = 7
-"""Once they are carried, contents are looked at in each seventh step, and torch's counts of writes in each."""
 _VALUE = "value."
 _REPLACED = "a step has put another tensor in the place of {}"
 _NO_COPY = -1
@@ -82,6 +80,8 @@ class OwnTensors:
         """The boundary of the latest copy."""
         self._entered = -1
         self._copy_s: deque[float] = deque(maxlen=_TIMED)
+        """Of the latest copies, each with the look at contents that came before it."""
+        self._look_s = 0.0
         self._step_s: deque[float] = deque(maxlen=_TIMED)
         self._head_s = 0.0
         self.why_not = ""
@@ -102,10 +102,15 @@ class OwnTensors:
         Raises JournalError, StateMismatchError.
         """
         load(self._folder, self._engine.rank, boundary, destinations)
-        self._asked = self._followed = frozenset(destinations)
+        self.carry_on([*destinations])
+        self._entered = boundary
+
+    def carry_on(self, paths: Sequence[str]) -> None:
+        """Copy these from the next head on: the process before has seen that steps write to them behind their update alone."""
+        self._asked = self._followed = frozenset(paths)
         self._selection = _Selection(self._followed)
-        self._seen, self._entered = set(destinations), boundary
-        self.carried = self._carried_before = tuple(sorted(destinations))
+        self._seen = set(paths)
+        self.carried = self._carried_before = tuple(sorted(paths))
 
     def at_boundary(self, commit: BoundarySnapshot) -> None:
         """Before the boundary's journal is written, which says what is carried."""
@@ -138,9 +143,11 @@ class OwnTensors:
             [p for p, place in self._places.items() if p in chosen and _at(place) is not chosen[p]], _REPLACED
         )
         self._stood = True
-        if self._latest >= 0 and not self.why_not and (not self.carried or self._latest % _LOOK_EACH == 0):
+        if self._latest >= 0 and not self.why_not:
+            started_s = time.thread_time()
             slot = self._slot(self._latest)
             written = [path for path, tensor in self._chosen.items() if not slot.holds(path, tensor)]
+            self._look_s = time.thread_time() - started_s
             self._leave_out(written, "a step has written to {} up to the end of its update")
 
     def _begin(self) -> None:
@@ -192,8 +199,11 @@ class OwnTensors:
         if self.why_not:
             return None
         found = self._selection.of(commit.state)
-        if self._is_too_slow(sum(local(t).numel() * t.element_size() for t in found.values())):
+        size_bytes = sum(local(t).numel() * t.element_size() for t in found.values())
+        if self._is_too_slow(size_bytes):
             return self._end("a copy of them at each head would take more than a hundredth of a step")
+        if self._latest < 0 and self._lacks_room(size_bytes):
+            return self._end(f"{SLOTS} copies of {size_bytes >> 20} MiB would take too much of shared memory")
         if commit.boundary == self._entered:
             self._latest = -1  # the copy that this process has come from
         else:
@@ -215,7 +225,7 @@ class OwnTensors:
         started_s = time.thread_time()  # on a busy machine anything takes longer
         first = self._slot(boundary).fill(boundary, tensors)
         if not first:
-            self._copy_s.append(time.thread_time() - started_s)
+            self._copy_s.append(time.thread_time() - started_s + self._look_s)
 
     def _is_too_slow(self, size_bytes: int) -> bool:
         if len(self._step_s) < 2:
@@ -224,6 +234,12 @@ class OwnTensors:
         if len(self._copy_s) < _TIMED:
             return size_bytes / _BYTES_PER_S > 2 * allowed_s
         return statistics.median(self._copy_s) > (2 * allowed_s if self.carried else allowed_s)
+
+    def _lacks_room(self, size_bytes: int) -> bool:
+        """Whether they would take more than a quarter of this rank's share of what is free: others need it too."""
+        room = os.statvfs(self._folder)
+        ranks = max(1, min(self._engine.world_size, os.cpu_count() or 1))
+        return SLOTS * size_bytes > room.f_bavail * room.f_frsize // ranks // 4
 
     def _slot(self, boundary: int) -> _Slot:
         return self._slots[boundary % SLOTS]

@@ -31,8 +31,9 @@ def test_a_rank_that_saves_tells_of_its_own_generation(tmp_path: Path, monkeypat
 def test_a_rank_that_takes_over_tells_of_the_generation_that_it_enters() -> None:
     sent: list[Any] = []
     dialogue: Any = object.__new__(Dialogue)
-    dialogue._engine = SimpleNamespace(link=SimpleNamespace(send=sent.append), protection="integrity")
+    dialogue._engine = SimpleNamespace(link=SimpleNamespace(send=sent.append), protection="integrity", own=None)
     dialogue.plan, dialogue.generation = Plan(4, 7, "enter"), 4
+    dialogue.journal = SimpleNamespace(carried=())
     dialogue._inject = lambda phase: None
 
     def receive(plan: Plan, generation: int, protection: str, moved: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ class Job:
         torch.manual_seed(1)
         self.model, self.average = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
         self.trees = ModuleTrees()
-        self.own = OwnTensors(SimpleNamespace(rank=RANK, shadow=None), folder)  # type: ignore[arg-type]  # what it asks of it
+        self.own = OwnTensors(SimpleNamespace(rank=RANK, shadow=None, world_size=2), folder)  # type: ignore[arg-type]  # what it asks of it
         self.boundary = -1
         self.more: dict[str, Any] = {}
 
@@ -149,8 +150,6 @@ def test_a_write_in_front_of_the_gate_ends_it_and_takes_the_copies_away(
 ) -> None:
     if carries:
         job.carrying()
-        while job.boundary % 7:
-            job.step()
     else:
         job.own.assign(AVERAGE[1:])
         job.head()
@@ -226,7 +225,7 @@ def test_what_no_step_writes_to_is_carried_after_some_steps(job: Job) -> None:
 
 def test_a_copy_that_takes_too_much_of_a_step_is_not_made(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.own.assign(AVERAGE[1:])
-    clock = itertools.count(0.0, 0.01)
+    clock = itertools.count(0.0, 0.01)  # each part of it seems to take 10 ms
     monkeypatch.setattr(own_tensors.time, "thread_time", lambda: next(clock))
     job.head()
     steps = 0
@@ -252,3 +251,23 @@ def test_a_new_process_goes_on_with_what_the_lost_one_has_carried(job: Job, tmp_
     new.own.assign(AVERAGE[1:])
     assert (new.step(), new.own.changed) == (AVERAGE, False)
     assert loaded(tmp_path, new.boundary) == new.average.weight.tolist()
+
+
+def test_a_process_that_has_its_tensors_in_another_way_carries_them_on_from_its_first_head(
+    job: Job, tmp_path: Path
+) -> None:
+    """The controller counts on what was carried before."""
+    job.own.carry_on(AVERAGE)
+    assert job.head() == AVERAGE
+    assert not job.own.changed
+    assert loaded(tmp_path, job.boundary) == job.average.weight.tolist()
+
+
+def test_shared_memory_is_left_to_others(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size_bytes = (job.average.weight.numel() + job.average.bias.numel()) * 4
+    for free_bytes, fits in ((4 * 2 * 2 * size_bytes - 4, False), (4 * 2 * 2 * size_bytes, True)):
+        monkeypatch.setattr(os, "cpu_count", lambda: 2)
+        monkeypatch.setattr(os, "statvfs", lambda _, free=free_bytes: SimpleNamespace(f_bavail=free, f_frsize=1))
+        job.own.carry_on(AVERAGE)
+        job.own.why_not = ""
+        assert (job.head() == AVERAGE) == fits, job.own.why_not

@@ -187,6 +187,11 @@ def goes_back(k: Known, gaps: Sequence[RankGap]) -> set[int]:
     return {rank for g in gaps if g.effect == GOES_BACK for rank in g.ranks}
 
 
+def goes_back_without_a_process(k: Known, gaps: Sequence[RankGap]) -> set[int]:
+    """Return as `goes_back`, with the ranks that only a new process could take over from what they have copied at their heads."""
+    return goes_back(k, gaps).union(without_replica(k) if k.has_copies else ())
+
+
 def on_one_machine(k: Known) -> str:
     """Return why the loss of one place leaves nobody, though there are others; empty if it does not."""
     machines = set(k.machine_of.values())

@@ -9,6 +9,7 @@ from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.decide.protection.known import (
     Known,
     goes_back,
+    goes_back_without_a_process,
     machine_uncovered,
     on_one_machine,
     steps_back,
@@ -88,7 +89,7 @@ def _without_a_spare(k: Known, gaps: Sequence[RankGap], best: LevelDecision) -> 
         refuted = any(g.effect == NO_JOINER for g in gaps)
         how = "" if refuted else "a process that dies is started again in its place: "
         return replace(best, reason=f"{how}{best.reason}", in_place=True)
-    if len(goes_back(k, gaps)) == k.world_size:
+    if len(goes_back_without_a_process(k, gaps)) == k.world_size:
         back = f"a lost rank begins anew in its place, and all go back to their copies, {steps_back(k)}"
         return LevelDecision(Level.PARTLY, f"{NO_SPARE}: {back}. {with_one}", True, cause=Cause.NO_SPARE)
     spent = f" ({k.respawns_spent})" if k.respawns_spent else ""

@@ -70,6 +70,19 @@ def test_copies_of_every_rank_stand_in_for_a_spare() -> None:
     assert (told.level, "just-in-time checkpoint" in told.reason) == (Level.UNPROTECTED, True)
 
 
+def test_what_ranks_carry_themselves_helps_a_new_process_alone() -> None:
+    held = {r: (ReplicaCheck(4, {"w": "aa", "own": str(r)}, carried=("own",)),) for r in range(2)}
+    carried = {**SHARDED, "checks": held}
+    assert found(**carried).level is Level.PROTECTED
+    told = found(spares_ready=0, **carried)
+    assert told.level is Level.PARTLY
+    assert "begins anew in its place, and all go back to their copies" in told.reason
+    assert "With one: protected" in told.reason
+    not_copied = {**carried, "reports": {0: SETTLED, 1: SETTLED}}
+    assert found(spares_ready=0, **not_copied).level is Level.UNPROTECTED
+    assert found(spares_ready=0, respawns=True, **carried).level is Level.PROTECTED
+
+
 def test_a_machine_is_covered_only_once_others_have_its_journals() -> None:
     told = found(nodes=2)
     assert told.level is Level.PARTLY

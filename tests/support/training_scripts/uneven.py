@@ -5,7 +5,7 @@ mean: a collective; average-late, data-late: the average, after the collective; 
 score: the average is evaluated, and read as arrays; gradient: a number is read from the gradients; data-average, data-clamp,
 data-swap: the average through `.data`, weights that are clipped through it and by a new tensor in it, none of which torch
 counts as writes; data-read: a number is read before such a clip; reduce: an average over all ranks in place, which torch does
-not count either.
+not count either; wide: weights of 8 KB are read, and clipped then.
 Before it: data-before, data-once, reduce-before: an average is written, not counted either; once: in step 10 alone;
 flag: the script sets the flag of `no_sync` itself, as some do for accumulation; cycle: items come from an
 itertools.cycle.
@@ -41,7 +41,7 @@ def go_on(average, model):
             mine.lerp_(theirs, 0.1)
 
 
-def past_the_count(what, average, model):
+def past_the_count(what, average, model, wide):
     """Returns the numbers that it reads."""
     numbers = []
     for mine, theirs in zip(average.parameters(), model.parameters()):
@@ -53,6 +53,9 @@ def past_the_count(what, average, model):
             numbers.append(theirs.data.abs().max().item())
         if "data-clamp" in what:
             theirs.data.clamp_(-0.25, 0.25)
+    if "wide" in what:
+        numbers.append(wide.weight.data.abs().max().item())
+        wide.weight.data.clamp_(-0.05, 0.05)
     if "reduce" in what:
         with torch.no_grad():
             average[0].weight.mul_(0.5)
@@ -73,7 +76,9 @@ def main():  # noqa: C901 - a training script, written as users write
     model = common.model()
     what = sys.argv[2:]
     temperature = torch.nn.Parameter(torch.ones(()))
-    optimizer = torch.optim.AdamW([*model.parameters(), temperature], lr=0.01)
+    wide = torch.nn.Linear(100, 20 if "wide" in what else 0, bias=False)
+    torch.nn.init.constant_(wide.weight, 0.1)
+    optimizer = torch.optim.AdamW([*model.parameters(), temperature, *wide.parameters()], lr=0.01)
     average = copy.deepcopy(model.module)
     total = torch.zeros(200, 100)
     turns = itertools.cycle("abc") if "cycle" in what else Turns()
@@ -92,6 +97,8 @@ def main():  # noqa: C901 - a training script, written as users write
         if "flag" in what:
             model.require_backward_grad_sync = True
         loss = common.loss_of(model, x[chosen], y[chosen]) * temperature
+        if "wide" in what:
+            loss = loss + (wide.weight**2).sum() / 100
         optimizer.zero_grad()
         loss.backward()
         dist.all_reduce(temperature.grad)
@@ -103,7 +110,7 @@ def main():  # noqa: C901 - a training script, written as users write
                     parameter.mul_(0.999)
         if "average" in what:
             go_on(average, model)
-        numbers += past_the_count(what, average, model)
+        numbers += past_the_count(what, average, model, wide)
         if "sum" in what:
             total = total + next(model.parameters()).sum().detach()
         if "read" in what:
@@ -121,8 +128,14 @@ def main():  # noqa: C901 - a training script, written as users write
         if "average-late" in what:
             go_on(average, model)
         if "data-late" in what:
-            past_the_count(["data-average"], average, model)
-    more = {"average": average.state_dict(), "total": total, "temperature": temperature, "numbers": numbers}
+            past_the_count(["data-average"], average, model, wide)
+    more = {
+        "wide": wide.weight.detach(),
+        "average": average.state_dict(),
+        "total": total,
+        "temperature": temperature,
+        "numbers": numbers,
+    }
     final_state.write(sys.argv[1], losses, model, optimizer, means=means, **more)
     common.end()
 

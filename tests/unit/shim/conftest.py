@@ -44,7 +44,7 @@ def nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoopScript]:
     script = LoopScript(monkeypatch, tmp_path)
     yield script
-    script.engine.updates.writes.look_no_more()  # nobody is told of the end of a `while`
+    script.engine.updates.look_no_more()  # nobody is told of the end of a `while`
     script.engine.comms.waits.renewed(sys.maxsize)
 
 

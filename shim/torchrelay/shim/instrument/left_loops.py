@@ -47,7 +47,7 @@ class LeftLoops:
         commit = self._engine.commit
         if commit is None or activation is not commit.activation:
             return
-        self._engine.updates.writes.look_no_more()
+        self._engine.updates.look_no_more()
         if not self._is_at_head(commit):
             return
         # What the script has forked shares the journal's memory, and has a copy of the iterator to let go.

@@ -19,6 +19,7 @@ from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.comm.collective_records import RESULT
 from torchrelay.shim.gradients.gradient_record import GradientRecord, put, zeros
 from torchrelay.shim.saves import save_records
+from torchrelay.shim.tensors.tensor_bytes import write
 
 if TYPE_CHECKING:
     from torchrelay.shim.transfer import Arrived, TensorInfo, TransferStats
@@ -38,7 +39,8 @@ class Destination:
     `behind`: the step's update is done, the next head is not reached: what a donor has bound anew between two training loops is
     received as it was before.
 
-    `carried`: paths of tensors that come from the lost rank's own copy, whatever a donor has in their place.
+    `carried`: paths of tensors that come from the lost rank's own copy, whatever a donor has in their place, or that are as the
+    update has left them.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Destination:
         carried: Collection[str] = (),
     ) -> None:
         self._state, self._saves, self._behind = state, saves, behind
-        self._carried = frozenset(carried)
+        self._carried = self._from_copy = frozenset(carried)
         self.has_before = False
         """Whether the donor has tensors of the next loop, and those of the one before beside them."""
         self._needed = {f"value.{path}" for path in needed} - self._carried
@@ -61,6 +63,8 @@ class Destination:
         """What the donor has and nobody here needs."""
         self.gradients: dict[str, torch.Tensor] = {}
         """Those of the donor, if it still had them."""
+        self._updated: dict[str, torch.Tensor] = {}
+        """What the donor's tensors held right after the update."""
         self.results: dict[str, torch.Tensor] = {}
         """Of collectives that the donor has finished since the gate, where they were too large for a record."""
 
@@ -99,12 +103,27 @@ class Destination:
         found = device.whole(self._state, self._state.roots)
         return {path: tensor for path, tensor in found.items() if path not in self._carried}
 
+    def take_updated(self) -> None:
+        """Put what the update has left into the tensors that a donor has written to since.
+
+        This process goes through the rest of the step, and writes to them as the lost rank would have.
+        """
+        with torch.no_grad():
+            for path, content in self._updated.items():
+                if path in self._own and path not in self._carried:
+                    write(self._own[path], content)
+        self._carried |= self._updated.keys() & self._own.keys()
+
     def carried(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that are this rank's own, and not the donor's."""
+        return {path: self._own[path] for path in self._carried}
+
+    def from_copy(self) -> dict[str, torch.Tensor]:
         """Return the tensors that come from the lost rank's own copy. Raises StateMismatchError where one is not here."""
-        missing = self._carried - self._own.keys()
+        missing = self._from_copy - self._own.keys()
         if missing:
             raise StateMismatchError(f"this process has no tensor {min(missing)}")
-        return {path: self._own[path] for path in self._carried}
+        return {path: self._own[path] for path in self._from_copy}
 
     def again(self, state: HostState | None = None) -> Destination:
         """For the same tensors once more, those of `state` if given: training may have given them other memory meanwhile."""
@@ -179,6 +198,8 @@ class Destination:
             tensor = self._own.get(info.path)
             if info.path.startswith(device.GRADIENT):
                 tensor = self.gradients[info.path] = self._room(info, self.gradients)
+            if info.path.startswith(device.UPDATED):
+                tensor = self._updated[info.path.removeprefix(device.UPDATED)] = self._room(info, {})
             if info.path.startswith(RESULT):
                 tensor = self.results[info.path] = self._room(info, self.results)
             if info.path.startswith(save_records.PREFIX):

@@ -133,7 +133,7 @@ class Dialogue:
         if missing:
             raise StateMismatchError(f"the lost rank has not copied {min(missing)} at the head of this step")
         if own is not None and self.plan.carried:
-            own.enter(self.journal.boundary, destination.carried())
+            own.enter(self.journal.boundary, destination.from_copy())
         elif own is not None and copied:
             own.carry_on(copied)  # the tensors are here already
 

@@ -81,6 +81,8 @@ class ShadowStep:
         engine.records.after = []
         destination = self._dialogue.destination(frame, behind=True)
         arrived = self._dialogue.receive(destination)
+        destination.take_updated()
+        self._late = {path: times for path, times in self._late.items() if path not in destination.carried()}
         collective_records.give(finished, destination.results)
         if plan.offline or plan.donor_collectives >= 0:
             destination.put_gradients(self._dialogue.gradients())  # else they are those of the next head

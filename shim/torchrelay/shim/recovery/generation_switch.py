@@ -228,7 +228,11 @@ class GenerationSwitch:
         """All that another process may need of this one."""
         engine = self._engine
         tensors = engine.replicas.to_give(commit, boundary) | engine.saves.tensors() | engine.records.to_give()
-        return tensors | engine.replaced.tensors if boundary == commit.boundary else tensors
+        if boundary == commit.boundary:
+            tensors |= engine.replaced.tensors
+        if boundary == engine.step.gates_passed:
+            tensors |= {f"{device.UPDATED}{path}": copy for path, copy in engine.updates.updated.tensors().items()}
+        return tensors
 
     def _rebuild(self, order: Rebuild) -> None:
         engine, started = self._engine, time.monotonic()

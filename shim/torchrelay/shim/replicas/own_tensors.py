@@ -34,7 +34,7 @@ from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.capture.state.host_state import HostState, catalogue_numbers
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.replicas.kept_tensors import KeptTensors, opened
-from torchrelay.shim.tensors.tensor_bytes import await_writes, write
+from torchrelay.shim.tensors.tensor_bytes import are_same_bits, await_writes, write
 from torchrelay.shim.tensors.tensor_versions import versions_of
 from torchrelay.shim.transfer.layout import describe
 
@@ -52,8 +52,6 @@ _UNCHANGED = 8
 _VALUE = "value."
 _REPLACED = "a step has put another tensor in the place of {}"
 _NO_COPY = -1
-_WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By size in bytes."""
 _STAMP, _STAMP_NAME = struct.Struct("<qq"), "boundary"
 
 
@@ -275,19 +273,12 @@ class _Slot:
     def holds(self, path: str, tensor: torch.Tensor) -> bool:
         """Whether the content is what was copied last, bit by bit."""
         view, part = self._kept.views.get(path), local(tensor).detach()
-        return view is not None and torch.equal(_bits(view), _bits(part if part.is_cpu else part.cpu()))
+        return view is not None and are_same_bits(view, part if part.is_cpu else part.cpu())
 
     def clear(self) -> None:
         """From here on it holds no copy."""
         if self._stamp is not None:
             _write_stamp(self._stamp, _NO_COPY)
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Whole numbers in the same memory: not a number is equal to nothing."""
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    return tensor.view(_WHOLE_NUMBERS[tensor.element_size()])
 
 
 def load(folder: Path, rank: int, boundary: int, destinations: Mapping[str, torch.Tensor]) -> None:

@@ -41,6 +41,7 @@ def failed(
 def ended(engine: Engine, link: AgentLink, may_finish: threading.Event) -> None:
     """Returns when nobody needs this rank's state any more: until then it takes part in migrations."""
     engine.step.ended_script()
+    engine.updates.look_no_more()
     engine.journal.boundary = engine.step.gates_passed
     engine.phase(RankPhase.FINISHED)
     link.send(Finishing(engine.step.gates_passed))

@@ -11,6 +11,8 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters.tensors import dtensor
 
 WORD_BYTES = 8
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By size in bytes."""
 
 
 def local(tensor: torch.Tensor, path: str = "tensor") -> torch.Tensor:
@@ -54,6 +56,18 @@ def plain_copy(tensor: torch.Tensor) -> torch.Tensor:
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """A plain tensor as uint8[size], sharing its memory, on its device."""
     return tensor.reshape(-1).view(torch.uint8)
+
+
+def are_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one form, on one device, have the same content; also where that is not a number."""
+    return torch.equal(_whole_numbers(one), _whole_numbers(other))
+
+
+def _whole_numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """In the same memory, or in that of a copy."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.view(_INTEGERS[tensor.element_size()])
 
 
 def memory(tensor: torch.Tensor) -> memoryview:

@@ -17,6 +17,9 @@ from torchrelay.shim.capture.values.kinds import Kind
 GRADIENT = "gradient."
 """What paths of gradients begin with, in front of their parameter's."""
 
+UPDATED = "updated."
+"""The same of what a tensor held right after the latest update, where the donor has written to it since."""
+
 BEFORE = "before."
 """The same of tensors that the boundary before had, where the donor has others now."""
 

@@ -18,6 +18,7 @@ from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 from torchrelay.shim.step.updates.early_writes import EarlyWrites
 from torchrelay.shim.step.updates.late_writes import LateWrites
 from torchrelay.shim.step.updates.update_gate import UpdateGate
+from torchrelay.shim.step.updates.updated_tensors import UpdatedTensors
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
@@ -27,7 +28,7 @@ class Updates:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.early, self.late, self.whole = EarlyUpdates(), LateWrites(), WholeSteps(engine)
-        self.writes = EarlyWrites()
+        self.writes, self.updated = EarlyWrites(), UpdatedTensors()
         self._done = 0
         """In this iteration."""
         self._depth = 0
@@ -44,6 +45,7 @@ class Updates:
     def begin_iteration(self) -> None:
         self._done, self._depth = 0, 0
         self.whole.forget()
+        self.updated.begin_step()
 
     def within_a_step(self) -> bool:
         return self._depth > 0
@@ -79,14 +81,19 @@ class Updates:
             self.writes.put_back(commit.state)
 
     def late_now(self) -> dict[str, int]:
-        """What was written between the last optimizer step and the place where this rank's tensors are those of."""
+        """What was written between the last optimizer step and the place where this rank's tensors are those of.
+
+        Not that of which there is a copy from before.
+        """
         commit = self._engine.commit
         if commit is None:
             return {}
         at_boundary = self._engine.step.gates_passed == commit.boundary
         if at_boundary and self._engine.replaced.late is not None:
             return self._engine.replaced.late
-        return self.late.until(commit.state if at_boundary else commit.state.as_it_is_now())
+        late = self.late.until(commit.state if at_boundary else commit.state.as_it_is_now())
+        copied = self.updated.tensors()
+        return {path: times for path, times in late.items() if path not in copied}
 
     # In front of the update.
 
@@ -177,6 +184,12 @@ class Updates:
         self._site, self.gate.is_owed = site, self.early.pending and not self.gate.is_through
         self.early.drop()
         self.writes.drop()
+        self.updated.look_no_more()
+
+    def look_no_more(self) -> None:
+        """The loop is over: what steps write past torch's counts was seen before, or is not seen."""
+        self.writes.look_no_more()
+        self.updated.look_no_more()
 
     def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
         """Another one comes in this iteration, behind a backward: the gate is there."""
@@ -296,5 +309,6 @@ class Updates:
                 engine.shadow.at_step_end()
         elif engine.commit is not None and not engine.step.astray:
             self.late.note(engine.commit.state)
+            self.updated.note(engine.commit.state)
             if engine.own is not None:
                 engine.own.after_update()

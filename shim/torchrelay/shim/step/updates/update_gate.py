@@ -143,5 +143,6 @@ class UpdateGate:
         self._early.drop()
         self._writes.drop()
         engine.replaced.drop()
+        engine.updates.updated.gate_passed()
         engine.gradients.passed()
         engine.journal.gates_passed = number

@@ -54,6 +54,22 @@ def test_a_rank_that_hangs_is_named_and_replaced(
     assert run.committed()[0]["downtime_s"]["detect"] < DETECTION_S + SLACK_S
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "phase"),
+    few(2, [("reentrant", "forward"), ("summed", "backward")]),
+)
+def test_a_stopped_rank_is_found_while_others_wait_in_a_backward_with_another_wait_inside(
+    kind: str, phase: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """The inner wait, in a backward of its own or in a communication, is over while the outer one goes on."""
+    fault = f"stop:rank=1,step=7,phase={phase}"
+    run = relay(tmp_path, "hooks.py", kind, ranks=2, inject=[fault])
+    assert_unharmed(run, undisturbed("hooks.py", kind, ranks=2), 2, [fault], 1)
+    why, _ = suspicion(run, 1)
+    assert "stopped (state T)" in why
+
+
 def test_ranks_that_keep_others_waiting_for_good_reasons_are_left_alone(tmp_path: Path) -> None:
     run = relay(tmp_path, "slow_phases.py", ranks=2)
     assert run.status == 0, run.told()

@@ -15,18 +15,36 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 
-class Body(nn.Module):
-    """One layer is computed again in backward, and one is used twice."""
+class Summed(torch.autograd.Function):
+    """Its gradient is the sum of all ranks': a communication of the script's own inside of a backward."""
 
-    def __init__(self):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        gradient = gradient.clone()
+        dist.all_reduce(gradient)
+        return gradient
+
+
+class Body(nn.Module):
+    """One layer is computed again in backward, and one is used twice. `kind`: `reentrant` (the former in a backward of its own)."""
+
+    def __init__(self, kind):
         super().__init__()
+        self.kind = kind
         self.first, self.twice, self.last = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 1)
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, x):
         x = torch.tanh(self.first(x))
+        if self.kind == "reentrant":  # DistributedDataParallel takes each parameter once there
+            return self.last(checkpoint(lambda x: torch.tanh(self.twice(x)), x, use_reentrant=True))
         x = checkpoint(lambda x: torch.tanh(self.twice(x)), x, use_reentrant=False)
-        return self.last(self.dropout(torch.tanh(self.twice(x))))
+        x = self.last(self.dropout(torch.tanh(self.twice(x))))
+        return Summed.apply(x) if self.kind == "summed" else x
 
 
 class Counted:
@@ -53,7 +71,7 @@ def hidden(seen):
 
 
 def wrap(kind):
-    model = DistributedDataParallel(Body(), bucket_cap_mb=0.0005, static_graph=kind == "static")
+    model = DistributedDataParallel(Body(kind), bucket_cap_mb=0.0005, static_graph=kind == "static")
     if kind == "fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook))
     elif kind == "builtin":

@@ -96,12 +96,12 @@ class JournalWriter:
         self.publish()
 
     def wait(self, on: bool) -> None:
-        """A collective begins, or is over; to be published."""
-        if on and not self.waiting:
+        """Say that a wait for peers begins, or is over: to be published. One may be inside of another."""
+        self.waiting += 1 if on else -1
+        if on and self.waiting == 1:
             self._waits_since_ns = time.monotonic_ns()
-        elif self.waiting and not on:
+        elif not self.waiting:
             self.waited_ns += time.monotonic_ns() - self._waits_since_ns
-        self.waiting = int(on)
 
     def waited_s(self) -> float:
         """Inside of collectives that are over, all together."""

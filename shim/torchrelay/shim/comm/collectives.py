@@ -117,7 +117,6 @@ class CollectiveEngine(Protocol):
         ...
 
     def waiting(self, on: bool) -> None: ...
-    def is_waiting(self) -> bool: ...
     def on_training_thread(self) -> bool: ...
     def beside(self, call: Callable[[], Any]) -> Any:
         """A collective on another thread. Raises UnsupportedError where a migration has come between."""
@@ -198,7 +197,7 @@ class Collectives:
             if not engine.on_training_thread():
                 engine.dispatched()
                 return plain(work, *args, **kwargs)
-            if self._inside or engine.mode() == "off" or engine.is_waiting():
+            if self._inside or engine.mode() == "off":
                 return plain(work, *args, **kwargs)
             engine.waiting(True)
             try:

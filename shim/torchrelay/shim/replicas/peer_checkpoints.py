@@ -199,14 +199,12 @@ class PeerCheckpoints:
         engine, turn = self._engine, self._engine.step.gates_passed // self.every
         if turn <= self._met:
             return
-        started_s, at_head = time.perf_counter(), not engine.is_waiting()
-        if at_head:
-            engine.waiting(True)
+        started_s = time.perf_counter()
+        engine.waiting(True)
         try:
             wanted = engine.comms.meet(turn, self._on, patience_s)
         finally:
-            if at_head:
-                engine.waiting(False)
+            engine.waiting(False)
             self._waited_s += time.perf_counter() - started_s
         if wanted is not None:
             self._met, self._meets = turn, wanted

@@ -192,11 +192,9 @@ class Engine:
         return self.shadow is not None and self.shadow.tail is not None
 
     def waiting(self, on: bool) -> None:
+        """Say that a wait for peers begins, or is over: as often the one as the other, since waits may be nested."""
         self.journal.wait(on)
         self.alive()
-
-    def is_waiting(self) -> bool:
-        return bool(self.journal.waiting)
 
     def alive(self) -> None:
         self.journal.count += 1

@@ -78,7 +78,7 @@ def test_seconds_in_collectives_add_up_and_are_published(
 ) -> None:
     clock_ns = [0]
     monkeypatch.setattr(journal.time, "monotonic_ns", lambda: clock_ns[0])
-    for at_s, on in ((10, True), (11, True), (13, False), (14, False), (20, True), (20.5, False), (30, True)):
+    for at_s, on in ((10, True), (13, False), (20, True), (20.5, False), (30, True)):
         clock_ns[0] = int(at_s * 1e9)
         writer.wait(on)
     writer.publish()
@@ -86,6 +86,22 @@ def test_seconds_in_collectives_add_up_and_are_published(
     assert record is not None
     assert (record.waited_s, record.waiting) == (3.5, True)
     assert writer.waited_s() == 3.5
+
+
+def test_a_rank_waits_until_the_outer_of_two_waits_is_over(
+    writer: JournalWriter, reader: ProgressReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_ns = [0]
+    monkeypatch.setattr(journal.time, "monotonic_ns", lambda: clock_ns[0])
+    seen = []
+    for at_s, on in ((10, True), (11, True), (13, False), (14, False)):
+        clock_ns[0] = int(at_s * 1e9)
+        writer.wait(on)
+        writer.publish()
+        record = reader.read()
+        assert record is not None
+        seen.append((record.waiting, record.waited_s))
+    assert seen == [(True, 0.0), (True, 0.0), (True, 0.0), (False, 4.0)]
 
 
 @pytest.mark.parametrize("at", [0, 8, 20, 28, 44, 55])

@@ -66,9 +66,6 @@ class FakeEngine:
 
     def confirm(self) -> None: ...
 
-    def is_waiting(self) -> bool:
-        return self.waits.count(True) > self.waits.count(False)
-
     def on_training_thread(self) -> bool:
         return threading.current_thread() is threading.main_thread()
 
@@ -193,9 +190,6 @@ def test_who_waits_for_an_asynchronous_call_waits(engine: FakeEngine) -> None:
     engine.waits.clear()
     work.wait()
     assert engine.waits == [True, False]
-    engine.waiting(True)  # a pipeline's step does, around all of its messages
-    work.wait()
-    assert engine.is_waiting()
     engine.waits.clear()
     engine.now = "off"
     work.wait()

@@ -72,9 +72,6 @@ class Engine:
 
     def confirm(self) -> None: ...
 
-    def is_waiting(self) -> bool:
-        return False
-
     def waiting(self, on: bool) -> None:
         pass
 

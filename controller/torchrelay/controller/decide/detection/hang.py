@@ -77,11 +77,15 @@ def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) 
         and v.phase not in (RankPhase.SET_UP, RankPhase.FINISHED)
     ]
     done = [v for v in current if v.phase == RankPhase.FINISHED]
-    if stopped and (waiting or done):
+    still = [v for v in current if v not in stopped and _is_still(v, limit_s)]
+    if stopped and (waiting or done or len(still) + len(stopped) == len(vitals)):
         v = _furthest_behind(stopped)
-        reason = (
-            f"rank {v.rank} {CANNOT_GO_ON[v.process_state]} for {v.stopped_s:.1f} s while {_ranks(waiting or done)}"
+        others = (
+            _ranks(waiting or done)
+            if waiting or done
+            else f"{_named(still)} {'is' if len(still) == 1 else 'are'} at a standstill"
         )
+        reason = f"rank {v.rank} {CANNOT_GO_ON[v.process_state]} for {v.stopped_s:.1f} s while {others}"
         return _culprit(v, v.stopped_s, reason, vitals)
     long_waiting = [v for v in waiting if v.silent_s >= limit_s]
     silent = [v for v in current if _hangs(v, limit_s, policy)]
@@ -117,6 +121,11 @@ def _hangs(v: Vital, limit_s: float, policy: Policy) -> bool:
     if _runs_in_circles(v):
         return True  # inside of a backward, too, which counts as waiting as a whole
     return not v.waiting and (v.idle_s >= limit_s or v.silent_s >= policy.busy_hang_s)
+
+
+def _is_still(v: Vital, limit_s: float) -> bool:
+    """Whether it may wait for a stopped rank where that is not seen, in another library's communication."""
+    return v.phase not in NOT_TRAINING and v.silent_s >= limit_s and v.idle_s >= limit_s
 
 
 def _runs_in_circles(v: Vital) -> bool:
@@ -172,8 +181,11 @@ def _culprit(v: Vital, silent_s: float, reason: str, vitals: Sequence[Vital]) ->
 
 
 def _ranks(waiting: Sequence[Vital]) -> str:
-    listed = ", ".join(str(v.rank) for v in waiting)
-    return f"rank {listed} waits" if len(waiting) == 1 else f"ranks {listed} wait"
+    return f"{_named(waiting)} {'waits' if len(waiting) == 1 else 'wait'}"
+
+
+def _named(vitals: Sequence[Vital]) -> str:
+    return f"{'rank' if len(vitals) == 1 else 'ranks'} {', '.join(str(v.rank) for v in vitals)}"
 
 
 def _evidence(vitals: Sequence[Vital]) -> str:

@@ -75,6 +75,17 @@ def test_a_process_that_is_dead_behind_a_command_that_lives_is_found_like_a_stop
     assert (culprit.rank, words in culprit.reason) == (1, True), culprit.reason
 
 
+def test_a_stopped_process_is_found_where_nobody_says_that_it_waits_but_all_stand_still() -> None:
+    stopped = works(1, LIMIT_S + 1, process_state="T", stopped_s=LIMIT_S + 1)
+    found = find_culprit([works(0, LIMIT_S), stopped], STEP_S, POLICY)
+    assert found is not None
+    assert found.rank == 1
+    assert "while rank 0 is at a standstill" in found.reason
+    assert culprit_of(works(0, LIMIT_S), stopped, works(2, LIMIT_S, idle_s=0.3)) is None, "rank 2 computes"
+    assert culprit_of(works(0, LIMIT_S), stopped, works(2, LIMIT_S - 0.1)) is None
+    assert culprit_of(works(0, LIMIT_S, news_age_s=9.0), stopped) is None
+
+
 def test_peers_that_are_done_wait_for_a_stopped_one_as_well() -> None:
     stopped = works(1, 1.1, process_state="T", stopped_s=1.1, phase="after")
     assert culprit_of(works(0, 0.3, phase="finished"), stopped) == 1

@@ -36,9 +36,9 @@ def test_a_rank_is_replaced_in(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", few(1, ["steps", "epochs"]))
+@pytest.mark.parametrize(("shape", "start"), few(2, [("steps", "fork"), ("epochs", "spawn"), ("epochs", "fork")]))
 def test_ranks_are_replaced_in_every_epoch_of_kept_workers(
-    shape: str, undisturbed: Undisturbed, tmp_path: Path
+    shape: str, start: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     """In the first step, at the first batch of a later epoch, and behind an update.
 
@@ -46,8 +46,8 @@ def test_ranks_are_replaced_in_every_epoch_of_kept_workers(
     """
     steps = [(0, 1, "backward"), (1, 13, "backward"), (0, 21, "after-step")]
     script, faults = "kept_workers.py", [f"kill:rank={rank},step={step},phase={phase}" for rank, step, phase in steps]
-    run = relay(tmp_path, script, shape, ranks=RANKS, spares=3, inject=faults)
-    assert_unharmed(run, undisturbed(script, shape, ranks=RANKS), RANKS, faults, 3)
+    run = relay(tmp_path, script, shape, start, ranks=RANKS, spares=3, inject=faults)
+    assert_unharmed(run, undisturbed(script, shape, start, ranks=RANKS), RANKS, faults, 3)
 
 
 @only_in_long

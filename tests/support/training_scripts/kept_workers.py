@@ -1,6 +1,6 @@
 """Worker processes that loaders keep from one epoch to the next, with random augmentation, for training and for evaluation.
 
-Usage: kept_workers.py OUT epochs|steps
+Usage: kept_workers.py OUT epochs|steps fork|spawn
 """
 
 import random
@@ -36,9 +36,8 @@ def seed_worker(_):
 
 
 def loader_of(data, workers, **options):
-    return DataLoader(
-        data, batch_size=4, num_workers=workers, persistent_workers=True, worker_init_fn=seed_worker, **options
-    )
+    options |= {"worker_init_fn": seed_worker, "multiprocessing_context": sys.argv[3]}
+    return DataLoader(data, batch_size=4, num_workers=workers, persistent_workers=True, **options)
 
 
 def update(model, optimizer, x, y):

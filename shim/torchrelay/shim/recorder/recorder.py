@@ -174,12 +174,15 @@ class Recorder:
         roots = self._roots.get(id(optimizer))
         if roots is None:
             roots = self._roots[id(optimizer)] = [weakref.ref(m) for m in _root_modules(parameters)]
+        there = [root for reference in roots if (root := reference()) is not None]
+        seen: set[int] = set()
         found = []
-        for reference in roots:
-            root = reference()
-            if root is not None:
-                found.append([(name, buffer) for name, buffer in root.named_buffers(remove_duplicate=False)])
-        yield from sorted(found, key=lambda buffers: [name for name, _ in buffers])
+        for root in sorted(there, key=lambda root: [name for name, _ in root.named_buffers()]):
+            # Each once, and without the names above it: whether a wrapper that the script has dropped is still there is chance.
+            modules = [m for m in root.modules() if id(m) not in seen]
+            seen.update(map(id, modules))
+            found.append([(name, buffer) for m in modules for name, buffer in m._buffers.items()])
+        yield from (buffers for buffers in found if buffers)
 
     # The end.
 

@@ -164,13 +164,8 @@ def test_epochs_that_both_the_script_and_a_generator_have_begun_are_not_begun_ag
         iter(loader)
 
 
-@pytest.mark.parametrize(
-    "options", [{"data": Unknowable()}, {"data": range(4), "num_workers": 1, "multiprocessing_context": "spawn"}]
-)
-def test_workers_that_cannot_tell_how_they_are_begin_their_first_epoch_again_and_no_other(
-    draws: Draws, options: dict[str, Any]
-) -> None:
-    loader = loader_of(**options)
+def test_workers_that_cannot_tell_how_they_are_begin_their_first_epoch_again_and_no_other(draws: Draws) -> None:
+    loader = loader_of(Unknowable())
     torch.manual_seed(5)
     before = torch.get_rng_state()
     draws.at_boundary()

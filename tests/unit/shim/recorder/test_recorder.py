@@ -69,6 +69,28 @@ def test_each_step_is_a_line_and_only_what_differs_differs(tmp_path: Path) -> No
     assert one[4]["end"] == other[4]["end"]
 
 
+WRAPPED = """
+    import torch
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    around = [torch.nn.Sequential(model), torch.nn.Sequential(torch.nn.Sequential(torch.nn.Dropout(), model))]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    del around[{kept}:]
+    model(torch.ones(4, 2)).sum().backward()
+    {change}
+    optimizer.step()
+"""
+
+
+def test_what_is_left_of_a_wrapper_around_a_model_changes_no_buffer(tmp_path: Path) -> None:
+    def buffers(name: str, kept: int, change: str = "pass") -> str:
+        lines, _ = run(tmp_path / name, WRAPPED.format(kept=kept, change=change))
+        return str(lines[0]["step"]["buffers"])
+
+    assert buffers("none", 0) == buffers("one", 1) == buffers("both", 2)
+    assert buffers("none", 0) != buffers("changed", 2, "model[1].running_mean.add_(1)")
+
+
 def test_a_script_ends_after_the_step_that_it_is_told(tmp_path: Path) -> None:
     lines, printed = run(tmp_path / "counted", TRAINING, stop_after=2)
     assert ["step" in line for line in lines] == [True, True, False]

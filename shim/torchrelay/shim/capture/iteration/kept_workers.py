@@ -6,8 +6,8 @@ message where it is read (`__reduce__`) looks at the worker, in its only thread,
 
 Leans on `_utils.worker`: `_ResumeIteration(seed)`, `_worker_loop` with its parameters `init_fn`, `collate_fn` and
 `persistent_workers`; on `_MultiProcessingDataLoaderIter`: `_reset(loader, first_iter)`, `_workers`, `_dataset`,
-`_persistent_workers`; and on `Process._popen.method` of CPython. Seen on torch 2.13.0, CPython 3.11. Workers that are not forked
-have no part of us in them.
+`_persistent_workers`. Seen on torch 2.13.0 and 2.14.1, CPython 3.11. A worker that is not forked imports this module to find what
+it is to run.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ _begun: _Marks | None = None
 """In a worker: the marks of what is neither plain nor a generator, when it had begun."""
 _collate: Any = None
 """In a worker: what makes batches of items."""
+_original_loop = _utils.worker._worker_loop
+_PARAMETERS = inspect.signature(_original_loop)
 _tokens = itertools.count()
 _open: dict[int, tuple[type[Any], dict[int, bytes]]] = {}
 """Messages of this process that are under way: what comes back as which class, and what each worker has told."""
@@ -65,21 +67,17 @@ _open: dict[int, tuple[type[Any], dict[int, bytes]]] = {}
 
 def install() -> None:
     """Workers note how their data set was when they had begun."""
-    original = _utils.worker._worker_loop
-    parameters = inspect.signature(original)
-    if not {"init_fn", "collate_fn", "persistent_workers"} <= parameters.parameters.keys():
-        return
+    if {"init_fn", "collate_fn", "persistent_workers"} <= _PARAMETERS.parameters.keys():
+        _utils.worker._worker_loop = worker_loop
 
-    # Under its own name, so that it can be sent to a process that is not forked, which has the original there.
-    @functools.wraps(original)
-    def _worker_loop(*args: Any, **kwargs: Any) -> None:
-        bound = parameters.bind(*args, **kwargs)
-        if bound.arguments["persistent_workers"]:
-            init, collate = bound.arguments["init_fn"], bound.arguments["collate_fn"]
-            bound.arguments["init_fn"] = functools.partial(_begin, init, collate)
-        original(*bound.args, **bound.kwargs)
 
-    _utils.worker._worker_loop = _worker_loop
+def worker_loop(*args: Any, **kwargs: Any) -> None:
+    """Run a worker. Found by its name in a process that is not forked."""
+    bound = _PARAMETERS.bind(*args, **kwargs)
+    if bound.arguments["persistent_workers"]:
+        init, collate = bound.arguments["init_fn"], bound.arguments["collate_fn"]
+        bound.arguments["init_fn"] = functools.partial(_begin, init, collate)
+    _original_loop(*bound.args, **bound.kwargs)
 
 
 def _begin(init_fn: Callable[[int], Any] | None, collate: Any, worker: int) -> None:
@@ -100,10 +98,8 @@ def _mark(info: Any) -> _Marks | None:
 
 def are_seen(iterator: Any) -> bool:
     """Whether these worker processes are kept, and tell how they are."""
-    if not isinstance(iterator, MultiIter) or not iterator._persistent_workers:
-        return False
-    forked = all(getattr(getattr(w, "_popen", None), "method", "") == "fork" for w in iterator._workers)
-    return forked and not isinstance(iterator._dataset, torch_data.IterDataPipe)
+    is_kept = isinstance(iterator, MultiIter) and iterator._persistent_workers
+    return is_kept and not isinstance(iterator._dataset, torch_data.IterDataPipe)
 
 
 def begin_epoch(

@@ -4,7 +4,7 @@ A rank that is lost behind its gate is restored by going through the rest of tha
 may be through with it. Where that one has a copy of what the update left, the rest writes to it as the lost rank would have, and
 what the step reads there is right, whether torch counts the writes or not.
 
-Which tensors these are is seen in a process's first steps and now and then: by torch's counts of writes, and where a step goes past
+Which tensors these are is seen behind a process's first updates and now and then: by torch's counts of writes, and where a step goes past
 these. A write that changes nothing counts, as most clamps do: what was read there can be told only with the copy.
 """
 
@@ -22,16 +22,15 @@ from torchrelay.shim.tensors.tensor_versions import version_of
 SMALL_BYTES = 4 << 10
 MOST_BYTES = 1 << 20
 """Of all that are copied behind each update."""
-_FIRST_STEPS, _LOOK_EACH = 4, 64
-"""All small tensors are copied and compared in the first steps of a process, and in each so many-th step."""
+_FIRST_UPDATES, _LOOK_EACH = 4, 64
+"""All small tensors are copied and looked at behind the first updates of a process, and behind each so many-th one."""
 
 
 class UpdatedTensors:
     def __init__(self) -> None:
         self._paths: set[str] = set()
         """That were seen to be written to behind an update."""
-        self._steps = 0
-        self._looks = False
+        self._updates = 0
         self._trees: list[object] = []
         self._chosen: list[tuple[str, torch.Tensor]] = []
         """Those of `_paths` in these trees."""
@@ -49,8 +48,6 @@ class UpdatedTensors:
             self._copies = {path: copy for path, copy in self._copies.items() if path in self._paths}
             self._trees = []
         self.look_no_more()
-        self._looks = self._steps < _FIRST_STEPS or self._steps % _LOOK_EACH == 0
-        self._steps += 1
 
     def gate_passed(self) -> None:
         """Until the update is done nobody has what it leaves."""
@@ -60,17 +57,19 @@ class UpdatedTensors:
         """Right after an update; the latest one of a step counts."""
         self._copies = {}
         self.look_no_more()
-        if not self._looks and not self._paths:
+        looks = self._updates < _FIRST_UPDATES or self._updates % _LOOK_EACH == 0
+        self._updates += 1
+        if not looks and not self._paths:
             return
         size_bytes = 0
-        found = [*_small(state)] if self._looks else self._known(state)
+        found = [*_small(state)] if looks else self._known(state)
         for path, tensor in found:
             part = local(tensor).detach()
             size_bytes += part.numel() * part.element_size()
             if size_bytes > MOST_BYTES:
                 break
             self._copies[path] = part.clone()
-        if self._looks:
+        if looks:
             self._counted = [(path, tensor, version_of(tensor)) for path, tensor in found]
             self._uncounted.begin(found)
 

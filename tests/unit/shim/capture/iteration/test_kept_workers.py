@@ -96,9 +96,11 @@ def test_what_is_told_of_workers_does_not_change_what_they_yield(draws: Draws) -
     assert told[0] != told[1]
 
 
-@pytest.mark.parametrize("data", [Noisy, Remembering])
-def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Draws, data: Any) -> None:
-    loader = loader_of(data())
+@pytest.mark.parametrize(
+    ("data", "start"), [(Noisy, "fork"), (Remembering, "fork"), (Remembering, "spawn"), (Noisy, "forkserver")]
+)
+def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Draws, data: Any, start: str) -> None:
+    loader = loader_of(data(), multiprocessing_context=start)
     for _ in range(2):
         list(loader)
     iterator = iter(loader)
@@ -111,7 +113,7 @@ def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Draws, d
     rest, later = values(iterator), values(loader)
 
     torch.manual_seed(99)
-    other = loader_of(data())
+    other = loader_of(data(), multiprocessing_context=start)
     made, last = lead_iterators.rebuild(draws, other, record)
     assert values([last]) == values(first[1:])
     assert values(made) == rest
@@ -172,14 +174,6 @@ def test_a_data_set_that_its_workers_change_to_what_cannot_be_pickled_is_one(dra
     iterator = iter(loader)
     list(iterator)
     iter(loader)
-    assert draws.kept_workers({id(iterator)})
-
-
-def test_so_are_workers_that_are_not_forked(draws: Draws) -> None:
-    loader = loader_of(range(4), multiprocessing_context="spawn")
-    iterator = iter(loader)
-    list(iterator)
-    assert len(list(iter(loader))) == 2
     assert draws.kept_workers({id(iterator)})
 
 

@@ -46,7 +46,7 @@ def steps() -> Iterator[Steps]:
 
 
 def after_first_steps(steps: Steps, *written: str) -> dict[str, Any]:
-    for _ in range(updated_tensors._FIRST_STEPS):
+    for _ in range(updated_tensors._FIRST_UPDATES):
         steps.step(written)
     return steps.step(written)
 
@@ -76,6 +76,15 @@ def swapped(parameter: torch.nn.Parameter) -> None:
 def test_writes_count_that_change_nothing(write: Callable[[torch.nn.Parameter], object], steps: Steps) -> None:
     steps.write = write
     assert after_first_steps(steps, "other").keys() == {"module0.other"}
+
+
+def test_heads_without_an_update_take_no_look(steps: Steps) -> None:
+    """Of loops that go round before the first update, or of steps that add to their gradients."""
+    for _ in range(updated_tensors._FIRST_UPDATES):
+        steps.copies.begin_step()
+    steps.step(("scale",))
+    assert steps.step(("scale",)).keys() == {"module0.scale", "module0.other"}
+    assert after_first_steps(steps).keys() == {"module0.scale"}
 
 
 def test_without_such_writes_nothing_is_copied(steps: Steps) -> None:

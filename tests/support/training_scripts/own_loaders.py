@@ -90,6 +90,16 @@ class Cycled:
             return next(self.iterator)
 
 
+class Begun(DataLoader):
+    """All ranks agree on something when an epoch begins."""
+
+    def __iter__(self):
+        self.start = torch.tensor(float(dist.get_rank() + self.seen))
+        dist.broadcast(self.start, 0)
+        pace.behind_others(self.seen + 1)
+        return super().__iter__()
+
+
 def agreed(loader):
     """A generator without an end. Each epoch begins with a communication, and draws from a generator that set-up does not make."""
     while True:
@@ -105,7 +115,7 @@ def main():
     model = common.model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     sampler = DistributedSampler(TensorDataset(*common.data(48)), shuffle=True)
-    made = {"endless": Endless, "cycled": DataLoader, "agreed": DataLoader}.get(kind, Resumed)
+    made = {"endless": Endless, "cycled": DataLoader, "agreed": DataLoader, "begun": Begun}.get(kind, Resumed)
     loader = made(sampler.dataset, batch_size=4, sampler=sampler, num_workers=int(workers))
     loader.seen = 0
     cycle, stream = Cycled(Wrapped(loader)), agreed(Wrapped(loader))
@@ -114,6 +124,7 @@ def main():
     def step(x, y):
         pace.work()
         loader.seen += 1
+        pace.arrive(loader.seen)
         loss = common.loss_of(model, x * (1 + 0.001 * loader.seen), y)
         optimizer.zero_grad()
         loss.backward()

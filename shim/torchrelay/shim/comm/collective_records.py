@@ -106,6 +106,9 @@ class CollectiveRecords:
     def add(self, entry: FinishedCollective, *, after_gate: bool) -> None:
         if after_gate:
             self._add_after(entry)
+        self._add_to_log(entry)
+
+    def _add_to_log(self, entry: FinishedCollective) -> None:
         if len(self.log) < _MAX_ENTRIES:
             by_value = not isinstance(entry.results, LargeResults)  # tensors are held on to until the next gate alone
             self.log.append(entry if by_value else FinishedCollective(entry.name, entry.group, None))
@@ -152,6 +155,7 @@ class CollectiveRecords:
             first = _matching(left.pop(0), name, group)
             entry = self._own_result(first) or _for_all(first, without_result=without_result)
             self.after.append(entry)
+            self._add_to_log(entry)  # it may be what a loop begins with, where a further new process has to know of it
             return entry
         if not self.answers:
             raise StateMismatchError(f"the script calls {name} where the lost rank did not")

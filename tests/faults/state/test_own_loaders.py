@@ -16,8 +16,9 @@ SCRIPT, RANKS = "own_loaders.py", 2
 @pytest.mark.parametrize(
     ("kind", "workers", "fault"),
     few(
-        3,
+        4,
         [
+            ("agreed", "0", "kill:rank=1,step=9,phase=backward"),
             ("asked", "0", "kill:rank=1,step=9,phase=data"),
             ("looped", "0", "kill:rank=0,step=10,phase=backward"),
             ("endless", "1", "kill:rank=1,step=9,phase=backward"),
@@ -26,12 +27,27 @@ SCRIPT, RANKS = "own_loaders.py", 2
             ("looped", "1", "kill:rank=1,step=14,phase=data"),
             ("endless", "0", "kill:rank=0,step=15,phase=after-step"),
             ("looped", "0", "kill:rank=1,step=6,phase=after-step"),
+            ("agreed", "1", "kill:rank=0,step=3,phase=after-step"),
+            ("agreed", "0", "kill:rank=0,step=7,phase=data"),
         ],
     ),
 )
 def test_a_rank_is_replaced(kind: str, workers: str, fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, kind, workers, ranks=RANKS, inject=[fault])
     assert_unharmed(run, undisturbed(SCRIPT, kind, workers, ranks=RANKS), RANKS, [fault], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", few(1, [1, 0]))
+def test_a_rank_is_replaced_twice_in_an_epoch_that_others_had_begun_before_its_first_loss(
+    rank: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """The first new process finds the epoch's communication done. The second one has to know of it, too."""
+    struck, faults = tmp_path / "struck", [f"kill:rank={rank},step=10,phase=backward"]
+    environment = {"LOSE_BEHIND_OTHERS": f"{rank}:7", "STRUCK": str(struck), "HOLD_FOLDER": str(tmp_path)}
+    run = relay(tmp_path, SCRIPT, "begun", "0", ranks=RANKS, spares=2, inject=faults, environment=environment)
+    assert struck.exists(), run.told()
+    assert_unharmed(run, undisturbed(SCRIPT, "begun", "0", ranks=RANKS), RANKS, faults, 2)
 
 
 @only_in_long

@@ -6,6 +6,7 @@ import common
 import final_state
 import pace
 import torch
+import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
@@ -89,21 +90,41 @@ class Cycled:
             return next(self.iterator)
 
 
+class Begun(DataLoader):
+    """All ranks agree on something when an epoch begins."""
+
+    def __iter__(self):
+        self.start = torch.tensor(float(dist.get_rank() + self.seen))
+        dist.broadcast(self.start, 0)
+        pace.behind_others(self.seen + 1)
+        return super().__iter__()
+
+
+def agreed(loader):
+    """A generator without an end. Each epoch begins with a communication, and draws from a generator that set-up does not make."""
+    while True:
+        start = torch.tensor(float(dist.get_rank() + loader.passes))
+        dist.broadcast(start, 0)
+        for x, y in loader:
+            yield x + 0.001 * start, y
+
+
 def main():
     out, kind, workers = sys.argv[1:]
     common.start()
     model = common.model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     sampler = DistributedSampler(TensorDataset(*common.data(48)), shuffle=True)
-    made = {"endless": Endless, "cycled": DataLoader}.get(kind, Resumed)
+    made = {"endless": Endless, "cycled": DataLoader, "agreed": DataLoader, "begun": Begun}.get(kind, Resumed)
     loader = made(sampler.dataset, batch_size=4, sampler=sampler, num_workers=int(workers))
     loader.seen = 0
-    cycle = Cycled(Wrapped(loader))
+    cycle, stream = Cycled(Wrapped(loader)), agreed(Wrapped(loader))
     losses = []
 
     def step(x, y):
         pace.work()
         loader.seen += 1
+        pace.arrive(loader.seen)
         loss = common.loss_of(model, x * (1 + 0.001 * loader.seen), y)
         optimizer.zero_grad()
         loss.backward()
@@ -112,7 +133,10 @@ def main():
 
     for epoch in range(4):
         sampler.set_epoch(epoch)
-        if kind == "cycled":
+        if kind == "agreed":
+            for _ in range(6):
+                step(*next(stream))
+        elif kind == "cycled":
             for _ in range(6):
                 step(*next(cycle))
         elif kind == "asked":

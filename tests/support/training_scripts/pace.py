@@ -42,8 +42,8 @@ def _die_once():
 
 
 def arrive(step):
-    """Tells those who wait in `behind_gate` that this rank is about to begin the forward of `step`."""
-    if "LOSE_BEHIND_GATE" in os.environ:
+    """Tells those who wait in `behind_gate` or `behind_others` that this rank is about to begin the forward of `step`."""
+    if "LOSE_BEHIND_GATE" in os.environ or "LOSE_BEHIND_OTHERS" in os.environ:
         mark("arrived", os.environ["RANK"], step)
 
 
@@ -66,6 +66,16 @@ def behind_gate(step):
         mark("passed", rank, step)
         if rank not in ahead:
             _wait_for_file(os.environ["STRUCK"])
+
+
+def behind_others(step):
+    """LOSE_BEHIND_OTHERS=RANK:STEP: in front of STEP, RANK dies when all others are in it."""
+    rank, at = os.environ.get("LOSE_BEHIND_OTHERS", ":").split(":")
+    if (os.environ["RANK"], str(step)) == (rank, at) and not os.path.exists(os.environ["STRUCK"]):
+        for other in map(str, range(int(os.environ["WORLD_SIZE"]))):
+            if other != rank:
+                wait_for("arrived", other, step)
+        _die_once()
 
 
 def let_one_be_first(step):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -81,10 +81,21 @@ class CollectiveRecords:
         """What others have finished of the same: answered before anything is communicated."""
         self.answers: list[FinishedCollective] | None = None
         """A joiner's, until it has entered: the lost rank's results. None when there are real peers."""
+        self.is_alone = False
+        """Whether what a joiner calls now is not answered either: its results do not matter, and all that it leaves is put in place."""
         self.others: ByGroup | None = None
         """Instead of `answers`: what the other members of each group have finished, for a joiner behind its gate."""
         self.own: ByGroup = {}
         """What the lost rank itself had finished there, with the results that nobody else has."""
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nothing that is called is answered. Only for a joiner, which has no peers yet."""
+        self.is_alone = True
+        try:
+            yield
+        finally:
+            self.is_alone = False
 
     def cut(self, mark: int) -> None:
         del self.log[mark:]
@@ -95,6 +106,9 @@ class CollectiveRecords:
     def add(self, entry: FinishedCollective, *, after_gate: bool) -> None:
         if after_gate:
             self._add_after(entry)
+        self._add_to_log(entry)
+
+    def _add_to_log(self, entry: FinishedCollective) -> None:
         if len(self.log) < _MAX_ENTRIES:
             by_value = not isinstance(entry.results, LargeResults)  # tensors are held on to until the next gate alone
             self.log.append(entry if by_value else FinishedCollective(entry.name, entry.group, None))
@@ -141,6 +155,7 @@ class CollectiveRecords:
             first = _matching(left.pop(0), name, group)
             entry = self._own_result(first) or _for_all(first, without_result=without_result)
             self.after.append(entry)
+            self._add_to_log(entry)  # it may be what a loop begins with, where a further new process has to know of it
             return entry
         if not self.answers:
             raise StateMismatchError(f"the script calls {name} where the lost rank did not")

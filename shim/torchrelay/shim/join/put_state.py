@@ -135,7 +135,8 @@ def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *,
         if generator is None:
             return rebuild
         begun.append(generator)
-        next(generator, None)
+        with engine.records.alone():  # the lost rank's first draw was in a step that is over: nobody has its record
+            next(generator, None)
 
 
 def _put_bases(nodes: list[EncodedNode], objects: list[Any], trees: tuple[Any, ...]) -> None:

@@ -3,7 +3,8 @@
 A new process has what its own set-up made of them, and would go on with other numbers once that is something else. An array tells
 by its content. An object that does not pickle shows nothing: it counts as changed once the objects on the way to it hold other
 values than before, as those do that count its steps. A namespace is not on that way: it holds variables of all kinds, as a
-module does. Objects of the standard library are connections, digests and the like, from which no numbers of training come.
+module does. So does a trainer, whose method the training loop stands in: what it holds itself is looked at with it, but not what
+its tokenizer or its data set holds. Objects of the standard library are connections, digests and the like, from which no numbers of training come.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class UnseenChanges:
                 self._look_at_holders(state, name, parent)
 
     def _look_at_holders(self, state: HostState, name: str, parent: int) -> None:
-        way = [*_way(state, parent)]
+        way = [*_way(state, parent, _trainers(state))]
         if name in self._holders and state.takes_over and state.renewed.isdisjoint(way):
             return
         now = [_values(state.nodes[number].content) for number in way]
@@ -65,11 +66,28 @@ def _is_of_python(obj: Any) -> bool:
     return type(obj).__module__.partition(".")[0] in sys.stdlib_module_names
 
 
-def _way(state: HostState, number: int) -> Iterator[int]:
-    """The objects that lead to a node, itself included, up to the variable or namespace."""
+def _way(state: HostState, start: int, trainers: set[int]) -> Iterator[int]:
+    """The objects that lead to a node, itself included, up to the variable, namespace or trainer."""
+    number = start
     while number >= 0 and state.nodes[number].kind not in _VARIABLES and not _is_namespace(state.nodes[number].obj):
+        if number != start and id(state.nodes[number].obj) in trainers:
+            return
         yield number
         number = state.nodes[number].parent
+
+
+def _trainers(state: HostState) -> set[int]:
+    """Return the ids of the objects whose methods the script's functions around the step are."""
+    found = set()
+    for number in range(len(state.nodes)):
+        node = state.nodes[number]
+        if node.kind is not Kind.FRAME:
+            break  # they are the first of a walk
+        code = node.obj.f_code
+        owner = node.content.get(code.co_varnames[0]) if code.co_argcount else None
+        if hasattr(type(owner), code.co_name):
+            found.add(id(owner))
+    return found
 
 
 def _is_namespace(obj: Any) -> bool:

@@ -16,6 +16,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import IO, Any
 
 from torchrelay.protocol.machine.scratch import scratch_prefix, temporary_folder
@@ -147,6 +148,10 @@ class JoinerFiles(FilesView):
         if self._hidden(os.path.dirname(name)):
             raise not_found(path)
 
+    def _is_own(self, name: str) -> bool:
+        """Whether this set-up has made it or a folder around it: what a process that it has started writes there is its own, too."""
+        return any(folder in self._made for folder in (name, *map(str, Path(name).parents)))
+
     def _scratch(self, name: str) -> str:
         assert self._folder is not None
         self._count += 1
@@ -257,7 +262,7 @@ class JoinerFiles(FilesView):
             copy = self._copies.pop(name, None)
             if copy is not None:
                 original(copy)
-            elif name in self._made or not (os.path.lexists(name) or self._is_ghost(name)) or _is_folder(name):
+            elif self._is_own(name) or not (os.path.lexists(name) or self._is_ghost(name)) or _is_folder(name):
                 original(path)
                 self._made.discard(name)
             self._leave(name)
@@ -269,7 +274,7 @@ class JoinerFiles(FilesView):
             name = canonical(path)
             if self._hidden(name):
                 raise not_found(path)
-            if name in self._made or not (_is_folder(name) or self._is_ghost(name)):
+            if self._is_own(name) or not (_is_folder(name) or self._is_ghost(name)):
                 original(path)
                 self._made.discard(name)
             self._leave(name)
@@ -283,7 +288,7 @@ class JoinerFiles(FilesView):
                 raise not_found(src)
             self._hidden(new)  # asked once, as the lost rank did
             copy = self._copies.pop(old, None)
-            if copy is None and old in self._made and (new in self._made or not os.path.lexists(new)):
+            if copy is None and self._is_own(old) and (new in self._made or not os.path.lexists(new)):
                 original(src, dst)
                 self._made = {new + n[len(old) :] if _is_within(n, old) else n for n in self._made}
             elif copy is None and _is_folder(old):

@@ -156,7 +156,7 @@ class Engine:
         if not self.takes_part() or not self.capturing:
             return "off"
         if self.records.answers is not None:
-            return "answer"
+            return "off" if self.records.is_alone else "answer"
         is_past = self.step.position in (StepPosition.AFTER, StepPosition.FINISHED)
         return "repeat" if is_past or self.left.found() else "record"
 

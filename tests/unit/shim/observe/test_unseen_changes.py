@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.values import kinds
 from torchrelay.shim.capture.walks.rewalk import Rewalk
+from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.observe.unseen_changes import UnseenChanges
 
 
@@ -46,6 +49,29 @@ def test_an_object_that_does_not_pickle_is_changed_once_what_leads_to_it_holds_o
     space["envs"][0].steps += 1
     unseen.look(take(space), 2)
     assert [*unseen.found] == ["script.envs[0].inner.emulator (Emulator)"]
+
+
+class Trainer(Holder):
+    def train(self, unseen: UnseenChanges, change: Callable[[], None]) -> None:
+        for boundary in range(2):
+            unseen.look(Walk(ModuleTrees()).run([sys._getframe()], {}), boundary)
+            self.steps += 1
+            change()
+
+
+def test_what_else_a_trainer_holds_does_not_lead_to_what_hangs_below_its_parts() -> None:
+    unseen, environment = UnseenChanges(), Holder(emulator=Emulator(), steps=0)
+    trainer = Trainer(steps=0, environment=environment)
+    trainer.train(unseen, lambda: None)
+    assert not unseen.found
+    trainer.train(unseen, lambda: environment.__dict__.update(steps=environment.steps + 1))
+    assert [*unseen.found] == ["self.environment.emulator (Emulator)"]
+
+
+def test_a_trainer_leads_to_what_it_holds_itself() -> None:
+    unseen = UnseenChanges()
+    Trainer(steps=0, emulator=Emulator()).train(unseen, lambda: None)
+    assert [*unseen.found] == ["self.emulator (Emulator)"]
 
 
 @pytest.mark.parametrize("namespace", [SimpleNamespace, argparse.Namespace])

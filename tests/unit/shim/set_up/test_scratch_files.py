@@ -168,6 +168,14 @@ def test_temporary_files_work(tmp_path: Path) -> None:
         nameless.write(b"x")
 
 
+def test_a_temporary_folder_goes_with_what_another_process_has_written_there() -> None:
+    with JoinerFiles(), tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["sh", "-c", 'mkdir "$0/sub" && touch "$0/port" "$0/sub/log"', folder], check=True)
+        os.rename(f"{folder}/port", f"{folder}/sub/port")
+        assert sorted(os.listdir(f"{folder}/sub")) == ["log", "port"]
+    assert not os.path.lexists(folder)
+
+
 def test_a_file_that_was_removed_meanwhile_is_made_again(log: Path) -> None:
     with JoinerFiles():
         file = open(log, "w")  # noqa: SIM115 - it outlives the set-up

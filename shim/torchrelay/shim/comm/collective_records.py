@@ -82,7 +82,7 @@ class CollectiveRecords:
         self.answers: list[FinishedCollective] | None = None
         """A joiner's, until it has entered: the lost rank's results. None when there are real peers."""
         self.is_alone = False
-        """Whether what a joiner calls now is not answered either: its results do not matter, and all that it leaves is put in place."""
+        """Whether what a joiner calls now goes unanswered: its results do not matter, and all that it leaves is put in place."""
         self.others: ByGroup | None = None
         """Instead of `answers`: what the other members of each group have finished, for a joiner behind its gate."""
         self.own: ByGroup = {}

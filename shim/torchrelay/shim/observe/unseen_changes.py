@@ -2,9 +2,12 @@
 
 A new process has what its own set-up made of them, and would go on with other numbers once that is something else. An array tells
 by its content. An object that does not pickle shows nothing: it counts as changed once the objects on the way to it hold other
-values than before, as those do that count its steps. A namespace is not on that way: it holds variables of all kinds, as a
-module does. So does a trainer, whose method the training loop stands in: what it holds itself is looked at with it, but not what
-its tokenizer or its data set holds. Objects of the standard library are connections, digests and the like, from which no numbers of training come.
+values than before, as those do that count its steps.
+
+A namespace is not on that way: it holds variables of all kinds, as a module does. So does a trainer, whose method the training
+loop stands in. It is on the way to what it holds itself, but not to what its tokenizer or its data set holds.
+
+Objects of the standard library are connections, digests and the like, from which no numbers of training come.
 """
 
 from __future__ import annotations

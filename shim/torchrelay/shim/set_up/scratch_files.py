@@ -149,7 +149,7 @@ class JoinerFiles(FilesView):
             raise not_found(path)
 
     def _is_own(self, name: str) -> bool:
-        """Whether this set-up has made it or a folder around it: what a process that it has started writes there is its own, too."""
+        """Whether this set-up has made it or a folder around it, where processes that it has started may write, too."""
         return any(folder in self._made for folder in (name, *map(str, Path(name).parents)))
 
     def _scratch(self, name: str) -> str:

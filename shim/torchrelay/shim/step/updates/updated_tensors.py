@@ -4,8 +4,8 @@ A rank that is lost behind its gate is restored by going through the rest of tha
 may be through with it. Where that one has a copy of what the update left, the rest writes to it as the lost rank would have, and
 what the step reads there is right, whether torch counts the writes or not.
 
-Which tensors these are is seen behind a process's first updates and now and then: by torch's counts of writes, and where a step goes past
-these. A write that changes nothing counts, as most clamps do: what was read there can be told only with the copy.
+Which tensors these are is seen behind a process's first updates and now and then: by torch's counts of writes, and where a step
+goes past these. A write that changes nothing counts, as most clamps do: what was read there can be told only with the copy.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ by its content. An object that does not pickle shows nothing: it counts as chang
 values than before, as those do that count its steps.
 
 A namespace is not on that way: it holds variables of all kinds, as a module does. So does a trainer, whose method the training
-loop stands in. It is on the way to what it holds itself, but not to what its tokenizer or its data set holds.
+loop stands in. It is not on the way to what hangs below an object whose class says how it is pickled, as a tokenizer's does: that
+one tells of itself what it is. An emulator tells of itself nothing, and its trainer may be the only one who counts its steps.
 
 Objects of the standard library are connections, digests and the like, from which no numbers of training come.
 """
@@ -30,6 +31,7 @@ _MOST_BYTES = 1 << 30
 _VARIABLES = (Kind.FRAME, Kind.GLOBALS)
 _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace")}
 """Modules and names of classes whose objects hold a script's options, and whatever else it likes to have together."""
+_PICKLED_BY = ("__getstate__", "__reduce__", "__reduce_ex__")
 
 
 class UnseenChanges:
@@ -71,12 +73,19 @@ def _is_of_python(obj: Any) -> bool:
 
 def _way(state: HostState, start: int, trainers: set[int]) -> Iterator[int]:
     """The objects that lead to a node, itself included, up to the variable, namespace or trainer."""
-    number = start
+    number, tells = start, False
     while number >= 0 and state.nodes[number].kind not in _VARIABLES and not _is_namespace(state.nodes[number].obj):
-        if number != start and id(state.nodes[number].obj) in trainers:
+        obj = state.nodes[number].obj
+        if tells and id(obj) in trainers:
             return
+        tells = tells or _says_how_it_is_pickled(obj)
         yield number
         number = state.nodes[number].parent
+
+
+def _says_how_it_is_pickled(obj: Any) -> bool:
+    own = (getattr(type(obj), name, None) is not getattr(object, name, None) for name in _PICKLED_BY)
+    return any(own) and by_value.pickles(obj)
 
 
 def _trainers(state: HostState) -> set[int]:

@@ -59,19 +59,27 @@ class Trainer(Holder):
             change()
 
 
-def test_what_else_a_trainer_holds_does_not_lead_to_what_hangs_below_its_parts() -> None:
-    unseen, environment = UnseenChanges(), Holder(emulator=Emulator(), steps=0)
-    trainer = Trainer(steps=0, environment=environment)
+class Tokenizer(Holder):
+    """As those around C code are."""
+
+    def __getstate__(self) -> Any:
+        return {"words": 3}
+
+
+def test_what_else_a_trainer_holds_does_not_lead_to_what_hangs_below_an_object_that_tells_of_itself() -> None:
+    unseen, tokenizer = UnseenChanges(), Tokenizer(inner=Emulator(), words=3)
+    trainer = Trainer(steps=0, data=Holder(tokenizer=tokenizer))
     trainer.train(unseen, lambda: None)
     assert not unseen.found
-    trainer.train(unseen, lambda: environment.__dict__.update(steps=environment.steps + 1))
-    assert [*unseen.found] == ["self.environment.emulator (Emulator)"]
+    trainer.train(unseen, lambda: tokenizer.__dict__.update(words=tokenizer.words + 1))
+    assert [*unseen.found] == ["self.data.tokenizer.inner (Emulator)"]
 
 
-def test_a_trainer_leads_to_what_it_holds_itself() -> None:
+@pytest.mark.parametrize("held", [Emulator(), Holder(inner=Emulator())])
+def test_a_trainer_leads_to_all_else(held: Any) -> None:
     unseen = UnseenChanges()
-    Trainer(steps=0, emulator=Emulator()).train(unseen, lambda: None)
-    assert [*unseen.found] == ["self.emulator (Emulator)"]
+    Trainer(steps=0, held=held).train(unseen, lambda: None)
+    assert len(unseen.found) == 1
 
 
 @pytest.mark.parametrize("namespace", [SimpleNamespace, argparse.Namespace])

@@ -24,6 +24,7 @@ from torchrelay.shim.capture.records import encode, undo
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
+from torchrelay.shim.comm.collective_records import CollectiveRecords
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.instrument.loop_tracker import LoopTracker
@@ -286,6 +287,7 @@ def enter(namespace: dict[str, Any], draws: Draws, recorded: Journal, loop: Any 
     engine: Any = SimpleNamespace(
         writer=SimpleNamespace(modules=modules),
         saves=SimpleNamespace(future=None),
+        records=CollectiveRecords(),
         trees=SimpleNamespace(rebound=set()),
         draws=draws,
         tracker=SimpleNamespace(stack=[activation]),
@@ -299,6 +301,7 @@ def come_to_the_gate(namespace: dict[str, Any], draws: Draws, nodes: list[bytes]
     engine: Any = SimpleNamespace(
         writer=SimpleNamespace(modules=SimpleNamespace(namespaces=lambda: {"script": namespace})),
         saves=SimpleNamespace(future=None),
+        records=CollectiveRecords(),
         trees=SimpleNamespace(rebound=set()),
         draws=draws,
         tracker=SimpleNamespace(stack=[]),

@@ -227,37 +227,27 @@ def _backward_fault(engine: Engine) -> Iterator[None]:
 
 def _wrap_backward(runtime: Runtime) -> None:
     original = torch.autograd.backward
-    is_inside = False  # where activations are computed again, one backward may call another, which is a part of it
 
     def backward(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        nonlocal is_inside
         engine = runtime.engine
-        if is_inside or engine is None or not engine.takes_part():
+        if engine is None or not engine.takes_part():
             return plain(*args, **kwargs)
         if engine.numbers is not None:
             engine.numbers.backward(args[0] if args else kwargs.get("tensors", ()))
-        waits = bool(engine.wrapped)
+        waits = engine.waiting if engine.wrapped else lambda _: engine.alive()
         looks = engine.capturing and engine.shadow is None
         if looks:
             engine.guard.tell(engine.gradients.fates.before_backward)
         engine.step.computed_gradients()
         engine.tracker.computing()
-        is_inside = True
-        if waits:
-            engine.waiting(True)
-        else:
-            engine.alive()
+        waits(True)  # until the outer one is over, where one backward calls another
         try:
             with _backward_fault(engine):
                 plain(*args, **kwargs)
         except RuntimeError as error:
             engine.interrupted_for_good(error)
         finally:
-            is_inside = False
-            if waits:
-                engine.waiting(False)
-            else:
-                engine.alive()
+            waits(False)
         if looks:
             engine.guard.tell(engine.gradients.fates.after_backward)
         return None

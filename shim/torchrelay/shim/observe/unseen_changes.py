@@ -78,7 +78,7 @@ def _way(state: HostState, start: int, trainers: set[int]) -> Iterator[int]:
         obj = state.nodes[number].obj
         if tells and id(obj) in trainers:
             return
-        tells = tells or _says_how_it_is_pickled(obj)
+        tells = tells or (bool(trainers) and _says_how_it_is_pickled(obj))
         yield number
         number = state.nodes[number].parent
 

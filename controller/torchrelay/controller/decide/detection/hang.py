@@ -78,7 +78,8 @@ def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) 
     ]
     done = [v for v in current if v.phase == RankPhase.FINISHED]
     still = [v for v in current if v not in stopped and _is_still(v, limit_s)]
-    if stopped and (waiting or done or len(still) + len(stopped) == len(vitals)):
+    # Where all are stopped, somebody has stopped the job, and lets it go on.
+    if stopped and (waiting or done or (still and len(still) + len(stopped) == len(vitals))):
         v = _furthest_behind(stopped)
         others = (
             _ranks(waiting or done)

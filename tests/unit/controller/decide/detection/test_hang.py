@@ -86,6 +86,10 @@ def test_a_stopped_process_is_found_where_nobody_says_that_it_waits_but_all_stan
     assert culprit_of(works(0, LIMIT_S, news_age_s=9.0), stopped) is None
 
 
+def test_a_job_that_is_stopped_as_a_whole_is_left_alone() -> None:
+    assert culprit_of(*(works(r, 99, process_state="T", stopped_s=99) for r in range(3))) is None
+
+
 def test_peers_that_are_done_wait_for_a_stopped_one_as_well() -> None:
     stopped = works(1, 1.1, process_state="T", stopped_s=1.1, phase="after")
     assert culprit_of(works(0, 0.3, phase="finished"), stopped) == 1

@@ -746,18 +746,20 @@ class QuiesceDecided(_message.Message):
     def __init__(self, quiesce_id: _Optional[int] = ..., go: _Optional[bool] = ...) -> None: ...
 
 class Serve(_message.Message):
-    __slots__ = ("generation", "boundary", "token", "peer_host", "kept")
+    __slots__ = ("generation", "boundary", "token", "peer_host", "kept", "behind_update")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     PEER_HOST_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_UPDATE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     boundary: int
     token: str
     peer_host: str
     kept: str
-    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ..., kept: _Optional[str] = ...) -> None: ...
+    behind_update: bool
+    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ..., kept: _Optional[str] = ..., behind_update: _Optional[bool] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept", "set_up", "after", "more_hosts", "more_ports", "left", "carried")

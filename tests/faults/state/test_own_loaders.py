@@ -16,8 +16,9 @@ SCRIPT, RANKS = "own_loaders.py", 2
 @pytest.mark.parametrize(
     ("kind", "workers", "fault"),
     few(
-        4,
+        5,
         [
+            ("shown", "1", "kill:rank=0,step=9,phase=backward"),
             ("agreed", "0", "kill:rank=1,step=9,phase=backward"),
             ("asked", "0", "kill:rank=1,step=9,phase=data"),
             ("looped", "0", "kill:rank=0,step=10,phase=backward"),
@@ -29,6 +30,8 @@ SCRIPT, RANKS = "own_loaders.py", 2
             ("looped", "0", "kill:rank=1,step=6,phase=after-step"),
             ("agreed", "1", "kill:rank=0,step=3,phase=after-step"),
             ("agreed", "0", "kill:rank=0,step=7,phase=data"),
+            ("shown", "0", "kill:rank=1,step=15,phase=backward"),
+            ("shown", "1", "kill:rank=1,step=14,phase=data"),
         ],
     ),
 )

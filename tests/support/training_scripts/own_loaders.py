@@ -62,6 +62,19 @@ class Endless(DataLoader):
             yield next(self.iterator)
 
 
+class Shown:
+    """A progress bar: its iterator is a generator, which holds on to the stream that it writes to."""
+
+    def __init__(self, loader):
+        self.loader, self.file, self.count = loader, sys.stderr, 0
+
+    def __iter__(self):
+        for item in self.loader:
+            yield item
+            self.count += 1
+            self.file.write("")
+
+
 class Wrapped:
     """Its iterators are generators, as those of a framework that moves batches to a device."""
 
@@ -115,7 +128,14 @@ def main():
     model = common.model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     sampler = DistributedSampler(TensorDataset(*common.data(48)), shuffle=True)
-    made = {"endless": Endless, "cycled": DataLoader, "agreed": DataLoader, "begun": Begun}.get(kind, Resumed)
+    made = {
+        "endless": Endless,
+        "shown": Endless,
+        "read": Endless,
+        "cycled": DataLoader,
+        "agreed": DataLoader,
+        "begun": Begun,
+    }.get(kind, Resumed)
     loader = made(sampler.dataset, batch_size=4, sampler=sampler, num_workers=int(workers))
     loader.seen = 0
     cycle, stream = Cycled(Wrapped(loader)), agreed(Wrapped(loader))
@@ -144,7 +164,7 @@ def main():
                 step(*next(loader))
             loader._iterator = None
         else:
-            for x, y in loader:
+            for x, y in Shown(loader) if kind == "shown" else loader:
                 step(x, y)
     own = [loader.seen, getattr(loader, "given", 0), list(getattr(loader, "sizes", ()))]
     final_state.write(out, losses, model, optimizer, loader=own)

@@ -94,7 +94,9 @@ def arrive_transferring(turn: Turn) -> None:
         send_plans(turn)
         return
     for rank, donor in sorted(s.donors.items()):
-        serve = Serve(s.generation, s.target, s.tokens[rank], s.serve_hosts.get(rank, ""))
+        goes_through = s.entries.get(rank) == JoinerAction.SHADOW
+        host = s.serve_hosts.get(rank, "")
+        serve = Serve(s.generation, s.target, s.tokens[rank], host, behind_update=goes_through)
         for giver in (donor, *s.helpers.get(rank, ())):
             s.unanswered_serves.setdefault(giver, []).append(rank)
             turn.order(giver, donor_worker(s, giver), serve)

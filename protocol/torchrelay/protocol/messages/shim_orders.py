@@ -125,6 +125,7 @@ class Serve:
     """Open the tensor channel of `generation` for one peer, who shows `token`. Your tensors are those of `boundary`.
 
     `kept`: to a joiner of a rollback, the folder of a copy taken at `boundary`, on its node: give what lies there instead.
+    `behind_update`: the peer goes through the rest of the step that ends there: give the gradients of its update, too.
     """
 
     generation: int
@@ -132,6 +133,7 @@ class Serve:
     token: str
     peer_host: str
     kept: str = ""
+    behind_update: bool = False
 
 
 @message(frozen=True)

@@ -20,6 +20,8 @@ class GradientForm(NamedTuple):
     stride: tuple[int, ...]
     dtype: torch.dtype
     spread: Spread | None
+    sparse_dim: int | None = None
+    """None for a dense one."""
 
 
 class Learned(NamedTuple):
@@ -52,7 +54,8 @@ class GradientRecord(NamedTuple):
 def form_of(tensor: torch.Tensor) -> GradientForm:
     part = local(tensor)
     stride = tuple(part.stride()) if part.layout is torch.strided else ()
-    return GradientForm(tuple(part.shape), stride, part.dtype, spread_of(tensor))
+    sparse_dim = part.sparse_dim() if part.is_sparse else None
+    return GradientForm(tuple(part.shape), stride, part.dtype, spread_of(tensor), sparse_dim)
 
 
 def zeros(parameter: torch.Tensor, form: GradientForm | None) -> torch.Tensor:
@@ -60,10 +63,19 @@ def zeros(parameter: torch.Tensor, form: GradientForm | None) -> torch.Tensor:
 
     Raises StateMismatchError where a mesh that it is spread over is not here.
     """
-    form = form or form_of(parameter)
-    made = torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device=local(parameter).device)
-    with torch.no_grad():
-        made.zero_()
+    form, device = form or form_of(parameter), local(parameter).device
+    if form.sparse_dim is not None:
+        made = torch.sparse_coo_tensor(
+            torch.empty(form.sparse_dim, 0, dtype=torch.int64),
+            torch.empty(0, *form.shape[form.sparse_dim :], dtype=form.dtype),
+            form.shape,
+            device=device,
+            check_invariants=True,
+        )
+    else:
+        made = torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device=device)
+        with torch.no_grad():
+            made.zero_()
     if form.spread is None:
         return made
     return around(made, form.spread, mesh_among(parameter, form.spread.groups))

@@ -151,7 +151,8 @@ class Gradients:
             if there is not None and is_plain(there):
                 contents[path] = there
         if self.changed:
-            contents.update((path, g.content) for path, g in self.fates.found.items() if g.content is not None)
+            copied = [(path, g.content) for path, g in self.fates.found.items() if g.content is not None]
+            contents.update((path, content) for path, content in copied if is_plain(content))
         return digest.digests(contents) if contents else {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -179,9 +180,9 @@ class Gradients:
                 found[device.GRADIENT + path] = gradient.content
             elif gradient.fate is Fate.ZEROED:
                 found[device.GRADIENT + path] = local(zeros(gradient.parameter, gradient.form))
-            elif gradient.fate is Fate.OPEN and there is not None and is_plain(there):
+            elif gradient.fate is Fate.OPEN and there is not None:
                 found[device.GRADIENT + path] = local(there).detach()
-        return found
+        return {path: content for path, content in found.items() if is_plain(content)}
 
     # The gate.
 

@@ -64,7 +64,7 @@ class Destination:
         self.gradients: dict[str, torch.Tensor] = {}
         """Those of the donor, if it still had them."""
         self._updated: dict[str, torch.Tensor] = {}
-        """What the donor's tensors held right after the update."""
+        """What the donor's tensors and gradients held right after the update."""
         self.results: dict[str, torch.Tensor] = {}
         """Of collectives that the donor has finished since the gate, where they were too large for a record."""
 
@@ -113,6 +113,18 @@ class Destination:
                 if path in self._own and path not in self._carried:
                     write(self._own[path], content)
         self._carried |= self._updated.keys() & self._own.keys()
+
+    def take_updated_gradients(self) -> frozenset[str]:
+        """Put the gradients that the update has left in place of this process's own. Return their paths."""
+        found = set()
+        for path, parameter in self._parameters().items():
+            content = self._updated.get(device.GRADIENT + path)
+            (gradient,) = gradients_of([parameter])
+            if content is not None and gradient is not None and gradient.shape == content.shape:
+                with torch.no_grad():
+                    gradient.copy_(content)
+                found.add(device.GRADIENT + path)
+        return frozenset(found)
 
     def carried(self) -> dict[str, torch.Tensor]:
         """Return the tensors that are this rank's own, and not the donor's."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.process_groups import process_group
@@ -11,6 +11,7 @@ from torchrelay.shim.backends import registry
 from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.join.fast_forward import Goal
 from torchrelay.shim.join.put_state import put_state
+from torchrelay.shim.journal import last_draw
 from torchrelay.shim.journal.payload import LinkRecord
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     """
     journal = goal.journal
     _check_loops(engine, journal.links)
+    _check_item(activation.item, journal.links[-1].mark)
     process_group.be_member_of(journal.groups, registry.unconnected)
     left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
     engine.draws.expected.clear()
@@ -48,6 +50,14 @@ def _check_loops(engine: Engine, links: Sequence[LinkRecord]) -> None:
                 f"this process came to the place in iteration {activation.heads} of the loop at {link.site}, and the lost "
                 f"rank in iteration {link.heads}"
             )
+
+
+def _check_item(item: Any, mark: bytes) -> None:
+    """`item`: that this process was led to; `mark`: as in LinkRecord. Raises StateMismatchError."""
+    if mark and last_draw.mark_of(item) != mark:
+        raise StateMismatchError(
+            "a loop was led to its place here, and yields another item there than in the lost rank"
+        )
 
 
 def _marks(engine: Engine, goal: Goal) -> None:

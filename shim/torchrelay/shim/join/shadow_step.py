@@ -118,9 +118,10 @@ class ShadowStep:
         if self._plan.after:
             self._engine.records.own = collective_records.furthest([payload.load(self._plan.after, tuple)])
         self._staging.release()  # what the script says and writes from here on, the lost rank has not
+        as_updated = destination.take_updated_gradients()
         gradients = destination.own_gradients()
         at_head = self._plan.donor_collectives < 0
-        missing = frozenset(gradients.keys() if at_head else gradients.keys() - destination.gradients)
+        missing = frozenset(gradients.keys() if at_head else gradients.keys() - destination.gradients) - as_updated
         at_head &= not destination.has_before
         self.tail = Tail(
             destination.tensors(), self._late, gradients, missing, at_head=at_head, carried=destination.carried()

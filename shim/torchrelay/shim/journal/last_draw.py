@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import io
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -95,12 +96,17 @@ def before_draw(iterator: Any, record_of: Callable[[Any], LoaderRecord | None]) 
         nodes.append(StateNode(kind, obj, -1, None, content))
         for value in below:
             for _, part in flat(None, value):
-                is_source = hasattr(type(part), "__next__")
+                is_source = hasattr(type(part), "__next__") and not _is_written_to(part)
                 if id(part) not in seen and (is_source or (others < MOST_OBJECTS and _takes_part(part))):
                     seen.add(id(part))
                     queue.append(part)
                     others += not is_source
     return LastDraw(nodes, rng.capture(), records)
+
+
+def _is_written_to(value: Any) -> bool:
+    """Files are iterators, too: those that cannot be read from, such as what a progress bar writes to."""
+    return isinstance(value, io.IOBase) and not stands.is_drained(value)
 
 
 def _takes_part(value: Any) -> bool:

@@ -99,6 +99,9 @@ class LinkRecord(NamedTuple):
     passed: tuple[PassedLoop, ...] = ()
     draw: Plain | None = None
     """As last_draw.WrittenDraw: its iterator is put to where it stood before its latest item, and that is drawn anew."""
+    mark: bytes = b""
+    """Of a training loop's latest item that is not drawn anew so, though code of the script's has made it: another process was led
+    to it, and compares what it has. Empty where nothing is to be compared."""
 
     def plain(self) -> Plain:
         site, entry, heads, entry_rng, item, iterator, loaders, *rest = self

@@ -210,6 +210,9 @@ class GenerationSwitch:
         tensors = self._tensors_at(commit, order.boundary)
         if self._position in (StandingPosition.AFTER, StandingPosition.LEFT):
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
+        if order.behind_update and order.boundary == self._engine.step.gates_passed:
+            held = self._engine.updates.gradients.tensors()
+            tensors |= {f"{device.UPDATED}{device.GRADIENT}{path}": gradient for path, gradient in held.items()}
         donor = Donor(
             tensors,
             bind_host=bind_address(self._engine.comms.address),

@@ -61,6 +61,25 @@ def test_one_has_the_form_that_it_had() -> None:
     assert torch.equal(parameter.grad, CONTENT)
 
 
+def test_a_sparse_one_that_will_be_dropped_is_sparse_again() -> None:
+    table = torch.nn.EmbeddingBag(10, 3, mode="sum", sparse=True)
+    table(torch.tensor([[1, 4]])).sum().backward()
+    assert table.weight.grad is not None
+    record = GradientRecord(shed=("a",), forms=(("a", form_of(table.weight.grad)),))
+    other = torch.nn.Parameter(torch.ones(10, 3))
+    put(record, {"a": other}, {}, own=False)
+    assert other.grad is not None
+    assert other.grad.is_sparse
+    assert form_of(other.grad) == form_of(table.weight.grad)
+    assert not other.grad.to_dense().any()
+    optimizer = torch.optim.SGD([other], lr=1.0)
+    optimizer.zero_grad(set_to_none=False)
+    torch.nn.functional.embedding_bag(torch.tensor([[1, 4]]), other, mode="sum", sparse=True).sum().backward()
+    optimizer.step()
+    assert other[[1, 4]].eq(0).all()
+    assert other.sum() == 24
+
+
 @pytest.fixture
 def one_rank() -> Iterator[None]:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)

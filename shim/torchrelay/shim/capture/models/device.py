@@ -18,7 +18,7 @@ GRADIENT = "gradient."
 """What paths of gradients begin with, in front of their parameter's."""
 
 UPDATED = "updated."
-"""The same of what a tensor held right after the latest update, where the donor has written to it since."""
+"""The same of what a tensor or a gradient held right after the latest update: the donor has gone on since."""
 
 BEFORE = "before."
 """The same of tensors that the boundary before had, where the donor has others now."""

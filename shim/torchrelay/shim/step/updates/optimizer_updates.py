@@ -18,6 +18,7 @@ from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 from torchrelay.shim.step.updates.early_writes import EarlyWrites
 from torchrelay.shim.step.updates.late_writes import LateWrites
 from torchrelay.shim.step.updates.update_gate import UpdateGate
+from torchrelay.shim.step.updates.updated_gradients import UpdatedGradients
 from torchrelay.shim.step.updates.updated_tensors import UpdatedTensors
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Updates:
         self._engine = engine
         self.early, self.late, self.whole = EarlyUpdates(), LateWrites(), WholeSteps(engine)
         self.writes, self.updated = EarlyWrites(), UpdatedTensors()
+        self.gradients = UpdatedGradients()
         self._done = 0
         """In this iteration."""
         self._depth = 0
@@ -310,5 +312,6 @@ class Updates:
         elif engine.commit is not None and not engine.step.astray:
             self.late.note(engine.commit.state)
             self.updated.note(engine.commit.state)
+            self.gradients.note(engine.commit.state)
             if engine.own is not None:
                 engine.own.after_update()

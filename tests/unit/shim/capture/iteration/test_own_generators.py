@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import queue
 import time
 from collections import deque
@@ -29,6 +30,7 @@ from torchrelay.shim.data import data_loader
 from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.instrument.rewrite import instrument
+from torchrelay.shim.join import restore_at_boundary
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.journal import last_draw
 from torchrelay.shim.script import sites
@@ -521,6 +523,28 @@ def test_an_item_that_comes_out_otherwise_is_refused(draws: Draws) -> None:
     assert enter({}, draws, recorded, joiner, written.plain())[0].tolist() == [3]
     with pytest.raises(StateMismatchError, match="another item"):
         enter({}, draws, recorded, joiner, written._replace(mark=last_draw.mark_of((torch.tensor([4]), 0))).plain())
+
+
+def test_a_stream_that_a_generator_writes_to_takes_no_part_in_its_draws(draws: Draws) -> None:
+    def shown(stream: Any) -> Iterator[int]:
+        for number in range(9):
+            stream.write("")
+            yield number
+
+    with open(os.devnull, "w") as written, open(os.devnull) as read:
+        lost = shown(written)
+        next(lost)
+        assert last_draw.before_draw(lost, draws.record) is not None
+        reading = shown(read)
+        assert last_draw.before_draw(reading, draws.record) is None
+
+
+def test_a_process_that_was_led_to_another_item_is_refused() -> None:
+    mark = last_draw.mark_of((torch.tensor([4]), 0))
+    restore_at_boundary._check_item((torch.tensor([4]), 0), mark)
+    restore_at_boundary._check_item((torch.tensor([3]), 0), b"")
+    with pytest.raises(StateMismatchError, match="another item there than in the lost rank"):
+        restore_at_boundary._check_item((torch.tensor([3]), 0), mark)
 
 
 def test_a_mark_tells_items_apart_by_form_and_content_and_leaves_out_times() -> None:

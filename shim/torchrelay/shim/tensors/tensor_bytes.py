@@ -9,6 +9,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters.tensors import dtensor
+from torchrelay.shim.adapters.tensors.storages import is_freed
 
 WORD_BYTES = 8
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -25,7 +26,7 @@ def local(tensor: torch.Tensor, path: str = "tensor") -> torch.Tensor:
         raise UnsupportedError(f"{path}: a {tensor.layout} tensor of {tensor.dtype} has no plain bytes")
     if tensor.device.type not in ("cpu", "cuda"):
         raise UnsupportedError(f"{path}: tensors on {tensor.device.type} are not supported")
-    if tensor.numel() and tensor.data_ptr() == 0:
+    if tensor.numel() and (tensor.data_ptr() == 0 or is_freed(tensor)):
         raise UnsupportedError(f"{path}: the tensor's memory was freed, or it never had any")
     return tensor
 

@@ -54,3 +54,14 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
         return tensor.untyped_storage()
     except RuntimeError:  # NotImplementedError is one
         return None
+
+
+def is_freed(tensor: torch.Tensor) -> bool:
+    """Whether its storage has let go of its memory, as that of FullyShardedDataParallel's gathered parameters does between uses.
+
+    The address of a view is not zero then, and to read there ends the process.
+    """
+    if tensor.is_meta or not tensor.numel() or (tensor.data_ptr() and not tensor.storage_offset()):
+        return False
+    with unseen():
+        return tensor.untyped_storage().nbytes() == 0

@@ -42,7 +42,19 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 def is_leaf(tensor: torch.Tensor) -> bool:
     """Whether gradients end in it."""
     with torch._C.DisableTorchFunctionSubclass():
-        return tensor.requires_grad and tensor.is_leaf
+        return tensor.requires_grad and not has_graph(tensor)
+
+
+def has_graph(tensor: torch.Tensor) -> bool:
+    """Whether a backward goes through it.
+
+    Torch raises where it is asked this of a view whose base was written to since, as parameters are that
+    FullyShardedDataParallel makes of a flat one.
+    """
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:
+        return True
 
 
 def of_class(tensor: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:

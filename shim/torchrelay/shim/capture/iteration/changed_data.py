@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.iteration.marks import COLLATE, Mark, Where
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values import small
@@ -51,7 +52,7 @@ class _Writer(pickle.Pickler):
             return "known", self._told(where), place
         if not isinstance(obj, torch.Tensor):
             return None
-        if type(obj) is not torch.Tensor or obj.grad_fn is not None or obj.layout is not torch.strided:
+        if type(obj) is not torch.Tensor or has_graph(obj) or obj.layout is not torch.strided:
             raise pickle.PicklingError("a tensor of another kind")
         where, place, owner = self._memory.get(obj.untyped_storage().data_ptr(), (COLLATE, -1, obj))
         if owner is obj or owner.dtype is not obj.dtype or not obj.numel():

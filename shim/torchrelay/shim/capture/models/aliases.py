@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.bound_tensors import Place, at_place
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
@@ -189,11 +190,11 @@ def _find_arrays(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -
 
 def _is_of_graph(tensor: torch.Tensor) -> bool:
     """Whether it is a view of a parameter that a backward goes through."""
-    return tensor.grad_fn is not None and isinstance(tensor._base, torch.nn.Parameter)
+    return has_graph(tensor) and isinstance(tensor._base, torch.nn.Parameter)
 
 
 def _alias(state: HostState, trees: ModuleTrees, tensor: torch.Tensor) -> Alias | None:
-    if type(tensor) is not torch.Tensor or tensor.grad_fn is not None:
+    if type(tensor) is not torch.Tensor or has_graph(tensor):
         return None
     found = trees.owner_of(tensor)
     return None if found is None else _alias_of(state, trees, tensor, found)

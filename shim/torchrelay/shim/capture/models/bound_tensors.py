@@ -15,6 +15,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.parallel import fsdp2
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
 from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
+from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 
 BUFFERS, PARAMETERS = "_buffers", "_parameters"
 Place = tuple[str, str, str]
@@ -142,7 +143,7 @@ class BoundTensors:
                 space.clear()
                 space.update(then)
         for tensor, form in zip(tensors, forms):
-            if form is not None and tensor.requires_grad != form.requires_grad and tensor.is_leaf:
+            if form is not None and tensor.requires_grad != form.requires_grad and not has_graph(tensor):
                 tensor.requires_grad_(form.requires_grad)
 
 
@@ -184,7 +185,7 @@ def put_forms(
         if not form.fits(now) or id(now) in seen:  # in seen: tied here, and not where it was recorded
             space[key] = now = form.make(now.device if isinstance(now, torch.Tensor) else None)
         seen.add(id(now))
-        if now.requires_grad != form.requires_grad and now.is_leaf:
+        if now.requires_grad != form.requires_grad and not has_graph(now):
             now.requires_grad_(form.requires_grad)
         if where == BUFFERS:
             names = module.__dict__["_non_persistent_buffers_set"]

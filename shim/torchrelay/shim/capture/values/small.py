@@ -13,7 +13,8 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.raw_memory.memory import read
 from torchrelay.shim.adapters.tensors.dtensor import Spread, around, local, spread_of, waited_for
-from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf
+from torchrelay.shim.adapters.tensors.storages import is_freed
+from torchrelay.shim.adapters.tensors.tensor_classes import has_graph, is_leaf
 from torchrelay.shim.capture.rng import byte_tensor, tensor_bytes
 from torchrelay.shim.tensors.tensor_bytes import await_writes, write
 
@@ -44,6 +45,7 @@ def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
         and not tensor.is_quantized
+        and not is_freed(tensor)
         and (tensor.is_meta or tensor.numel() * tensor.element_size() <= limit_bytes)
     )
 
@@ -66,10 +68,10 @@ def take_if_small(tensor: torch.Tensor, limit_bytes: int, held: bytes | None = N
         if item_bytes and tensor.layout is torch.strided:
             shape = tuple(tensor.shape)
             size_bytes = item_bytes * math.prod(shape)
-            if size_bytes > limit_bytes:
+            if size_bytes > limit_bytes or is_freed(tensor):
                 return None
             if (not shape or tensor.is_contiguous()) and not tensor.is_neg():
-                leaf = tensor.requires_grad and tensor.is_leaf
+                leaf = tensor.requires_grad and not has_graph(tensor)
                 return TensorValue(name, shape, "cpu", leaf, read(tensor.data_ptr(), size_bytes))
     return _take_any(tensor, held) if is_small(tensor, limit_bytes) else None
 

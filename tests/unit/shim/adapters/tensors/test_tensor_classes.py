@@ -7,7 +7,7 @@ import torch
 from support.host_state import carry, take
 
 from torchrelay.shim.adapters.tensors.dtensor import local
-from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf, of_class, plain
+from torchrelay.shim.adapters.tensors.tensor_classes import has_graph, is_leaf, of_class, plain
 from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.state.host_state import LargeTensor
 from torchrelay.shim.capture.values import small
@@ -127,3 +127,17 @@ def test_large_ones_are_given_by_their_memory() -> None:
 )
 def test_why_a_tensor_is_not_in_a_journal_is_told_rightly(tensor: torch.Tensor, why: str) -> None:
     assert small.why_not_taken(tensor) == why
+
+
+def test_a_view_is_part_of_a_graph_also_where_torch_cannot_say_it() -> None:
+    flat = torch.nn.Parameter(torch.zeros(6))
+    first, _ = torch.split(flat, [3, 3])
+    assert has_graph(first)
+    with torch.no_grad():
+        flat.add_(1)
+    with pytest.raises(RuntimeError, match="has been modified inplace"):
+        _ = first.grad_fn
+    assert has_graph(first)
+    assert not is_leaf(first)
+    assert is_leaf(flat)
+    assert not has_graph(torch.zeros(3))

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.capture.values import small
+from torchrelay.shim.tensors import tensor_bytes
 
 
 @pytest.mark.parametrize(
@@ -90,3 +92,15 @@ def test_what_a_view_only_promises_to_conjugate_or_negate_is_taken_as_it_reads()
     for lazy in (numbers.conj(), numbers.conj().imag[:1]):
         assert lazy.is_contiguous()
         assert torch.equal(small.build(small.take(lazy)), lazy)
+
+
+def test_a_view_of_memory_that_was_freed_is_not_read() -> None:
+    flat = torch.zeros(1000)
+    views = [flat[:10], flat[500:510]]
+    assert all(small.is_small(view) for view in views)
+    flat.untyped_storage().resize_(0)
+    for view in views:
+        assert not small.is_small(view)
+        assert small.take_if_small(view, small.SMALL_BYTES) is None
+        with pytest.raises(UnsupportedError, match="memory was freed"):
+            tensor_bytes.local(view)

@@ -366,6 +366,7 @@ MAKERS = {
         tiny_runs.torchtune_run,
         tiny_tasks.ijepa_run,
         tiny_tasks.msn_run,
+        tiny_tasks.blip_run,
     )
 }
 

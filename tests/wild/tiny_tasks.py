@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-
+import numpy as np
 
 
 def _views_run(folder: Path, name: str, content: dict[str, Any]) -> None:
@@ -57,3 +57,43 @@ def msn_run(folder: Path) -> None:
         "start_sharpen": 0.25, "temperature": 0.1, "batch_size": 4, "use_ent": True, "use_sinkhorn": True,
     }  # fmt: skip
     _views_run(folder, "tiny.yaml", {"meta": meta, "data": data, "criterion": criterion})
+
+
+def blip_run(folder: Path) -> None:
+    """Make captioned pictures, a tokenizer as it would be downloaded, and the settings with which BLIP learns to retrieve."""
+    from PIL import Image
+    from tiny_data import WORDS, text
+
+    draw = np.random.default_rng(42)
+    (folder / "pictures").mkdir()
+    (folder / "annotation").mkdir()
+    for part, first, count in (("train", 0, 48), ("val", 48, 8), ("test", 56, 8)):
+        rows: list[dict[str, Any]] = []
+        for number in range(first, first + count):
+            name = f"pictures/{number:02}.png"
+            Image.fromarray(draw.integers(0, 255, (36, 36, 3), dtype=np.uint8)).save(folder / name)
+            several = [text(5 + n, 3 * number + n) for n in range(2)]
+            if part == "train":
+                rows.extend({"image": name, "image_id": f"coco_{number}", "caption": caption} for caption in several)
+            else:
+                rows.append({"image": name, "caption": several})
+        (folder / "annotation" / f"coco_karpathy_{part}.json").write_text(json.dumps(rows))
+    (folder / "bert-base-uncased").mkdir()
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (folder / "bert-base-uncased" / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    described = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 64}
+    (folder / "bert-base-uncased" / "tokenizer_config.json").write_text(json.dumps(described))
+    (folder / "bert-base-uncased" / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    place = folder / "configs" / "med_config.json"
+    sizes = {
+        "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 64, "num_attention_heads": 2,
+        "num_hidden_layers": 2, "vocab_size": len(vocabulary) + 2, "encoder_width": 32,
+    }  # fmt: skip
+    place.write_text(json.dumps({**json.loads(place.read_text()), **sizes}))
+    settings = {
+        "image_root": "", "ann_root": "annotation", "dataset": "coco", "pretrained": "", "vit": "base",
+        "batch_size_train": 4, "batch_size_test": 4, "vit_grad_ckpt": False, "vit_ckpt_layer": 0, "init_lr": 0.001,
+        "image_size": 32, "queue_size": 64, "alpha": 0.4, "k_test": 4, "negative_all_rank": True, "weight_decay": 0.05,
+        "min_lr": 0, "max_epoch": 2,
+    }  # fmt: skip
+    (folder / "tiny.yaml").write_text(json.dumps(settings))

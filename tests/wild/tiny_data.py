@@ -367,6 +367,7 @@ MAKERS = {
         tiny_tasks.ijepa_run,
         tiny_tasks.msn_run,
         tiny_tasks.blip_run,
+        tiny_tasks.nanovlm_run,
     )
 }
 

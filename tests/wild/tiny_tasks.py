@@ -97,3 +97,28 @@ def blip_run(folder: Path) -> None:
         "min_lr": 0, "max_epoch": 2,
     }  # fmt: skip
     (folder / "tiny.yaml").write_text(json.dumps(settings))
+
+
+def nanovlm_run(folder: Path) -> None:
+    """Make talks about pictures in four files, and the tokenizer of a language model."""
+    from datasets import Dataset, Features, Image, List, Value
+    from PIL.Image import fromarray
+    from tiny_data import _tokenizer, text
+
+    draw = np.random.default_rng(43)
+    (folder / "talks").mkdir()
+    kinds = Features(
+        {"images": List(Image()), "texts": List({"user": Value("string"), "assistant": Value("string")})},
+    )
+    for part in range(4):
+        rows = []
+        for number in range(60 * part, 60 * part + 60):
+            picture = fromarray(draw.integers(0, 255, (24 + number % 3 * 8, 32, 3), dtype=np.uint8))
+            turns = [
+                {"user": text(4 + n, 2 * number + n), "assistant": text(6 + number % 5, 900 + number)}
+                for n in range(1 + number % 2)
+            ]
+            rows.append({"images": [picture], "texts": turns})
+        Dataset.from_list(rows, features=kinds).to_parquet(folder / "talks" / f"train-{part:05}-of-00004.parquet")
+    specials = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+    _tokenizer(specials).save_pretrained(folder / "tokenizer")

@@ -368,6 +368,7 @@ MAKERS = {
         tiny_tasks.msn_run,
         tiny_tasks.blip_run,
         tiny_tasks.nanovlm_run,
+        tiny_tasks.yolov7_boxes,
     )
 }
 

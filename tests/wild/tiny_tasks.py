@@ -122,3 +122,12 @@ def nanovlm_run(folder: Path) -> None:
         Dataset.from_list(rows, features=kinds).to_parquet(folder / "talks" / f"train-{part:05}-of-00004.parquet")
     specials = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
     _tokenizer(specials).save_pretrained(folder / "tokenizer")
+
+
+def yolov7_boxes(folder: Path) -> None:
+    """Make pictures with boxes, and the description that YOLOv7 reads."""
+    from tiny_sets import boxes
+
+    boxes(folder)
+    description = {"train": "boxes/images/train", "val": "boxes/images/val", "nc": 3, "names": ["a", "b", "c"]}
+    (folder / "boxes.yaml").write_text(json.dumps(description))

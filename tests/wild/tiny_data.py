@@ -369,6 +369,8 @@ MAKERS = {
         tiny_tasks.blip_run,
         tiny_tasks.nanovlm_run,
         tiny_tasks.yolov7_boxes,
+        tiny_tasks.videos,
+        tiny_tasks.arcface_run,
     )
 }
 

@@ -131,3 +131,34 @@ def yolov7_boxes(folder: Path) -> None:
     boxes(folder)
     description = {"train": "boxes/images/train", "val": "boxes/images/val", "nc": 3, "names": ["a", "b", "c"]}
     (folder / "boxes.yaml").write_text(json.dumps(description))
+
+
+def videos(folder: Path) -> None:
+    """Make short videos, and the list that names each with a label."""
+    import cv2
+
+    draw = np.random.default_rng(44)
+    (folder / "videos").mkdir()
+    rows = []
+    for number in range(48):
+        place = folder / "videos" / f"{number:02}.mp4"
+        out = cv2.VideoWriter(str(place), cv2.VideoWriter_fourcc(*"mp4v"), 24, (48, 48))
+        for _ in range(40):
+            out.write(draw.integers(0, 255, (6, 6, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1))
+        out.release()
+        rows.append(f"videos/{place.name} {number % 4}")
+    (folder / "videos.txt").write_text("\n".join(rows) + "\n")
+
+
+def arcface_run(folder: Path) -> None:
+    """Make pictures in folders, and the configuration with which ArcFace reads them."""
+    from tiny_data import image_folder
+
+    image_folder(folder)
+    values = {
+        "network": "r18", "embedding_size": 16, "sample_rate": 0.5, "batch_size": 4, "lr": 0.05, "verbose": 8,
+        "frequent": 1, "num_workers": 1, "num_classes": 24, "num_image": 96, "num_epoch": 2, "warmup_epoch": 1,
+        "val_targets": [], "rec": "images/train", "output": "out", "save_all_states": True, "gradient_acc": 1,
+    }  # fmt: skip
+    text = f"from easydict import EasyDict as edict\n\nconfig = edict({values!r})\n"
+    (folder / "configs" / "tiny.py").write_text(text)

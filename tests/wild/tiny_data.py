@@ -371,6 +371,8 @@ MAKERS = {
         tiny_tasks.yolov7_boxes,
         tiny_tasks.videos,
         tiny_tasks.arcface_run,
+        tiny_tasks.k_diffusion_run,
+        tiny_tasks.rtdetr_run,
     )
 }
 

@@ -142,9 +142,9 @@ def videos(folder: Path) -> None:
     rows = []
     for number in range(48):
         place = folder / "videos" / f"{number:02}.mp4"
-        out = cv2.VideoWriter(str(place), cv2.VideoWriter_fourcc(*"mp4v"), 24, (48, 48))
+        out = cv2.VideoWriter(str(place), cv2.VideoWriter_fourcc(*"mp4v"), 24, (64, 64))
         for _ in range(40):
-            out.write(draw.integers(0, 255, (6, 6, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1))
+            out.write(draw.integers(0, 255, (8, 8, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1))
         out.release()
         rows.append(f"videos/{place.name} {number % 4}")
     (folder / "videos.txt").write_text("\n".join(rows) + "\n")
@@ -162,3 +162,73 @@ def arcface_run(folder: Path) -> None:
     }  # fmt: skip
     text = f"from easydict import EasyDict as edict\n\nconfig = edict({values!r})\n"
     (folder / "configs" / "tiny.py").write_text(text)
+
+
+def k_diffusion_run(folder: Path) -> None:
+    """Make pictures in folders, and the configuration of a tiny transformer that k-diffusion trains with them."""
+    from tiny_data import image_folder
+
+    image_folder(folder)
+    model = {
+        "type": "image_transformer_v2", "input_channels": 3, "input_size": [16, 16], "patch_size": [2, 2],
+        "depths": [1, 1], "widths": [32, 32], "mapping_width": 32, "loss_config": "karras",
+        "self_attns": [{"type": "shifted-window", "d_head": 16, "window_size": 4}, {"type": "global", "d_head": 16}],
+        "loss_weighting": "soft-min-snr", "dropout_rate": [0.05, 0.05], "augment_prob": 0.12, "sigma_data": 0.5,
+        "sigma_min": 0.01, "sigma_max": 80, "sigma_sample_density": {"type": "cosine-interpolated"},
+    }  # fmt: skip
+    content = {
+        "model": model,
+        "dataset": {"type": "imagefolder-class", "location": "images/train", "num_classes": 6, "cond_dropout_rate": 0.1},
+        "optimizer": {"type": "adamw", "lr": 0.0005, "betas": [0.9, 0.95], "eps": 0.00000001, "weight_decay": 0.0001},
+        "lr_sched": {"type": "constant", "warmup": 0.5},
+        "ema_sched": {"type": "inverse", "power": 0.6667, "max_value": 0.9999},
+    }
+    (folder / "tiny.json").write_text(json.dumps(content))
+
+
+def rtdetr_run(folder: Path) -> None:
+    """Make pictures with boxes in COCO's form, and RT-DETR's smallest configuration with smaller sizes."""
+    from tiny_data import coco
+
+    coco(folder)
+    resized = [
+        {"type": "Resize", "size": [64, 64]},
+        {"type": "SanitizeBoundingBoxes", "min_size": 1},
+        {"type": "ConvertPILImage", "dtype": "float32", "scale": True},
+        {"type": "ConvertBoxes", "fmt": "cxcywh", "normalize": True},
+    ]
+    changed = [
+        {"type": "RandomPhotometricDistort", "p": 0.5},
+        {"type": "RandomZoomOut", "fill": 0},
+        {"type": "RandomIoUCrop", "p": 0.8},
+        {"type": "SanitizeBoundingBoxes", "min_size": 1},
+        {"type": "RandomHorizontalFlip"},
+    ]
+
+    def data(part: str, operations: list[dict[str, Any]], **further: Any) -> dict[str, Any]:
+        files = {
+            "img_folder": f"coco/{part}2017/", "ann_file": f"coco/annotations/instances_{part}2017.json",
+            "transforms": {"ops": operations, **further},
+        }  # fmt: skip
+        return {"dataset": files, "total_batch_size": 4, "num_workers": 1}
+
+    stopped = {"epoch": 2, "name": "stop_epoch", "ops": [operation["type"] for operation in changed[:3]]}
+    content = {
+        "__include__": ["./rtdetrv2_r18vd_120e_coco.yml"],
+        "output_dir": "out", "num_classes": 4, "remap_mscoco_category": False, "eval_spatial_size": [64, 64],
+        "epoches": 4, "print_freq": 1, "sync_bn": False, "use_amp": False, "ema": {"decay": 0.9, "warmups": 4},
+        "lr_warmup_scheduler": {"type": "LinearWarmup", "warmup_duration": 4},
+        "lr_scheduler": {"type": "MultiStepLR", "milestones": [2], "gamma": 0.1},
+        "PResNet": {"pretrained": False},
+        "HybridEncoder": {"in_channels": [16, 32, 64], "hidden_dim": 32, "nhead": 2, "dim_feedforward": 32},
+        "RTDETRTransformerv2": {
+            "feat_channels": [32, 32, 32], "hidden_dim": 32, "nhead": 2, "dim_feedforward": 32, "num_layers": 2,
+            "num_queries": 10, "num_denoising": 6,
+        },
+        "RTDETRPostProcessor": {"num_top_queries": 10},
+        "train_dataloader": {
+            **data("train", changed + resized, policy=stopped), "collate_fn": {"scales": [32, 64, 96], "stop_epoch": 2},
+        },
+        "val_dataloader": data("val", [resized[0], resized[2]]),
+    }  # fmt: skip
+    (folder / "configs" / "rtdetrv2" / "tiny.yml").write_text(json.dumps(content))

@@ -373,6 +373,7 @@ MAKERS = {
         tiny_tasks.arcface_run,
         tiny_tasks.k_diffusion_run,
         tiny_tasks.rtdetr_run,
+        tiny_tasks.rcg_run,
     )
 }
 

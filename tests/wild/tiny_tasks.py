@@ -178,7 +178,12 @@ def k_diffusion_run(folder: Path) -> None:
     }  # fmt: skip
     content = {
         "model": model,
-        "dataset": {"type": "imagefolder-class", "location": "images/train", "num_classes": 6, "cond_dropout_rate": 0.1},
+        "dataset": {
+            "type": "imagefolder-class",
+            "location": "images/train",
+            "num_classes": 6,
+            "cond_dropout_rate": 0.1,
+        },
         "optimizer": {"type": "adamw", "lr": 0.0005, "betas": [0.9, 0.95], "eps": 0.00000001, "weight_decay": 0.0001},
         "lr_sched": {"type": "constant", "warmup": 0.5},
         "ema_sched": {"type": "inverse", "power": 0.6667, "max_value": 0.9999},
@@ -191,13 +196,13 @@ def rtdetr_run(folder: Path) -> None:
     from tiny_data import coco
 
     coco(folder)
-    resized = [
+    resized: list[dict[str, Any]] = [
         {"type": "Resize", "size": [64, 64]},
         {"type": "SanitizeBoundingBoxes", "min_size": 1},
         {"type": "ConvertPILImage", "dtype": "float32", "scale": True},
         {"type": "ConvertBoxes", "fmt": "cxcywh", "normalize": True},
     ]
-    changed = [
+    changed: list[dict[str, Any]] = [
         {"type": "RandomPhotometricDistort", "p": 0.5},
         {"type": "RandomZoomOut", "fill": 0},
         {"type": "RandomIoUCrop", "p": 0.8},
@@ -232,3 +237,36 @@ def rtdetr_run(folder: Path) -> None:
         "val_dataloader": data("val", [resized[0], resized[2]]),
     }  # fmt: skip
     (folder / "configs" / "rtdetrv2" / "tiny.yml").write_text(json.dumps(content))
+
+
+def rcg_run(folder: Path) -> None:
+    """Make pictures in folders, an encoder of them, and the settings of a diffusion model of what it says of a picture."""
+    import sys
+
+    import torch
+    from tiny_data import image_folder
+
+    image_folder(folder)
+    sys.path.insert(0, str(folder))
+    from pretrained_enc.models_pretrained_enc import mocov3_vit_base
+
+    torch.set_num_threads(1)
+    torch.manual_seed(45)
+    weights = {f"module.base_encoder.{name}": value for name, value in mocov3_vit_base(16).state_dict().items()}
+    torch.save({"state_dict": weights}, folder / "encoder.pth")
+    network = {
+        "in_channels": 16, "time_embed_dim": 16, "model_channels": 32, "bottleneck_channels": 32, "out_channels": 16,
+        "num_res_blocks": 2,
+    }  # fmt: skip
+    encoder = {"pretrained_enc_arch": "mocov3_vit_base", "pretrained_enc_path": "encoder.pth", "proj_dim": 16}
+    condition = {"embed_dim": 16, "n_classes": 1, "key": "class_label"}
+    params = {
+        "linear_start": 0.0015, "linear_end": 0.0195, "num_timesteps_cond": 1, "log_every_t": 20, "timesteps": 50,
+        "first_stage_key": "image", "cond_stage_key": "class_label", "image_size": 1, "channels": 16,
+        "cond_stage_trainable": True, "conditioning_key": "crossattn", "parameterization": "x0",
+        "unet_config": {"target": "rdm.modules.diffusionmodules.latentmlp.SimpleMLP", "params": network},
+        "pretrained_enc_config": {"params": {**encoder, "pretrained_enc_withproj": True}},
+        "cond_stage_config": {"target": "rdm.modules.encoders.modules.ClassEmbedder", "params": condition},
+    }  # fmt: skip
+    content = {"model": {"target": "rdm.models.diffusion.ddpm.RDM", "params": params}}
+    (folder / "tiny.yaml").write_text(json.dumps(content))

@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny_runs
 import tiny_sets
+import tiny_tasks
 
 WORDS = (
     "the",
@@ -363,6 +364,16 @@ MAKERS = {
         tiny_runs.token_archives,
         tiny_runs.picture_statistics,
         tiny_runs.torchtune_run,
+        tiny_tasks.ijepa_run,
+        tiny_tasks.msn_run,
+        tiny_tasks.blip_run,
+        tiny_tasks.nanovlm_run,
+        tiny_tasks.yolov7_boxes,
+        tiny_tasks.videos,
+        tiny_tasks.arcface_run,
+        tiny_tasks.k_diffusion_run,
+        tiny_tasks.rtdetr_run,
+        tiny_tasks.rcg_run,
     )
 }
 

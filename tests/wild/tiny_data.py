@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny_runs
 import tiny_sets
+import tiny_texts
 
 WORDS = (
     "the",
@@ -363,6 +364,7 @@ MAKERS = {
         tiny_runs.token_archives,
         tiny_runs.picture_statistics,
         tiny_runs.torchtune_run,
+        tiny_texts.packed_tokens,
     )
 }
 

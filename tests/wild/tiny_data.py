@@ -365,6 +365,8 @@ MAKERS = {
         tiny_runs.picture_statistics,
         tiny_runs.torchtune_run,
         tiny_texts.packed_tokens,
+        tiny_texts.passages,
+        tiny_texts.olmo_run,
     )
 }
 

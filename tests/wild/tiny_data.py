@@ -367,6 +367,10 @@ MAKERS = {
         tiny_texts.packed_tokens,
         tiny_texts.passages,
         tiny_texts.olmo_run,
+        tiny_texts.pendulum_run,
+        tiny_texts.speech_run,
+        tiny_texts.ratings_run,
+        tiny_texts.chat_run,
     )
 }
 

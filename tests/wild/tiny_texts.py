@@ -67,7 +67,139 @@ def olmo_run(folder: Path) -> None:
         "distributed_strategy": "ddp", "gen1_gc_interval": 1, "max_grad_norm": 1.0, "softmax_auxiliary_loss": True,
         "speed_monitor": {"window_size": 20}, "console_log_interval": 1, "eval_interval": 8, "eval_subset_num_batches": -1,
         "device_eval_batch_size": 4, "evaluators": [{"label": "small", "data": validation}],
-        "data": {**loader, "num_workers": 1, "prefetch_factor": 2, "persistent_workers": True, "paths": ["train.npy"],
+        "data": {**loader, "num_workers": 0, "prefetch_factor": None, "persistent_workers": False, "paths": ["train.npy"],
                  "instance_filter": {"repetition_max_period": 13, "repetition_min_period": 1, "repetition_max_count": 32}},
     }  # fmt: skip
     (folder / "tiny.yaml").write_text(yaml.safe_dump(options))
+
+
+def pendulum_run(folder: Path) -> None:
+    """Make rl_games' settings for a pendulum, with statistics that its ranks share and a rate that adapts itself."""
+    import yaml
+
+    text = (folder / "rl_games" / "configs" / "ppo_pendulum_torch.yaml").read_text()
+    options = yaml.safe_load(text)
+    options["params"]["seed"] = 42
+    options["params"]["config"].update(
+        multi_gpu=True, num_actors=4, horizon_length=32, minibatch_size=64, mini_epochs=2, max_epochs=7, normalize_input=True,
+        normalize_value=True, save_frequency=2, save_best_after=2, print_stats=True, torch_compile=False,
+    )  # fmt: skip
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(options))
+
+
+def speech_run(folder: Path) -> None:
+    """Make short sounds with what is said in them, and wenet's settings for a tiny conformer."""
+    import soundfile
+    import yaml
+
+    draw = np.random.default_rng(53)
+    letters = "abcdefgh"
+    for name in ("sounds", "out"):
+        (folder / name).mkdir()
+    for part, count in (("train", 50), ("validation", 8)):
+        rows = []
+        for number in range(count):
+            place = folder / "sounds" / f"{part}{number:02}.wav"
+            soundfile.write(place, draw.normal(0, 0.1, int(draw.integers(9600, 19200))).astype(np.float32), 16000)
+            said = "".join(draw.choice(list(letters), 4))
+            rows.append(json.dumps({"key": place.stem, "wav": f"sounds/{place.name}", "txt": said}))
+        (folder / f"{part}.list").write_text("\n".join(rows) + "\n")
+    symbols = ["<blank>", "<unk>", *letters, "<sos/eos>"]
+    (folder / "symbols.txt").write_text("".join(f"{symbol} {number}\n" for number, symbol in enumerate(symbols)))
+    options = yaml.safe_load((folder / "examples" / "aishell" / "s0" / "conf" / "train_conformer.yaml").read_text())
+    options["encoder_conf"].update(output_size=32, attention_heads=2, linear_units=64, num_blocks=2)
+    options["decoder_conf"].update(attention_heads=2, linear_units=64, num_blocks=1)
+    options["tokenizer_conf"].update(symbol_table_path="symbols.txt")
+    options["tokenizer_conf"]["special_tokens"] = {"<blank>": 0, "<unk>": 1, "<sos>": 10, "<eos>": 10}
+    for name in ("cmvn", "cmvn_conf"):
+        del options[name]
+    options["dataset_conf"].update(speed_perturb=False, batch_conf={"batch_type": "static", "batch_size": 2})
+    options["dataset_conf"]["fbank_conf"]["num_mel_bins"] = 24
+    options["dataset_conf"]["spec_aug_conf"].update(max_t=10, max_f=4)
+    options.update(accum_grad=2, max_epoch=4, log_interval=2, scheduler_conf={"warmup_steps": 8})
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(options))
+
+
+LOGGER = """import json
+import types
+
+
+class Verbosity:
+    VERBOSE = 1
+
+
+class StdOutBackend:
+    def __init__(self, verbosity):
+        self.write = print
+
+
+class JSONStreamBackend:
+    def __init__(self, verbosity, filename):
+        self.stream = open(filename, "w")
+
+    def write(self, line):
+        self.stream.write(line + chr(10))
+        self.stream.flush()
+
+
+backends = []
+
+
+def init(backends):
+    globals()["backends"] = backends
+
+
+def metadata(name, content):
+    log(name, content)
+
+
+def log(step, data):
+    for backend in backends:
+        backend.write(json.dumps([str(step), data], default=str))
+"""
+
+
+def ratings_run(folder: Path) -> None:
+    """Make what users liked, as NCF reads it, and the small part of NVIDIA's logger that it calls: no registry has it."""
+    import torch
+    import yaml
+
+    (folder / "dllogger.py").write_text(LOGGER)
+    draw = torch.Generator().manual_seed(54)
+    users, items, series = 40, 60, 20
+    liked = torch.stack([torch.arange(users).repeat(8), torch.randint(0, items, (users * 8,), generator=draw)], 1)
+    shown = torch.stack([torch.arange(users).repeat_interleave(series), torch.randint(0, items, (users * series,), generator=draw)], 1)
+    first = (torch.arange(users * series) % series == 0).float()[:, None]
+    (folder / "ratings").mkdir()
+    for part, pair, label in (("train", liked, torch.ones(len(liked), 1)), ("test", shown, first)):
+        torch.save(pair, folder / "ratings" / f"{part}_data_0.pt")
+        torch.save(label, folder / "ratings" / f"{part}_data_1.pt")
+    known = yaml.safe_load((folder / "data" / "ml-20m" / "feature_spec_template.yaml").read_text())
+    known["feature_spec"]["user"]["cardinality"] = users
+    known["feature_spec"]["item"]["cardinality"] = items
+    known["metadata"]["test_samples_per_series"] = series
+    (folder / "ratings" / "feature_spec.yaml").write_text(yaml.safe_dump(known))
+
+
+def chat_run(folder: Path) -> None:
+    """Make a chat model of some thousand parameters, whose tokenizer has marks for turns, and talks to tune it to."""
+    import tiny_data
+    import torch
+    from tokenizers import pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    marks = {"unk_token": "<|unk|>", "pad_token": "<|endoftext|>", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+    tokenizer = tiny_data._tokenizer(marks)
+    parts = [pre_tokenizers.Split(" ", "removed"), pre_tokenizers.Split("\n", "isolated"), pre_tokenizers.Split(".", "isolated")]
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    torch.manual_seed(55)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=96, **sizes))
+    for part in (model, tokenizer):
+        part.save_pretrained(folder / "chat")
+    for name, count, start in (("talks", 96, 0), ("talks_kept", 16, 5000)):
+        rows = []
+        for number in range(start, start + count):
+            turns = [("user", tiny_data.text(5, number)), ("assistant", tiny_data.text(6 + number % 4, number + 900))]
+            rows.append({"id": f"{number}", "conversations": [{"from": who, "value": said} for who, said in turns]})
+        (folder / f"{name}.json").write_text(json.dumps(rows))

@@ -371,6 +371,7 @@ MAKERS = {
         tiny_texts.speech_run,
         tiny_texts.ratings_run,
         tiny_texts.chat_run,
+        tiny_texts.robot_run,
     )
 }
 

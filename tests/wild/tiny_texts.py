@@ -203,3 +203,25 @@ def chat_run(folder: Path) -> None:
             turns = [("user", tiny_data.text(5, number)), ("assistant", tiny_data.text(6 + number % 4, number + 900))]
             rows.append({"id": f"{number}", "conversations": [{"from": who, "value": said} for who, said in turns]})
         (folder / f"{name}.json").write_text(json.dumps(rows))
+
+
+def robot_run(folder: Path) -> None:
+    """Make what an arm saw and did in eight episodes, in lerobot's own form, and settings for a tiny policy (ACT)."""
+    import sys
+
+    sys.path.insert(0, str(folder / "src"))
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    draw = np.random.default_rng(56)
+    shapes = {"observation.state": 4, "observation.environment_state": 6, "action": 4}
+    features = {
+        name: {"dtype": "float32", "shape": (size,), "names": [f"{place}" for place in range(size)]}
+        for name, size in shapes.items()
+    }
+    kept = LeRobotDataset.create("tiny/arm", fps=10, features=features, root=folder / "arm", use_videos=False)
+    for _ in range(8):
+        for _ in range(24):
+            frame = {name: draw.normal(size=size).astype(np.float32) for name, size in shapes.items()}
+            kept.add_frame({**frame, "task": "move"})
+        kept.save_episode()
+    kept.finalize()

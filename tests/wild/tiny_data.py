@@ -372,6 +372,7 @@ MAKERS = {
         tiny_texts.ratings_run,
         tiny_texts.chat_run,
         tiny_texts.robot_run,
+        tiny_texts.lingua_run,
     )
 }
 

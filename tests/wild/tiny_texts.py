@@ -225,3 +225,25 @@ def robot_run(folder: Path) -> None:
             kept.add_frame({**frame, "task": "move"})
         kept.save_episode()
     kept.finalize()
+
+
+def lingua_run(folder: Path) -> None:
+    """Make two sources of texts in chunks, and lingua's settings for a tiny model."""
+    import yaml
+    from tiny_data import text
+
+    for number, source in enumerate(("books", "letters")):
+        (folder / "shuffled" / source).mkdir(parents=True)
+        for chunk in range(2):
+            rows = [json.dumps({"text": text(30, 1000 * number + 100 * chunk + n)}) for n in range(40)]
+            (folder / "shuffled" / source / f"{source}.chunk.{chunk:02}.jsonl").write_text("\n".join(rows) + "\n")
+    options = {
+        "name": "tiny", "dump_dir": "out", "steps": 24, "seed": 777, "grad_acc_steps": 2, "gc_collect_freq": 8,
+        "optim": {"lr": 3e-3, "warmup": 4, "lr_min_ratio": 1e-6, "clip": 1.0},
+        "distributed": {"fsdp_type": "full_shard", "compile": False, "model_dtype": "fp32", "dp_replicate": 2, "tp_size": 1},
+        "model": {"dim": 32, "n_layers": 2, "n_heads": 2},
+        "data": {"root_dir": "shuffled", "sources": {"books": 2.0, "letters": 1.0}, "batch_size": 2, "prefetch_size": 8, "seq_len": 32,
+                 "n_views": 2, "load_async": True, "tokenizer": {"name": "bytes"}},
+        "checkpoint": {"dump": {"every": 12, "keep": 1}, "eval": {"every": 12, "keep": 1}}, "logging": {"freq": 1},
+    }  # fmt: skip
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(options))

@@ -373,6 +373,7 @@ MAKERS = {
         tiny_texts.chat_run,
         tiny_texts.robot_run,
         tiny_texts.lingua_run,
+        tiny_texts.nvidia_logger,
     )
 }
 

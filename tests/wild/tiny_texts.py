@@ -121,25 +121,26 @@ def speech_run(folder: Path) -> None:
 
 
 LOGGER = """import json
-import types
 
 
 class Verbosity:
-    VERBOSE = 1
+    OFF, DEFAULT, VERBOSE = -1, 0, 1
 
 
 class StdOutBackend:
-    def __init__(self, verbosity):
-        self.write = print
+    def __init__(self, verbosity, step_format=str):
+        self.step_format = step_format
+
+    def log(self, step, data):
+        print(self.step_format(step), data, flush=True)
 
 
 class JSONStreamBackend:
     def __init__(self, verbosity, filename):
         self.stream = open(filename, "w")
 
-    def write(self, line):
-        self.stream.write(line + chr(10))
-        self.stream.flush()
+    def log(self, step, data):
+        self.stream.write(json.dumps([step, data], default=str) + chr(10))
 
 
 backends = []
@@ -150,21 +151,31 @@ def init(backends):
 
 
 def metadata(name, content):
-    log(name, content)
+    pass
 
 
-def log(step, data):
+def log(step, data, verbosity=0):
     for backend in backends:
-        backend.write(json.dumps([str(step), data], default=str))
+        backend.log(step, data)
+
+
+def flush():
+    for backend in backends:
+        if isinstance(backend, JSONStreamBackend):
+            backend.stream.flush()
 """
 
 
+def nvidia_logger(folder: Path) -> None:
+    """Make the small part of NVIDIA's logger that its examples call: no registry has it."""
+    (folder / "dllogger.py").write_text(LOGGER)
+
+
 def ratings_run(folder: Path) -> None:
-    """Make what users liked, as NCF reads it, and the small part of NVIDIA's logger that it calls: no registry has it."""
+    """Make what users liked, as NCF reads it."""
     import torch
     import yaml
 
-    (folder / "dllogger.py").write_text(LOGGER)
     draw = torch.Generator().manual_seed(54)
     users, items, series = 40, 60, 20
     liked = torch.stack([torch.arange(users).repeat(8), torch.randint(0, items, (users * 8,), generator=draw)], 1)

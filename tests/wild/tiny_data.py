@@ -374,6 +374,8 @@ MAKERS = {
         tiny_texts.robot_run,
         tiny_texts.lingua_run,
         tiny_texts.nvidia_logger,
+        tiny_texts.text_parts,
+        tiny_texts.question_files,
     )
 }
 

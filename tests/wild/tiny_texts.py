@@ -258,3 +258,26 @@ def lingua_run(folder: Path) -> None:
         "checkpoint": {"dump": {"every": 12, "keep": 1}, "eval": {"every": 12, "keep": 1}}, "logging": {"freq": 1},
     }  # fmt: skip
     (folder / "tiny.yaml").write_text(yaml.safe_dump(options))
+
+
+def text_parts(folder: Path) -> None:
+    """Make lines of words for training, for validation and for a test."""
+    from tiny_data import text
+
+    (folder / "text").mkdir()
+    for part, count, start in (("train", 100, 0), ("valid", 20, 200), ("test", 20, 300)):
+        lines = [f" {text(15, start + number)} \n" for number in range(count)]
+        (folder / "text" / f"{part}.txt").write_text("".join(lines))
+
+
+def question_files(folder: Path) -> None:
+    """Make two files of questions with texts that answer them and others, and an encoder for both."""
+    from tiny_data import text, tiny_bert
+
+    tiny_bert(folder)
+    for name, count, start in (("books", 64, 0), ("letters", 40, 30000)):
+        rows = []
+        for number in range(start, start + count):
+            answers, others = [text(12, 9 * number + n) for n in range(2)], [text(12, 9 * number + n) for n in range(2, 7)]
+            rows.append(json.dumps({"query": text(5, number), "pos": answers, "neg": others}))
+        (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")

@@ -29,7 +29,11 @@ def passages(folder: Path) -> None:
     for number in range(96):
         groups = {
             f"{kind}_passages": [
-                {"docid": f"{start + 10 * number + n}", "title": text(2, start + 7 * number + n), "text": text(12, start + 10 * number + n)}
+                {
+                    "docid": f"{start + 10 * number + n}",
+                    "title": text(2, start + 7 * number + n),
+                    "text": text(12, start + 10 * number + n),
+                }
                 for n in range(count)
             ]
             for kind, start, count in (("positive", 1000, 2), ("negative", 5000, 5))
@@ -179,7 +183,9 @@ def ratings_run(folder: Path) -> None:
     draw = torch.Generator().manual_seed(54)
     users, items, series = 40, 60, 20
     liked = torch.stack([torch.arange(users).repeat(8), torch.randint(0, items, (users * 8,), generator=draw)], 1)
-    shown = torch.stack([torch.arange(users).repeat_interleave(series), torch.randint(0, items, (users * series,), generator=draw)], 1)
+    shown = torch.stack(
+        [torch.arange(users).repeat_interleave(series), torch.randint(0, items, (users * series,), generator=draw)], 1
+    )
     first = (torch.arange(users * series) % series == 0).float()[:, None]
     (folder / "ratings").mkdir()
     for part, pair, label in (("train", liked, torch.ones(len(liked), 1)), ("test", shown, first)):
@@ -199,9 +205,18 @@ def chat_run(folder: Path) -> None:
     from tokenizers import pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    marks = {"unk_token": "<|unk|>", "pad_token": "<|endoftext|>", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+    marks = {
+        "unk_token": "<|unk|>",
+        "pad_token": "<|endoftext|>",
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+    }
     tokenizer = tiny_data._tokenizer(marks)
-    parts = [pre_tokenizers.Split(" ", "removed"), pre_tokenizers.Split("\n", "isolated"), pre_tokenizers.Split(".", "isolated")]
+    parts = [
+        pre_tokenizers.Split(" ", "removed"),
+        pre_tokenizers.Split("\n", "isolated"),
+        pre_tokenizers.Split(".", "isolated"),
+    ]
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
     torch.manual_seed(55)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -253,8 +268,8 @@ def lingua_run(folder: Path) -> None:
         "optim": {"lr": 3e-3, "warmup": 4, "lr_min_ratio": 1e-6, "clip": 1.0},
         "distributed": {"fsdp_type": "full_shard", "compile": False, "model_dtype": "fp32", "dp_replicate": 2, "tp_size": 1},
         "model": {"dim": 32, "n_layers": 2, "n_heads": 2},
-        "data": {"root_dir": "shuffled", "sources": {"books": 2.0, "letters": 1.0}, "batch_size": 2, "prefetch_size": 8, "seq_len": 32,
-                 "n_views": 2, "load_async": True, "tokenizer": {"name": "bytes"}},
+        "data": {"root_dir": "shuffled", "sources": {"books": 2.0, "letters": 1.0}, "batch_size": 2, "prefetch_size": 8,
+                 "seq_len": 32, "n_views": 2, "load_async": True, "tokenizer": {"name": "bytes"}},
         "checkpoint": {"dump": {"every": 12, "keep": 1}, "eval": {"every": 12, "keep": 1}}, "logging": {"freq": 1},
     }  # fmt: skip
     (folder / "tiny.yaml").write_text(yaml.safe_dump(options))
@@ -278,6 +293,9 @@ def question_files(folder: Path) -> None:
     for name, count, start in (("books", 64, 0), ("letters", 40, 30000)):
         rows = []
         for number in range(start, start + count):
-            answers, others = [text(12, 9 * number + n) for n in range(2)], [text(12, 9 * number + n) for n in range(2, 7)]
+            answers, others = (
+                [text(12, 9 * number + n) for n in range(2)],
+                [text(12, 9 * number + n) for n in range(2, 7)],
+            )
             rows.append(json.dumps({"query": text(5, number), "pos": answers, "neg": others}))
         (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import tiny_runs
 import tiny_sets
 import tiny_tasks
+import tiny_texts
 
 WORDS = (
     "the",
@@ -374,6 +375,18 @@ MAKERS = {
         tiny_tasks.k_diffusion_run,
         tiny_tasks.rtdetr_run,
         tiny_tasks.rcg_run,
+        tiny_texts.packed_tokens,
+        tiny_texts.passages,
+        tiny_texts.olmo_run,
+        tiny_texts.pendulum_run,
+        tiny_texts.speech_run,
+        tiny_texts.ratings_run,
+        tiny_texts.chat_run,
+        tiny_texts.robot_run,
+        tiny_texts.lingua_run,
+        tiny_texts.nvidia_logger,
+        tiny_texts.text_parts,
+        tiny_texts.question_files,
     )
 }
 

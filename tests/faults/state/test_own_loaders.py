@@ -16,8 +16,9 @@ SCRIPT, RANKS = "own_loaders.py", 2
 @pytest.mark.parametrize(
     ("kind", "workers", "fault"),
     few(
-        5,
+        6,
         [
+            ("together", "0", "kill:rank=1,step=9,phase=backward"),
             ("shown", "1", "kill:rank=0,step=9,phase=backward"),
             ("agreed", "0", "kill:rank=1,step=9,phase=backward"),
             ("asked", "0", "kill:rank=1,step=9,phase=data"),
@@ -32,6 +33,9 @@ SCRIPT, RANKS = "own_loaders.py", 2
             ("agreed", "0", "kill:rank=0,step=7,phase=data"),
             ("shown", "0", "kill:rank=1,step=15,phase=backward"),
             ("shown", "1", "kill:rank=1,step=14,phase=data"),
+            ("together", "1", "kill:rank=0,step=14,phase=data"),
+            ("together", "0", "kill:rank=0,step=15,phase=after-step"),
+            ("together", "0", "kill:rank=1,step=7,phase=forward"),
         ],
     ),
 )

@@ -113,6 +113,19 @@ class Begun(DataLoader):
         return super().__iter__()
 
 
+def together(loader):
+    """In each draw the ranks agree on whether all of them have a batch."""
+    batches = iter(loader)
+    while True:
+        batch = next(batches, None)
+        more = torch.tensor(float(batch is not None) + 0.001 * dist.get_rank())
+        dist.all_reduce(more)
+        if more < dist.get_world_size():
+            break
+        x, y = batch
+        yield x + 0.01 * more, y
+
+
 def agreed(loader):
     """A generator without an end. Each epoch begins with a communication, and draws from a generator that set-up does not make."""
     while True:
@@ -135,6 +148,7 @@ def main():
         "cycled": DataLoader,
         "agreed": DataLoader,
         "begun": Begun,
+        "together": DataLoader,
     }.get(kind, Resumed)
     loader = made(sampler.dataset, batch_size=4, sampler=sampler, num_workers=int(workers))
     loader.seen = 0
@@ -164,7 +178,8 @@ def main():
                 step(*next(loader))
             loader._iterator = None
         else:
-            for x, y in Shown(loader) if kind == "shown" else loader:
+            shapes = {"shown": Shown, "together": together}
+            for x, y in shapes[kind](loader) if kind in shapes else loader:
                 step(x, y)
     own = [loader.seen, getattr(loader, "given", 0), list(getattr(loader, "sizes", ()))]
     final_state.write(out, losses, model, optimizer, loader=own)

@@ -97,6 +97,25 @@ class CollectiveRecords:
         finally:
             self.is_alone = False
 
+    @contextmanager
+    def answering(self, entries: Iterable[FinishedCollective]) -> Iterator[None]:
+        """All that is called, and nothing else, is answered with these. Raises StateMismatchError where less is called."""
+        before, left = self.answers, [*entries]
+        self.answers = left
+        try:
+            yield
+        finally:
+            self.answers = before
+        if left:
+            raise StateMismatchError(
+                f"the lost rank called {left[0].name} as it drew a loop's item; this process did not"
+            )
+
+    def skip(self, count: int) -> None:
+        """The lost rank has called so many where this process calls none. Only for a joiner."""
+        if self.answers is not None:
+            del self.answers[:count]
+
     def cut(self, mark: int) -> None:
         del self.log[mark:]
 

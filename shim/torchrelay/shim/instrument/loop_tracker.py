@@ -26,7 +26,8 @@ class Activation:
     """One run of one loop statement, from its start to its end.
 
     `entry`: how often its statement was entered since the loop around it was at its head, or since the script's start.
-    `first_mark`, `head_mark`: how many collectives were recorded at its first head, and at its latest.
+    `made_mark`, `first_mark`, `head_mark`: how many collectives were recorded when its iterator was made, at its first head, and at
+    its latest. `drawn`: those of its latest draw.
     `computes`: whether gradients were computed in it. `around`: the loop around it. `steps`: how many gates were passed since its
     head was reached.
     """
@@ -35,6 +36,7 @@ class Activation:
         "around",
         "before",
         "computes",
+        "drawn",
         "entered",
         "entry",
         "first_mark",
@@ -47,6 +49,7 @@ class Activation:
         "item",
         "iterator",
         "loaders",
+        "made_mark",
         "replay",
         "rng",
         "site",
@@ -67,7 +70,8 @@ class Activation:
         """Whether another process puts the iterator to its place; otherwise it is led there by drawing again."""
         self.replay = False
         self.head = b""
-        self.first_mark = self.head_mark = 0
+        self.made_mark = self.first_mark = self.head_mark = 0
+        self.drawn: tuple[Any, ...] = ()
         self.first_passed = 0
         self.inner: dict[str, int] = {}
         """How often each loop right inside of it was entered since its head."""

@@ -163,6 +163,8 @@ class WayIn:
         if link is None or activation.heads != 1:
             return
         goal = self._goals[0]
+        if link.draw is not None:
+            engine.records.skip(link.first_draw)
         if goal.last:
             self._joining.check_answered()
         if link.draw is not None:

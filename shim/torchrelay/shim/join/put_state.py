@@ -110,7 +110,8 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
     engine.tracker.drawing = activation
     known = {id(iterator) for iterator in draws.tracks}
     try:
-        activation.item = next(activation.iterator)
+        with engine.records.answering(draw.collectives):
+            activation.item = next(activation.iterator)
     except StopIteration as e:
         raise StateMismatchError("a loop's iterator ends here before the item that it has yielded") from e
     finally:

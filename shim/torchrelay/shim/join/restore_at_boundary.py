@@ -68,4 +68,5 @@ def _marks(engine: Engine, goal: Goal) -> None:
             mark += len(link.prologue)
             passed += link.passed
         activation.first_mark = activation.head_mark = mark
+        activation.made_mark = mark - link.first_draw
         activation.first_passed = len(passed)

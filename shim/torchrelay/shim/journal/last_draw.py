@@ -29,6 +29,7 @@ from torchrelay.shim.capture.state.shared import copy_of_places
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.journal.payload import LoaderRecord
 
 MOST_ITEMS = 1000
@@ -41,11 +42,14 @@ _CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.DEQUE, Kind.SET, Kind.BYTEAR
 
 
 class LastDraw(NamedTuple):
-    """`nodes`: what takes part in the draw, as it was; `records`: of data loaders' iterators among that, by id."""
+    """`nodes`: what takes part in the draw, as it was; `records`: of data loaders' iterators among that, by id; `mark`: how many
+    collectives had been recorded.
+    """
 
     nodes: list[StateNode]
     rng: rng.RngState
     records: dict[int, LoaderRecord]
+    mark: int = 0
 
 
 class WrittenDraw(NamedTuple):
@@ -58,16 +62,18 @@ class WrittenDraw(NamedTuple):
     loaders: dict[int, LoaderRecord | None]
     mark: bytes
     """Of the item, as `mark_of` has it."""
+    collectives: tuple[FinishedCollective, ...] = ()
+    """That were called in the draw."""
 
     def plain(self) -> tuple[Any, ...]:
         loaders = {number: None if record is None else record.plain() for number, record in self.loaders.items()}
-        return self.nodes, tuple(self.rng), loaders, self.mark
+        return self.nodes, tuple(self.rng), loaders, self.mark, self.collectives
 
     @classmethod
     def of(cls, plain: tuple[Any, ...]) -> WrittenDraw:
-        nodes, state, loaders, mark = plain
+        nodes, state, loaders, mark, collectives = plain
         records = {number: None if record is None else LoaderRecord.of(record) for number, record in loaders.items()}
-        return cls(nodes, rng.RngState(*state), records, mark)
+        return cls(nodes, rng.RngState(*state), records, mark, collectives)
 
 
 def is_drawn_anew(iterator: Any) -> bool:
@@ -170,8 +176,15 @@ def mark_of(item: Any) -> bytes:
     return digest.digest()
 
 
-def write(draw: LastDraw, item: Any, state: HostState, is_over: Callable[[Any], bool]) -> WrittenDraw | None:
-    """`item`: that it has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator.
+def write(
+    draw: LastDraw,
+    item: Any,
+    state: HostState,
+    is_over: Callable[[Any], bool],
+    collectives: tuple[FinishedCollective, ...] = (),
+) -> WrittenDraw | None:
+    """`item`: that it has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator; `collectives`:
+    that were called in it.
 
     None where something takes part that nobody would have.
     """
@@ -196,7 +209,7 @@ def write(draw: LastDraw, item: Any, state: HostState, is_over: Callable[[Any], 
             loaders[numbers[id(node.obj)]] = record._replace(loader=loader) if loader >= 0 else None
     changed = [node for node in draw.nodes if not _is_as_it_was(node, state)]
     written = {numbers[id(node.obj)]: pickled(encoder.node(node)) for node in changed}
-    return WrittenDraw(written, draw.rng, loaders, mark_of(item))
+    return WrittenDraw(written, draw.rng, loaders, mark_of(item), collectives)
 
 
 def _is_as_it_was(node: StateNode, state: HostState) -> bool:

@@ -99,6 +99,8 @@ class LinkRecord(NamedTuple):
     passed: tuple[PassedLoop, ...] = ()
     draw: Plain | None = None
     """As last_draw.WrittenDraw: its iterator is put to where it stood before its latest item, and that is drawn anew."""
+    first_draw: int = 0
+    """So many of the collectives before its first head were called by its iterator, in the first draw."""
     mark: bytes = b""
     """Of a training loop's latest item that is not drawn anew so, though code of the script's has made it: another process was led
     to it, and compares what it has. Empty where nothing is to be compared."""

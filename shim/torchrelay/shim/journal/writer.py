@@ -304,7 +304,8 @@ class Writer:
         before, iterator = commit.activation.before, commit.activation.iterator
         if before is None or id(iterator) not in commit.state.index:
             return None
-        return last_draw.write(before, commit.item.item, commit.state, self._engine.draws.is_over)
+        is_over = self._engine.draws.is_over
+        return last_draw.write(before, commit.item.item, commit.state, is_over, commit.activation.drawn)
 
     def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
         link = links[depth]
@@ -322,6 +323,7 @@ class Writer:
             head=link.head if depth < len(links) - 1 else b"",
             prologue=tuple(self._engine.records.log[start : link.first_mark]),
             passed=self._engine.phases.between(links[depth - 1], link) if depth else (),
+            first_draw=link.first_mark - link.made_mark,
         )
 
     def gate(self, commit: BoundarySnapshot, frame: FrameType) -> None:

@@ -232,12 +232,15 @@ class Engine:
         return self.commit is not None and self.commit.activation not in self.tracker.around(frame)
 
     def entering(self, activation: Activation, depth: int) -> None: ...
-    def made(self, activation: Activation, depth: int) -> None: ...
+    def made(self, activation: Activation, depth: int) -> None:
+        activation.made_mark = len(self.records.log)
 
     def before_draw(self, iterator: Any) -> Any:
         if not (self.capturing and self.draws.recording and last_draw.is_drawn_anew(iterator)):
             return None
-        return self.guard.tell(last_draw.before_draw, iterator, self.draws.record)
+        mark = len(self.records.log)
+        found = self.guard.tell(last_draw.before_draw, iterator, self.draws.record)
+        return None if found is None else found._replace(mark=mark)
 
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:
@@ -332,6 +335,8 @@ class Engine:
         if self.unprotected.costs_too_much():
             self._start_step()
             return False
+        drawn_from = len(self.records.log) if activation.before is None else activation.before.mark
+        activation.drawn = tuple(self.records.log[drawn_from:])
         self.records.cut(activation.first_mark)
         self.records.body_mark = activation.head_mark = len(self.records.log)
         self._start_step()

@@ -110,3 +110,27 @@ def test_whoever_gets_nothing_of_a_gather_has_nothing_left_to_do_once_another_ra
     records.others = {"a": [entry("a", 0, "gather_object")]}
     assert records.answer("gather_object", "a", without_result=True) == FinishedCollective("gather_object", "a", None)
     assert [e.name for e in records.after] == ["gather_object"]
+
+
+def test_a_draw_is_answered_with_what_the_lost_rank_called_in_it_and_nothing_else() -> None:
+    records = CollectiveRecords()
+    before = [FinishedCollective("barrier", "0", None)]
+    records.answers = before
+    drawn = FinishedCollective("all_reduce", "0", [])
+    with records.answering([drawn]):
+        assert records.answer("all_reduce", "0") is drawn
+        with pytest.raises(StateMismatchError, match="calls all_reduce where the lost rank did not"):
+            records.answer("all_reduce", "0")
+    assert records.answers is before
+    with pytest.raises(StateMismatchError, match="called all_reduce as it drew"), records.answering([drawn]):
+        pass
+    assert records.answers is before
+
+
+def test_what_a_process_does_not_draw_is_left_out() -> None:
+    records = CollectiveRecords()
+    records.skip(1)  # among real peers
+    assert records.answers is None
+    records.answers = [FinishedCollective(name, "0", None) for name in ("broadcast", "barrier")]
+    records.skip(1)
+    assert [entry.name for entry in records.answers] == ["barrier"]

@@ -56,7 +56,9 @@ FULL_LOADER = LOADER._replace(
     turns=(payload.SamplerTurn(4, STATE, ()),),
     data=(({"asked": 1}, ((("dataset", "random"), b"state"),)),),
 )
-FULL_LINK = LINK._replace(loaders=(FULL_LOADER, None), passed=(PASSED,), draw=({1: b"node"}, tuple(STATE), {}))
+FULL_LINK = LINK._replace(
+    loaders=(FULL_LOADER, None), passed=(PASSED,), draw=({1: b"node"}, tuple(STATE), {}), first_draw=2, mark=b"mark"
+)
 FULL = BOUNDARY._replace(
     links=[FULL_LINK],
     loaders={3: FULL_LOADER},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torchrelay.protocol.messages import Gap
@@ -15,7 +15,25 @@ from torchrelay.shim.observe.changed_bulk import ChangedBulk
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
 
 
-def gaps(state: HostState, changes: DataChanges, bulk: ChangedBulk) -> list[Gap]:
+class OwnThreads:
+    """Data that training changes, and that a thread of its own was seen to work on. Between two epochs there may be none."""
+
+    def __init__(self) -> None:
+        self._owners: dict[int, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def look(self, owners: Iterable[Any]) -> None:
+        self._owners.update(
+            (id(owner), owner) for owner in owners if not self.have_worked_on(owner) and _has_one(owner)
+        )
+
+    def have_worked_on(self, owner: Any) -> bool:
+        return id(owner) in self._owners
+
+
+def gaps(state: HostState, changes: DataChanges, bulk: ChangedBulk, threads: OwnThreads) -> list[Gap]:
     """Return what the report says of the data that training has changed."""
     found = [_not_carried_gap(path, NOWHERE) for path in sorted(bulk.found)]
     for owner in changes.changed.values():
@@ -24,7 +42,7 @@ def gaps(state: HostState, changes: DataChanges, bulk: ChangedBulk) -> list[Gap]
             continue
         name, node = state.path(number), state.nodes[number]
         place = where_made(state, node.parent, node.key)
-        if _has_a_thread(owner):
+        if threads.have_worked_on(owner):
             text = (
                 f"{name}: a thread of its own works on it, and it changes while training runs: no rank can be replaced"
             )
@@ -45,7 +63,7 @@ def _not_carried(state: HostState, changed: list[str]) -> Iterator[str]:
             yield path
 
 
-def _has_a_thread(owner: Any) -> bool:
+def _has_one(owner: Any) -> bool:
     held = {id(value) for value in attributes(owner).values()}
     return any(
         id(thread) in held or getattr(getattr(thread, "_target", None), "__self__", None) is owner

@@ -48,6 +48,7 @@ class Reporter:
         self._replaced: Gap | None = None
         self._wrapped_at: dict[int, SourcePlace] = {}
         self._unseen, self._bulk = UnseenChanges(), ChangedBulk()
+        self._own_threads = changed_data_sets.OwnThreads()
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
         self._behind: Gap | None = None
@@ -64,13 +65,16 @@ class Reporter:
             self._unseen.look(commit.state, commit.boundary)
         if commit.state.bulk:
             self._bulk.look(commit.state, commit.boundary, commit.activation)
+        changes = self._engine.draws.data_changes
+        self._own_threads.look(changes.changed.values())
         settled = bool(self._engine.tracker.boundary_sites)
         keeper = self._engine.keeper
         key = (
             self._engine.writer.no_way_in,
             len(unknown),
             len(self._unseen.found),
-            len(self._engine.draws.data_changes.changed),
+            len(changes.changed),
+            len(self._own_threads),
             len(self._bulk.found),
             settled,
             commit.activation.site,
@@ -307,7 +311,8 @@ class Reporter:
         found += self._changed_models(commit)
         found += self._no_way_in(commit)
         found += self._unknown(commit)
-        found += changed_data_sets.gaps(commit.state, self._engine.draws.data_changes, self._bulk)
+        changes = self._engine.draws.data_changes
+        found += changed_data_sets.gaps(commit.state, changes, self._bulk, self._own_threads)
         found += self._kept_workers(commit)
         found += [
             Gap(

@@ -14,6 +14,7 @@ from torchrelay.protocol.names import BARS
 from torchrelay.shim.capture.iteration.data_changes import DataChanges
 from torchrelay.shim.observe import changed_data_sets
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
+from torchrelay.shim.observe.changed_data_sets import OwnThreads
 
 
 class Cache(Dataset[Any]):
@@ -39,9 +40,11 @@ def cache() -> Iterator[Cache]:
         thread.join(60)
 
 
-def gaps(data: Cache, changes: DataChanges) -> list[Gap]:
+def gaps(data: Cache, changes: DataChanges, threads: OwnThreads | None = None) -> list[Gap]:
+    threads = OwnThreads() if threads is None else threads
     changes.look([data])
-    return changed_data_sets.gaps(take({"data": data}), changes, ChangedBulk())
+    threads.look(changes.changed.values())
+    return changed_data_sets.gaps(take({"data": data}), changes, ChangedBulk(), threads)
 
 
 def test_what_is_carried_is_no_gap(cache: Cache) -> None:
@@ -59,6 +62,19 @@ def test_a_thread_that_a_changing_data_set_holds_bars_replacement(cache: Cache) 
     (gap,) = gaps(cache, changes)
     assert gap.effect == BARS
     assert gap.text.startswith("script.data: a thread of its own works on it")
+
+
+def test_so_does_one_that_is_over(cache: Cache) -> None:
+    changes, threads = DataChanges(), OwnThreads()
+    cache.start()
+    assert cache.thread is not None
+    gaps(cache, changes, threads)
+    cache.items[0] = 7
+    assert len(gaps(cache, changes, threads)) == 1
+    cache.ended.set()
+    cache.thread.join(60)
+    cache.thread = None
+    assert len(gaps(cache, changes, threads)) == 1, "the next epoch begins another one"
 
 
 def test_so_does_one_that_runs_its_method(cache: Cache) -> None:
@@ -87,7 +103,7 @@ def test_so_does_another_order_in_what_is_taken_for_data(samples: Any) -> None:
     def texts(boundary: int, loop: object) -> list[str]:
         state = take({"samples": samples})
         bulk.look(state, boundary, loop)
-        return [gap.text for gap in changed_data_sets.gaps(state, DataChanges(), bulk)]
+        return [gap.text for gap in changed_data_sets.gaps(state, DataChanges(), bulk, OwnThreads())]
 
     first, second = object(), object()
     assert texts(0, first) == texts(8, first) == []

@@ -323,7 +323,7 @@ class Writer:
             head=link.head if depth < len(links) - 1 else b"",
             prologue=tuple(self._engine.records.log[start : link.first_mark]),
             passed=self._engine.phases.between(links[depth - 1], link) if depth else (),
-            first_draw=link.first_mark - link.made_mark,
+            first_draw=max(0, link.first_mark - link.made_mark),
         )
 
     def gate(self, commit: BoundarySnapshot, frame: FrameType) -> None:

@@ -29,7 +29,6 @@ from torchrelay.shim.capture.state.shared import copy_of_places
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
-from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.journal.payload import LoaderRecord
 
 MOST_ITEMS = 1000
@@ -62,8 +61,8 @@ class WrittenDraw(NamedTuple):
     loaders: dict[int, LoaderRecord | None]
     mark: bytes
     """Of the item, as `mark_of` has it."""
-    collectives: tuple[FinishedCollective, ...] = ()
-    """That were called in the draw."""
+    collectives: tuple[Any, ...] = ()
+    """That were called in the draw, as FinishedCollective."""
 
     def plain(self) -> tuple[Any, ...]:
         loaders = {number: None if record is None else record.plain() for number, record in self.loaders.items()}
@@ -181,7 +180,7 @@ def write(
     item: Any,
     state: HostState,
     is_over: Callable[[Any], bool],
-    collectives: tuple[FinishedCollective, ...] = (),
+    collectives: tuple[Any, ...] = (),
 ) -> WrittenDraw | None:
     """`item`: that it has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator; `collectives`:
     that were called in it.

@@ -27,7 +27,7 @@ def state_of(model: torch.nn.Module) -> HostState:
 
 
 def computed(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Compute gradients, past the wrapper, whose end would wait for threads of gloo that may want Python. Return copies, by name."""
+    """Compute gradients, past the wrapper, whose end would wait for threads of gloo that want Python. Return copies, by name."""
     (model.module if isinstance(model, DistributedDataParallel) else model)(
         torch.arange(6.0).reshape(2, 3)
     ).square().sum().backward()

@@ -25,9 +25,8 @@ class OwnThreads:
         return len(self._owners)
 
     def look(self, owners: Iterable[Any]) -> None:
-        self._owners.update(
-            (id(owner), owner) for owner in owners if not self.have_worked_on(owner) and _has_one(owner)
-        )
+        """`owners`: all data that training has changed; what is not among it any more is let go of."""
+        self._owners = {id(owner): owner for owner in owners if self.have_worked_on(owner) or _has_one(owner)}
 
     def have_worked_on(self, owner: Any) -> bool:
         return id(owner) in self._owners

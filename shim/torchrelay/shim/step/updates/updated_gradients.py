@@ -2,7 +2,8 @@
 that a script logs.
 
 They are held, and not copied: a script that drops its gradients lets go of them here one step later. What was written to since
-is not given any more. Gradients of `DistributedDataParallel` alone are the same on all ranks.
+is not given any more. Only those are the same on all ranks that `DistributedDataParallel` has reduced; where one went past it, an
+optimizer would have made other weights of it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class UpdatedGradients:
         self._trees: list[object] = []
         self._paths: list[str] = []
         self._parameters: list[torch.Tensor] = []
-        """In these trees, those of data parallel wrappers; none where they are too large together."""
+        """In these trees, those of data parallel wrappers that an optimizer updates; none where they are too large together."""
         self._held: list[tuple[str, torch.Tensor]] = []
         """By path, as of the latest update."""
         self._versions: list[int] = []
@@ -56,7 +57,10 @@ class UpdatedGradients:
         if len(trees) == len(self._trees) and all(now is then for now, then in zip(trees, self._trees)):
             return
         wrapped = {id(p) for node in state.nodes if node.kind is Kind.DDP for p in _reduced(node.obj)}
-        found = {path: p for path, p in device.parameters(state).items() if id(p) in wrapped}
+        updated = {
+            id(p) for _, optimizer in state.optimizers for group in optimizer.param_groups for p in group["params"]
+        }
+        found = {path: p for path, p in device.parameters(state).items() if id(p) in wrapped & updated}
         if sum(map(size_bytes, found.values())) > MOST_BYTES:
             found = {}
         self._trees, self._paths, self._parameters = trees, [*found], [*found.values()]

@@ -23,7 +23,8 @@ def one_rank() -> Iterator[None]:
 
 
 def state_of(model: torch.nn.Module) -> HostState:
-    return take({"model": model}, ModuleTrees())
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    return take({"model": model, "optimizer": optimizer}, ModuleTrees())
 
 
 def computed(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -87,6 +88,15 @@ def test_parameters_that_a_wrapper_leaves_alone_are_not_given() -> None:
     model = DistributedDataParallel(plain)
     computed(model)
     assert given(noted(model)).keys() == {"weight"}
+
+
+def test_parameters_that_no_optimizer_updates_are_not_given(model: DistributedDataParallel) -> None:
+    """Nothing would show that ranks had other gradients of these."""
+    computed(model)
+    gradients = UpdatedGradients()
+    optimizer = torch.optim.SGD([model.module.bias], lr=0.1)
+    gradients.note(take({"model": model, "optimizer": optimizer}, ModuleTrees()))
+    assert given(gradients).keys() == {"bias"}
 
 
 def test_large_models_hold_none(model: DistributedDataParallel, monkeypatch: pytest.MonkeyPatch) -> None:

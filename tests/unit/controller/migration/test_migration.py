@@ -94,6 +94,7 @@ def test_a_planned_leaver_serves_its_own_state_and_is_fenced_after_all_have_veri
     begin(world, "planned")
     world.run_to(Phase.FENCING)
     assert set(world.orders(msg.Serve)) == {"w1"}
+    assert not world.orders(msg.Serve)["w1"].behind_update, "the joiner enters at a head: it has no use for gradients"
     assert {w: p.action for w, p in world.orders(msg.Plan).items()} == {
         "s0": "enter",
         "w0": "stay",

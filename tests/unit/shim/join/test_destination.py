@@ -69,3 +69,23 @@ def test_what_a_donor_has_bound_anew_between_two_loops_is_received_as_it_was() -
     next_own = torch.nn.Linear(3, 3)
     found = behind.again(take({"model": next_own})).place(infos)
     assert found["module0.weight"].data_ptr() == next_own.weight.data_ptr()
+
+
+def test_gradients_of_the_update_come_into_those_that_this_process_has() -> None:
+    model = torch.nn.Linear(2, 2)
+    model(torch.ones(1, 2)).sum().backward()
+    model.bias.grad = None  # this process's step has not come by it
+    destination = Destination(take({"model": model}), (), {})
+    own = device.catalogue(take({"model": model}), [model])
+    held = {f"{device.UPDATED}{device.GRADIENT}{path}": t for path, t in own.items()}
+    for path, tensor in destination.place([_info(path, t) for path, t in {**own, **held}.items()]).items():
+        if path.startswith(device.UPDATED):
+            tensor.fill_(7.0)
+    assert destination.take_updated_gradients() == {"gradient.module0.weight"}
+    assert model.weight.grad is not None
+    assert model.weight.grad.eq(7).all()
+    assert model.bias.grad is None
+
+
+def _info(path: str, tensor: torch.Tensor) -> TensorInfo:
+    return TensorInfo(path, tensor.dtype, tuple(tensor.shape), tensor.numel() * tensor.element_size())

@@ -330,6 +330,7 @@ def test_the_records_of_collectives_of_all_who_passed_the_gate_go_to_who_has_to_
     world.run(lambda: bool(world.orders(msg.Plan)))
     logs = {w: collective_logs.split(p.collective_log) for w, p in world.orders(msg.Plan).items()}
     assert logs == {"s0": [b"ab"], "w0": [b"ab"], "w2": [b"ab"]}
+    assert world.orders(msg.Serve)["w0"].behind_update
     assert {w: p.left for w, p in world.orders(msg.Plan).items()} == {"s0": "train.py:3#1", "w0": "", "w2": ""}
 
 

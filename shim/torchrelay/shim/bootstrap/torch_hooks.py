@@ -14,6 +14,7 @@ from torch.optim import optimizer as optimizers
 from torchrelay.shim.adapters.parallel import comm_hooks, ddp, fsdp2
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.adapters.tensors import tensor_data
+from torchrelay.shim.adapters.torchscript import functions as torchscript
 from torchrelay.shim.capture.records import after_draw
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.comm import collectives, group_methods, pipelining, point_to_point
@@ -25,6 +26,7 @@ from torchrelay.shim.data import data_loader
 from torchrelay.shim.observe.data_faults import DataFaults
 
 if TYPE_CHECKING:
+    from torchrelay.shim.capture.scripted_calls import ScriptedCalls
     from torchrelay.shim.runtime.runtime import Runtime
     from torchrelay.shim.runtime.script_groups import ScriptGroups
     from torchrelay.shim.step.engine import Engine
@@ -35,9 +37,10 @@ def check_supported() -> None:
     process_group.check_supported()
     ddp.check_supported()
     tensor_data.check_supported()
+    torchscript.check_supported()
 
 
-def install(runtime: Runtime, groups: ScriptGroups) -> None:
+def install(runtime: Runtime, groups: ScriptGroups, scripted: ScriptedCalls) -> None:
     """Every hook asks the runtime for its engine, and does nothing while there is none."""
 
     replace(runtime.guard, "init_process_group", groups.init_process_group)
@@ -46,6 +49,7 @@ def install(runtime: Runtime, groups: ScriptGroups) -> None:
         replace(runtime.guard, name, functools.partial(_communicate, runtime, name))
     optimizers.register_optimizer_step_pre_hook(functools.partial(_before_step, runtime))
     optimizers.register_optimizer_step_post_hook(functools.partial(_after_step, runtime))
+    torchscript.watch(functools.partial(runtime.guard.tell, scripted.called))
     _wrap_backward(runtime)
 
 

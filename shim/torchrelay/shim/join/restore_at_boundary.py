@@ -29,6 +29,7 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     process_group.be_member_of(journal.groups, registry.unconnected)
     left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
     engine.draws.expected.clear()
+    engine.scripted.take_over(journal.scripted)
     engine.tracker.boundary_sites, engine.training.around = set(journal.training), set(journal.around)
     engine.saves.carry(journal.saves)
     engine.updates.early.turns = dict(journal.turns)

@@ -174,6 +174,8 @@ class BoundaryJournal(NamedTuple):
     """As process_group.described: those that this rank is a member of."""
     carried: tuple[str, ...] = ()
     """Paths of tensors that the rank has copied at this head, as in OwnTensors."""
+    scripted: bytes = b""
+    """As ScriptedCalls has written it."""
 
     def plain(self) -> Plain:
         """With the lengths of the blocks in their place."""

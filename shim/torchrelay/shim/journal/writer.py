@@ -207,6 +207,7 @@ class Writer:
             self._engine.updates.writes.paths,
             process_group.described(),
             self._engine.own.carried if self._engine.own is not None else (),
+            self._engine.scripted.written(),
         )
         parts = record.in_parts()
         if settled:

@@ -13,6 +13,7 @@ from torchrelay.shim.agent_link.link import AgentLink
 
 if TYPE_CHECKING:
     from torchrelay.shim.bootstrap.standby import Standby
+    from torchrelay.shim.capture.scripted_calls import ScriptedCalls
     from torchrelay.shim.journal.remote_copies import CopiedJournal
     from torchrelay.shim.observe.check_record import CheckProgress
     from torchrelay.shim.set_up.recording import SetUp
@@ -30,9 +31,10 @@ class EngineMaker:
         set_up: SetUp | None,
         faults: tuple[Fault, ...],
         seen: CheckProgress | None,
+        scripted: ScriptedCalls,
     ) -> None:
         self._config, self._link, self._standby = config, link, standby
-        self._set_up, self._faults, self._seen = set_up, faults, seen
+        self._set_up, self._faults, self._seen, self._scripted = set_up, faults, seen, scripted
 
     def journal(self) -> CopiedJournal:
         """Raises OSError, JournalError."""
@@ -52,7 +54,7 @@ class EngineMaker:
 
         config = self._config
         engine = Engine(rank, world_size, config.address, self._link, journal, self._standby.tracker(), config.log)
-        engine.set_up, engine.protection = self._set_up, config.protection
+        engine.set_up, engine.protection, engine.scripted = self._set_up, config.protection, self._scripted
         engine.budget.limit_percent = config.cost_limit_percent
         if self._seen is not None:
             engine.hold = CheckHold(engine, config.hold_at, self._seen)

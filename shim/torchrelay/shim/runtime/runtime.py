@@ -184,6 +184,7 @@ class Runtime:
             return
         from torchrelay.shim.adapters.process_groups import agent_store
         from torchrelay.shim.bootstrap import torch_hooks
+        from torchrelay.shim.capture.scripted_calls import ScriptedCalls
 
         if self._child is None and not self.config.asks:
             agent_store.use(os.environ, self.link.agent_pid(), joins=self._spare.assign is not None)
@@ -201,8 +202,9 @@ class Runtime:
 
             short_loaders.install(self.config.cut_loaders)  # of a process that rehearses a rank with such loaders
         torch_hooks.check_supported()
-        maker = EngineMaker(self.config, self.link, self._standby, self._set_up, self._faults, self._seen)
-        torch_hooks.install(self, self.script_groups(maker))
+        scripted = ScriptedCalls()
+        maker = EngineMaker(self.config, self.link, self._standby, self._set_up, self._faults, self._seen, scripted)
+        torch_hooks.install(self, self.script_groups(maker), scripted)
         if self._spare.assign is not None:
             self._become_joiner(self._spare.assign, maker)
         elif self._child is not None:

@@ -29,5 +29,7 @@ class BoundarySnapshot:
     """How many async saves had been begun in each group."""
     groups: GroupNames
     """Of the process groups that there were."""
+    scripted: int
+    """How many of the calls in ScriptedCalls had been made."""
     head: bytes = b""
     """As its activation has it."""

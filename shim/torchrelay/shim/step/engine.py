@@ -19,6 +19,7 @@ from torchrelay.shim.agent_link import unfit
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.scripted_calls import ScriptedCalls
 from torchrelay.shim.comm.collective_records import CollectiveRecords, lasts
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.generations.communicators import Communicators
@@ -88,6 +89,7 @@ class Engine:
         tracker.takes = self.guard.takes
         self.trees = ModuleTrees()
         self.draws = Draws()
+        self.scripted = ScriptedCalls()
         self.draws.is_state = self.is_state
         self._draw = self.guard.entry(next, self.draws.next)
         self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
@@ -358,6 +360,7 @@ class Engine:
             place,
             self.saves.begun(),
             process_group.group_names(),
+            len(self.scripted),
         )
         self.journal.boundary, self.journal.count = number, 0
         self.replaced.at_boundary(latest, self.commit)

@@ -45,6 +45,7 @@ class GoingBack:
         undo.undo(commit.state)
         engine.gradients.put_back()
         rng.restore(commit.rng)
+        engine.scripted.go_back(commit.scripted)
         engine.draws.rewind()
         if engine.set_up is not None:
             engine.set_up.go_back()

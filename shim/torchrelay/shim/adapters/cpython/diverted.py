@@ -97,7 +97,7 @@ class Diversions:
         before = _Function.from_buffer_copy(fields)
         original = _copy_of(fields)
         stand_in = _StandIn(getattr(function.__self__, "__name__", function.__name__), make(original))
-        call = ctypes.cast(ctypes.pythonapi.PyObject_Call, ctypes.c_void_p).value
+        call = ctypes.cast(ctypes.PyDLL(None).PyObject_Call, ctypes.c_void_p).value
         known = fields.definition.contents
         definition = _Definition(known.name, call, _VARARGS_AND_KEYWORDS, known.doc)
         self._kept += [function, original, stand_in, definition, before]
@@ -117,7 +117,7 @@ class Diversions:
         if type(namespace) is not dict or name not in namespace:
             raise UnsupportedError(f"{cls.__qualname__}.{name} is not where types are known to keep their methods")
         original = namespace[name]
-        modified = ctypes.pythonapi.PyType_Modified
+        modified = ctypes.PyDLL(None).PyType_Modified
 
         def put(value: Any) -> None:
             namespace[name] = value

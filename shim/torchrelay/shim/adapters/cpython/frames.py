@@ -63,7 +63,7 @@ def set_locals(frame: FrameType, values: Mapping[str, Any]) -> None:
         if name in known:
             proxy[name] = value
     if not _WRITE_THROUGH:
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+        ctypes.PyDLL(None).PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
         if given is not None:
             given.clear()
             given.update(before)

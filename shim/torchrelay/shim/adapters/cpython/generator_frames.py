@@ -26,7 +26,9 @@ AS_IT_IS = object()
 """Stands in a slot that is left as it is."""
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
-incref, decref = ctypes.pythonapi.Py_IncRef, ctypes.pythonapi.Py_DecRef
+_python = ctypes.PyDLL(None)
+"""Not `ctypes.pythonapi`: what is declared there holds for the script and its packages, too."""
+incref, decref = _python.Py_IncRef, _python.Py_DecRef
 incref.argtypes = decref.argtypes = [ctypes.c_void_p]
 incref.restype = decref.restype = None
 

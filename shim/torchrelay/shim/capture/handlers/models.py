@@ -10,6 +10,7 @@ from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.capture.handlers.handler import Handler, made_for_one_use, not_made
 from torchrelay.shim.capture.models.module_state import make_module, put_bare, put_tree
 from torchrelay.shim.capture.models.modules import TreeContent
+from torchrelay.shim.capture.models.spaces import fields
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import ddp_flags
@@ -78,7 +79,7 @@ def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
 def _child(parent: Any, key: Any) -> Any:
     name, attribute = key
     owner = dict(parent.named_modules()).get(name) if name else parent
-    return ABSENT if owner is None else owner.__dict__.get(attribute, ABSENT)
+    return ABSENT if owner is None else fields(owner).get(attribute, ABSENT)
 
 
 def _capture_ddp(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

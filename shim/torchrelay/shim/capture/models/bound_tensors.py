@@ -16,8 +16,8 @@ from torchrelay.shim.adapters.parallel import fsdp2
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
 from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
+from torchrelay.shim.capture.models.spaces import BUFFERS, PARAMETERS, Space, module_at, put_all, tensors
 
-BUFFERS, PARAMETERS = "_buffers", "_parameters"
 Place = tuple[str, str, str]
 """Path of a module in its tree, BUFFERS or PARAMETERS, and the name."""
 _REQUIRES_GRAD = attrgetter("requires_grad")
@@ -73,13 +73,13 @@ class BoundTensors:
         exchanged = any(is_fsdp1(module) for _, module in named)
         self.slots: list[Place] = []
         self._modules = [module for _, module in named]
-        self._exchanged: list[tuple[Place, dict[str, Any]]] = []
-        self._exchanged_at: dict[int, tuple[Place, dict[str, Any]]] = {}
-        self._spaces: list[tuple[torch.nn.Module, dict[str, Any], str]] = []
-        self._owners: list[tuple[torch.nn.Module, str, dict[str, Any], tuple[str, ...]]] = []
+        self._exchanged: list[tuple[Place, Space]] = []
+        self._exchanged_at: dict[int, tuple[Place, Space]] = {}
+        self._spaces: list[tuple[torch.nn.Module, Space, str]] = []
+        self._owners: list[tuple[torch.nn.Module, str, Space, tuple[str, ...]]] = []
         for name, module in named:
             for where in (BUFFERS, PARAMETERS):
-                space = module.__dict__[where]
+                space = tensors(module, where)
                 if where == PARAMETERS and (exchanged or any((id(module), key) in managed for key in space)):
                     self._exchanged += [((name, where, key), space) for key in space]
                     continue
@@ -138,10 +138,9 @@ class BoundTensors:
         left = iter(tensors)
         for module, where, space, names in self._owners:
             then = {name: next(left) for name in names}
-            module.__dict__[where] = space
-            if len(space) != len(then) or any(space.get(name, self) is not tensor for name, tensor in then.items()):
-                space.clear()
-                space.update(then)
+            if isinstance(space, dict):
+                module.__dict__[where] = space
+            put_all(space, then)
         for tensor, form in zip(tensors, forms):
             if form is not None and tensor.requires_grad != form.requires_grad and not has_graph(tensor):
                 tensor.requires_grad_(form.requires_grad)
@@ -154,8 +153,8 @@ def at_place(root: torch.nn.Module, place: Place) -> Any:
     """
     name, where, key = place
     try:
-        module = root.get_submodule(name)
-        bound = module.__dict__[where][key]
+        module = module_at(root, name)
+        bound = tensors(module, where)[key]
     except (AttributeError, KeyError) as e:
         raise StateMismatchError(f"the model has no {'.'.join(filter(None, (name, key)))}") from e
     return fsdp2.shard_of(bound) if where == PARAMETERS and bound is not None else bound
@@ -173,14 +172,14 @@ def put_forms(
         if name not in by_name:
             raise StateMismatchError(f"the model has no module {name}")
         module = by_name[name]
-        space = module.__dict__[where]
+        space = tensors(module, where)
         now = space.get(key)
         if form is None:
             space[key] = None
             continue
         if form.tied is not None:
             owner, kind, other = form.tied
-            space[key] = by_name[owner].__dict__[kind][other]
+            space[key] = tensors(by_name[owner], kind)[other]
             continue
         if not form.fits(now) or id(now) in seen:  # in seen: tied here, and not where it was recorded
             space[key] = now = form.make(now.device if isinstance(now, torch.Tensor) else None)
@@ -198,4 +197,4 @@ def _take_away_others(forms: Mapping[Place, Any], by_name: Mapping[str, torch.nn
     own = BoundTensors([*by_name.items()])
     for name, where, key in own.slots:
         if (name, where, key) not in forms:
-            del by_name[name].__dict__[where][key]
+            del tensors(by_name[name], where)[key]

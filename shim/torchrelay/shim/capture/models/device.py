@@ -9,7 +9,7 @@ import torch
 from torchrelay.shim.adapters.parallel import fsdp2
 from torchrelay.shim.adapters.tensors.dtensor import is_spread, laid_out_alike, like, local
 from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of
-from torchrelay.shim.capture.models.bound_tensors import BUFFERS
+from torchrelay.shim.capture.models.spaces import BUFFERS
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.kinds import Kind

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.models.spaces import module_at, put_all
+from torchrelay.shim.capture.models.spaces import parts as parts_of
 from torchrelay.shim.capture.state.tags import OWN, PART, REF
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -88,13 +90,13 @@ def put(parts: Parts, root: torch.nn.Module, decode: Decode, elsewhere: Elsewher
             for name, meant in children.items():
                 if module is None or meant is None or meant[0] != tag:
                     continue
-                there = module._modules.get(name)
+                there = parts_of(module).get(name)
                 if tag == OWN:
                     found = there if _is_of(there, meant) else _first_of(elsewhere(_joined(owner, name)), meant)
                 else:
                     found = _decoded(meant, decode)
                 if found is not ABSENT and found is not there:
-                    module._modules[name] = found
+                    parts_of(module)[name] = found
                     changed = True
     return _put_names(parts, root) or changed
 
@@ -103,13 +105,12 @@ def _put_names(parts: Parts, root: torch.nn.Module) -> bool:
     changed = False
     for owner, children in parts.items():
         module = _below(root, owner)
-        own: dict[str, Any] = {} if module is None else module._modules
+        own = {} if module is None else parts_of(module)
         then = {name: None if meant is None else own.get(name, ABSENT) for name, meant in children.items()}
         if any(child is ABSENT for child in then.values()):
             continue
         if [*own] != [*then] or any(own[name] is not child for name, child in then.items()):
-            own.clear()
-            own.update(then)
+            put_all(own, then)
             changed = True
     return changed
 
@@ -134,7 +135,7 @@ def check(parts: Parts, root: torch.nn.Module) -> None:
     """Raise StateMismatchError where this tree has no module, or one of another class, where one was recorded."""
     for owner, children in parts.items():
         module = _below(root, owner)
-        own = {} if module is None else module._modules
+        own = {} if module is None else parts_of(module)
         for name, meant in children.items():
             there, path = own.get(name), _joined(owner, name)
             if (there is None) != (meant is None):
@@ -151,10 +152,10 @@ def class_of(module: Any) -> type:
 
 
 def _below(root: torch.nn.Module, path: str) -> torch.nn.Module | None:
-    module: Any = root
-    for name in path.split(".") if path else ():
-        module = None if module is None else module._modules.get(name)
-    return module  # type: ignore[no-any-return]
+    try:
+        return module_at(root, path)
+    except AttributeError:
+        return None
 
 
 def _joined(owner: str, name: str) -> str:

@@ -11,6 +11,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.parallel.module_hooks import hook_counts
 from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.bound_tensors import put_forms
+from torchrelay.shim.capture.models.spaces import fields
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -50,15 +51,15 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
     for (name, key), value in values.items():
         if name not in by_name:
             raise StateMismatchError(f"the model has no module {name}")
-        fields = by_name[name].__dict__
-        decoded = decode(value, fields.get(key, ABSENT))
+        own = fields(by_name[name])
+        decoded = decode(value, own.get(key, ABSENT))
         if decoded is not ABSENT:
-            fields[key] = decoded
-    own = dict(root.named_buffers())
+            own[key] = decoded
+    bound = dict(root.named_buffers())
     for name, value in buffers.items():
-        if name not in own:
+        if name not in bound:
             raise StateMismatchError(f"the model has no buffer {name}")
-        small.put(value, own[name])
+        small.put(value, bound[name])
 
 
 def put_bare(content: Any, root: torch.nn.Module, mapping: Callable[[dict[Any, Any], dict[Any, Any]], Any]) -> None:
@@ -70,10 +71,10 @@ def put_bare(content: Any, root: torch.nn.Module, mapping: Callable[[dict[Any, A
     name = type(root).__name__
     if any(part is not None for part in root._modules.values()):
         raise StateMismatchError(f"{name} has modules here and had none where it was recorded")
-    fields = root.__dict__
-    fields.update(mapping({key: value for (_, key), value in values.items()} | hidden, fields))
+    own = root.__dict__
+    own.update(mapping({key: value for (_, key), value in values.items()} | hidden, own))
     if flags[0] is not None:
-        fields["training"] = flags[0]
-    left = [key for key in hidden if key not in fields]
+        own["training"] = flags[0]
+    left = [key for key in hidden if key not in own]
     if left:
         raise StateMismatchError(f"{name} was made by training, and its {left[0]} cannot be made again")

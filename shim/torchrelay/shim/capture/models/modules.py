@@ -12,22 +12,30 @@ from typing import Any
 
 import torch
 
-from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.frameworks import ID_CACHES
 from torchrelay.shim.adapters.parallel.module_hooks import hook_counts, next_hook, remove_hooks_since
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
 from torchrelay.shim.adapters.raw_memory.dict_versions import OF_INSTANCES, Versions
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.capture.models.aliases import Owners, as_tensor, memory_of
-from torchrelay.shim.capture.models.bound_tensors import BUFFERS, PARAMETERS, BoundTensors, Place, TensorForm
+from torchrelay.shim.capture.models.bound_tensors import BoundTensors, Place, TensorForm
 from torchrelay.shim.capture.models.module_parts import class_of
+from torchrelay.shim.capture.models.spaces import (
+    BUFFERS,
+    PARAMETERS,
+    STANDARD,
+    Space,
+    fields,
+    is_scripted,
+    parts,
+    put_all,
+    tensors,
+)
 from torchrelay.shim.capture.values import callables, small
 from torchrelay.shim.capture.values.callables import is_hidden
 from torchrelay.shim.capture.values.device_reads import DeviceReads
 from torchrelay.shim.capture.values.kinds import PLAIN
 from torchrelay.shim.capture.values.long_list import LongLists
-
-_STANDARD = frozenset(vars(torch.nn.Module())) | {"_parameters", "_buffers", "_modules", "training"}
 
 _LOOK_AGAIN = 16
 """Walks after which an optimizer's state is searched again for values that are no tensors, and modules for hooks."""
@@ -37,7 +45,7 @@ _COMPOSABLE = ("__composable_api_state_key", "__composable_api_registry_key")
 
 
 def _is_machinery(name: str) -> bool:
-    return name in _STANDARD or name in ID_CACHES or name.startswith(_COMPOSABLE)
+    return name in STANDARD or name in ID_CACHES or name.startswith(_COMPOSABLE)
 
 
 Slot = tuple[str, str]
@@ -77,35 +85,31 @@ class ModuleTree:
         self.root = root
         self._reads = reads
         named = list(root.named_modules())
-        scripted = [name or "the whole" for name, module in named if isinstance(module, torch.jit.ScriptModule)]
-        if scripted:
-            raise UnsupportedError(
-                f"{scripted[0]} of the model is TorchScript: its tensors lie where Python has no hold of them"
-            )
         self.names, self.modules = [name for name, _ in named], [module for _, module in named]
         self._names_by_id: dict[int, str] = {}
-        self._dicts = [m.__dict__ for m in self.modules]
-        self._children = [m._modules for m in self.modules]
+        self._fields = [*map(fields, self.modules)]
+        self._children = [*map(parts, self.modules)]
         self._part_names = [tuple(children) for children in self._children]
-        tensor_spaces = [m.__dict__[where] for m in self.modules for where in (BUFFERS, PARAMETERS)]
+        tensor_spaces = [tensors(m, where) for m in self.modules for where in (BUFFERS, PARAMETERS)]
         self._empty = [space for space in tensor_spaces if not space]
         self._not_empty = [space for space in tensor_spaces if space]
-        self._versions = Versions([*self._dicts, *self._children, *self._not_empty], works=OF_INSTANCES)
+        works = OF_INSTANCES and not any(map(is_scripted, self.modules))
+        self._versions = Versions([*self._fields, *self._children, *self._not_empty], works=works)
         self._seen = self._versions.take()
         """Versions at the latest look at whether the tree is current, for the content that is taken then."""
         self._parts = [part for children in self._children for part in children.values()]
         self._parts_at = self._of_parts(self._seen)
         self._sizes = self._measure()
         self.slots: list[Slot] = []
-        self._slot_dicts: list[tuple[dict[str, Any], str]] = []
-        for name, module in named:
+        self._slot_fields: list[tuple[Space, str]] = []
+        for (name, module), own in zip(named, self._fields):
             if is_fsdp1(module):
                 continue  # it makes them anew in its first forward
-            for key, value in module.__dict__.items():
+            for key, value in own.items():
                 if not _is_machinery(key) and not is_hidden(value):
                     self.slots.append((name, key))
-                    self._slot_dicts.append((module.__dict__, key))
-        self._first = [d[key] for d, key in self._slot_dicts]
+                    self._slot_fields.append((own, key))
+        self._first = [d[key] for d, key in self._slot_fields]
         self._object_slots = [place for place, value in enumerate(self._first) if type(value) not in PLAIN]
         self._hooks = [((name, kept), found) for name, module in named for kept, found in callables.hooks(module)]
         self._bound = BoundTensors(named)
@@ -151,12 +155,13 @@ class ModuleTree:
 
     def is_bare(self) -> bool:
         """Whether it is one module with nothing but attributes, such as a metric: one that training has made can be made again."""
-        return len(self.modules) == 1 and not self.root._parameters and not self.root._buffers
+        root = self.root
+        return len(self.modules) == 1 and not (root._parameters or root._buffers or is_scripted(root))
 
     def hidden_attributes(self) -> dict[str, Any]:
         """The root's own attributes that are no state: functions and the like."""
         known = {key for name, key in self.slots if not name}
-        return {k: v for k, v in self.root.__dict__.items() if k not in known and not _is_machinery(k)}
+        return {k: v for k, v in self._fields[0].items() if k not in known and not _is_machinery(k)}
 
     def _name_tensors(self) -> None:
         buffers = dict(self.root.named_buffers())
@@ -166,7 +171,7 @@ class ModuleTree:
         self.hooked_tensors = [name for name, p in parameters if callables.tensor_hooks(p)]
 
     def _measure(self) -> list[int]:
-        return [*map(len, self._dicts), *map(len, self._children), *map(len, self._not_empty)]
+        return [*map(len, self._fields), *map(len, self._children), *map(len, self._not_empty)]
 
     def _of_parts(self, versions: list[int]) -> list[int]:
         return versions[len(self.modules) : 2 * len(self.modules)]
@@ -198,8 +203,8 @@ class ModuleTree:
         """The lists are shared by contents between which nothing was written."""
         seen, self._seen = self._seen, []
         if not seen or seen != self._at:
-            flags = [d.get("training") for d in self._dicts]
-            self._at, self._latest = seen, (flags, [d[key] for d, key in self._slot_dicts])
+            flags = [d.get("training") for d in self._fields]
+            self._at, self._latest = seen, (flags, [d[key] for d, key in self._slot_fields])
             tensors = self._bound.take()
             if pointers(tensors) != pointers(self._bound.tensors):
                 known = {*self.small_buffers}
@@ -275,16 +280,14 @@ class ModuleTree:
     def undo(self, content: TreeContent) -> None:
         """Puts bindings and contents back in place; what was added since is taken away."""
         for children, (_, then) in zip(self._children, self.bindings()):
-            if len(children) != len(then) or any(children.get(n, self) is not part for n, part in then.items()):
-                children.clear()
-                children.update(then)
+            put_all(children, then)
         self._bound.put_back(content.bound, content.forms)
         if not self.is_current():
             self._take_away_born()
-        for space, flag in zip(self._dicts, content.flags):
+        for space, flag in zip(self._fields, content.flags):
             if flag is not None:
                 space["training"] = flag
-        for (space, key), value in zip(self._slot_dicts, content.values):
+        for (space, key), value in zip(self._slot_fields, content.values):
             space[key] = value
         buffers = dict(self.root.named_buffers())
         for name, value in content.buffers.items():
@@ -296,12 +299,12 @@ class ModuleTree:
 
     def _take_away_born(self) -> None:
         known = set(self.slots)
-        for name, module in zip(self.names, self.modules):
+        for name, module, own in zip(self.names, self.modules, self._fields):
             if is_fsdp1(module):
                 continue
-            for key, value in [*module.__dict__.items()]:
+            for key, value in [*own.items()]:
                 if not (_is_machinery(key) or (name, key) in known or is_hidden(value)):
-                    del module.__dict__[key]
+                    del own[key]
 
 
 class ModuleTrees:

@@ -22,6 +22,7 @@ from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.aliases import address_of, is_within
 from torchrelay.shim.capture.models.bound_tensors import at_place
+from torchrelay.shim.capture.models.spaces import module_at
 from torchrelay.shim.capture.records import closures
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.state.host_state import Deep, Fields, Inside, Nth, path_of
@@ -103,7 +104,7 @@ class StateRebuild:
 
         def early(value: Any, there: Any) -> Any:
             found = self.there(value[1])
-            return found if found is ABSENT or value[0] == REF else found.get_submodule(value[2])
+            return found if found is ABSENT or value[0] == REF else module_at(found, value[2])
 
         def elsewhere(path: str) -> Iterator[Any]:
             for holder, key in self._holders_of_parts.get((number, path), ()):
@@ -282,7 +283,7 @@ class StateRebuild:
             return closures.made(self, value[2]) if there is ABSENT and len(value) > 2 else there
         if tag == PART:
             root = self.objects[value[1]]
-            return there if root is ABSENT else root.get_submodule(value[2])
+            return there if root is ABSENT else module_at(root, value[2])
         if tag == BOUND:
             root = self.objects[value[1]]
             return there if root is ABSENT else at_place(root, value[2])

@@ -1,0 +1,1 @@
+"""What torchrelay leans on of TorchScript's private parts."""

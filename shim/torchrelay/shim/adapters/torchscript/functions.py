@@ -1,0 +1,93 @@
+"""Functions and methods of TorchScript: who calls them, and how what was compiled for them is forgotten.
+
+A function keeps what was compiled for it; methods of modules share it with all modules of the same type. Python calls them by
+`__call__` of `torch._C.ScriptFunction` and `ScriptMethod`, and `_debug_flush_compilation_cache` forgets what was compiled, as if
+nobody had called. Seen on torch 2.9 to 2.14.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.script.hidden_frames import hide_all
+
+_CLASSES: tuple[Any, ...] = (torch._C.ScriptFunction, torch._C.ScriptMethod)
+_PLAIN = {cls: cls.__call__ for cls in _CLASSES}
+_FLUSH = "_debug_flush_compilation_cache"
+
+
+def check_supported() -> None:
+    """Raise UnsupportedError where this torch lacks what is needed."""
+    for cls in _CLASSES:
+        if not hasattr(cls, _FLUSH):
+            raise UnsupportedError(f"torch {torch.__version__} has no {cls.__name__}.{_FLUSH}")
+
+
+def watch(called: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
+    """Call `called` with the function, its positional and its named arguments before each call from Python."""
+    for cls, plain in _PLAIN.items():
+        cls.__call__ = _told(called, plain)
+
+
+def _told(called: Callable[..., None], plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def __call__(function: Any, *args: Any, **kwargs: Any) -> Any:
+        called(function, args, kwargs)
+        try:
+            return plain(function, *args, **kwargs)
+        except BaseException as error:
+            hide_all(error)
+            raise
+
+    return __call__
+
+
+def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call it without telling."""
+    return _PLAIN[type(function)](function, *args, **kwargs)
+
+
+def forget_compiled(function: Any) -> None:
+    getattr(function, _FLUSH)()
+
+
+def is_traced() -> bool:
+    """Whether the running code is being traced: then no compiled code runs."""
+    return torch._C._get_tracing_state() is not None
+
+
+def goes_by_shape(device: str) -> bool:
+    """Whether code that is compiled for this type of device is made for the shapes that were seen: where kernels are fused."""
+    return device != "cpu" or torch._C._jit_can_fuse_on_cpu()
+
+
+def name_of(function: Any) -> str:
+    """Return the name under which it was compiled: the same in each process that has compiled the same in the same order."""
+    if isinstance(function, torch._C.ScriptMethod):
+        return f"{function.raw_owner._type().qualified_name()}.{function.name}"
+    name: str = function.qualified_name
+    return name
+
+
+def all_functions() -> dict[str, Any]:
+    """Return those of this process by name: of a method, the one of some module."""
+    found: dict[str, Any] = {}
+    for obj in gc.get_objects():
+        cls = type(obj)
+        if cls is torch._C.ScriptFunction:
+            found.setdefault(name_of(obj), obj)
+        elif issubclass(cls, torch.jit.RecursiveScriptModule) and "_c" in obj.__dict__:
+            for method in _methods(obj._c):
+                found.setdefault(name_of(method), method)
+    return found
+
+
+def _methods(module: Any) -> Iterator[Any]:
+    for name in module._method_names():
+        yield module._get_method(name)

@@ -68,8 +68,12 @@ class Old(torch.jit.ScriptModule):
 
 def model_of(how):
     if how == "whole":
-        return torch.jit.script(nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Linear(16, 1)))
-    middle = {"function": lambda: Biased(16), "old": lambda: Old(16)}.get(how, lambda: torch.jit.script(Statistics(16)))()
+        return torch.jit.script(
+            nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Linear(16, 1))
+        )
+    middle = {"function": lambda: Biased(16), "old": lambda: Old(16)}.get(
+        how, lambda: torch.jit.script(Statistics(16))
+    )()
     if how == "traced":
         middle = torch.jit.trace(nn.Sequential(Biased(16), nn.GELU(), nn.LayerNorm(16)), torch.randn(4, 16))
     return nn.Sequential(nn.Linear(8, 16), middle, nn.Dropout(0.1), nn.Linear(16, 1))

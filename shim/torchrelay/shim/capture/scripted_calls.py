@@ -156,14 +156,20 @@ def _form(value: Any) -> Any:
     cls = type(value)
     if isinstance(value, torch.Tensor):
         plain = value.detach()
-        kept = None if plain.is_floating_point() or plain.is_complex() or not small.is_small(plain) else small.take(plain)
+        kept = (
+            None if plain.is_floating_point() or plain.is_complex() or not small.is_small(plain) else small.take(plain)
+        )
         strides = plain.stride() if plain.layout is torch.strided else ()
         return TensorForm(plain.dtype, tuple(plain.shape), strides, str(plain.device), value.requires_grad, kept)
     if cls in (tuple, list):
         return cls(map(_form, value))
     if cls is dict:
         return {key: _form(part) for key, part in value.items()}
-    return value if cls in (bool, str, int, float, complex, type(None), torch.dtype, torch.device) else _Unknown(cls.__name__)
+    return (
+        value
+        if cls in (bool, str, int, float, complex, type(None), torch.dtype, torch.device)
+        else _Unknown(cls.__name__)
+    )
 
 
 class _Unknown(NamedTuple):
@@ -180,7 +186,9 @@ def _context() -> tuple[Any, ...]:
 def _training(function: Any) -> tuple[tuple[str, bool], ...]:
     if not isinstance(function, torch._C.ScriptMethod):
         return ()
-    return tuple((path, part.getattr("training")) for path, part in modules.tree(function.owner) if part.hasattr("training"))
+    return tuple(
+        (path, part.getattr("training")) for path, part in modules.tree(function.owner) if part.hasattr("training")
+    )
 
 
 def _repeat(function: Any, call: Call) -> None:

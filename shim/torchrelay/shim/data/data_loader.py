@@ -15,6 +15,7 @@ from torch.utils.data import dataloader
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.iteration.loader_order import (
     LoaderIter,
     order_again,
@@ -88,6 +89,11 @@ def _track(draws: Draws, iterator: Any, loader: Any) -> None:
     if expected is not None:
         rng.restore(expected[0].created)
         set_order(loader, expected[0].order)
+        shared = expected[0].shared
+        try:
+            shared_memory.put(loader, shared)
+        except (LookupError, AttributeError, TypeError, ValueError) as e:
+            raise StateMismatchError(f"a data loader has not the numbers in shared memory that it had: {e}") from e
     _expect(draws, draws.track(iterator, loader))
 
 

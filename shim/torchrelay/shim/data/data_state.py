@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.capture.handlers import random_state
+from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.iteration.loader_order import order_generators, owners, plain_fields
 from torchrelay.shim.capture.records import after_draw
 from torchrelay.shim.capture.state.host_state import Deep
@@ -108,7 +109,7 @@ class DataState:
         self._ways: dict[Deep, Any] = {}
         if self._in_process:
             self._ways = random_below(loader.dataset, "dataset") | random_in_loader(loader)
-        self.known = {*map(id, self._ways.values())}
+        self.known = {*map(id, (self._ways if self._in_process else shared_memory.below(loader)).values())}
 
     def take(self) -> State:
         if not self._in_process:

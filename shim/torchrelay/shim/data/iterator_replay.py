@@ -12,6 +12,7 @@ from typing import Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import cycles
 from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.iteration.data_changes import DataChanges
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter, order_of
 from torchrelay.shim.capture.state.parts import attributes
@@ -269,6 +270,7 @@ class Draws:
         before: deque[rng.RngState] = deque(maxlen=1 + self._ahead)
         LOADER_OF[iterator] = loader
         made = Track(loader, rng.capture(), order_of(loader), turns, at, self._within, before=before)
+        made.shared = shared_memory.content_of(loader)
         made.data, made.data_before = DataState(loader), deque(maxlen=1 + self._ahead)
         made.again = made.record()
         self.tracks[iterator] = made

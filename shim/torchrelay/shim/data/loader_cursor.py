@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.iteration.loader_order import Order
 from torchrelay.shim.data.data_state import DataState, SamplerState, State
 from torchrelay.shim.data.sampler_rng_log import Turns
@@ -49,6 +50,8 @@ class Track:
     """A joiner's: where the recorded iterator stood."""
     at_once: bool = False
     """Whether its first draw goes to the recorded item: a generator in between looks at what it gets."""
+    shared: shared_memory.Content = ()
+    """Of its loader, when it was made, before its workers began."""
     over: bool = False
     in_cycle: bool = False
     own_random: bool = False
@@ -56,7 +59,9 @@ class Track:
 
     def record(self) -> LoaderRecord:
         before, turns, data = tuple(self.before), tuple(self.turns.found), tuple(self.data_before)
-        return LoaderRecord(self.created, self.order, self.drawn, self.first, before, -1, self.epoch, turns, data)
+        return LoaderRecord(
+            self.created, self.order, self.drawn, self.first, before, -1, self.epoch, turns, data, self.shared
+        )
 
     def aim(self, record: LoaderRecord) -> None:
         """A joiner's is to be led to where the recorded one stood."""

@@ -59,22 +59,24 @@ class LoaderRecord(NamedTuple):
     turns: tuple[SamplerTurn, ...] = ()
     data: tuple[Any, ...] = ()
     """Of the data set before the last draws, as data_state.State."""
+    shared: tuple[Any, ...] = ()
+    """What it had in shared memory when it was made, as shared_memory.Content."""
 
     def plain(self) -> Plain:
-        created, order, drawn, first, before, loader, epoch, turns, data = self
+        created, order, drawn, first, before, loader, epoch, turns, data, shared = self
         then = None if first is None else (tuple(first[0]), *first[1:])
         began = None if epoch is None else (tuple(epoch.now), *epoch[1:])
         asked = [(turn.asked, tuple(turn.generators), turn.order) for turn in turns]
-        return tuple(created), order, drawn, then, [*map(tuple, before)], loader, began, asked, data
+        return tuple(created), order, drawn, then, [*map(tuple, before)], loader, began, asked, data, shared
 
     @classmethod
     def of(cls, plain: Plain) -> LoaderRecord:
-        created, order, drawn, first, before, loader, epoch, asked, data = plain
+        created, order, drawn, first, before, loader, epoch, asked, data, shared = plain
         then = None if first is None else (RngState(*first[0]), *first[1:])
         began = None if epoch is None else EpochBegin(RngState(*epoch[0]), *epoch[1:])
         states = tuple(RngState(*state) for state in before)
         turns = tuple(SamplerTurn(number, RngState(*generators), order) for number, generators, order in asked)
-        return cls(RngState(*created), order, drawn, then, states, loader, began, turns, tuple(data))
+        return cls(RngState(*created), order, drawn, then, states, loader, began, turns, tuple(data), tuple(shared))
 
 
 class LinkRecord(NamedTuple):
@@ -102,8 +104,8 @@ class LinkRecord(NamedTuple):
     first_draw: int = 0
     """So many of the collectives before its first head were called by its iterator, in the first draw."""
     mark: bytes = b""
-    """Of a training loop's latest item that is not drawn anew so, though code of the script's has made it: another process was led
-    to it, and compares what it has. Empty where nothing is to be compared."""
+    """Of a training loop's latest item, where it is not drawn anew so: another process was led to it, and compares what it has.
+    Empty where nothing is to be compared."""
 
     def plain(self) -> Plain:
         site, entry, heads, entry_rng, item, iterator, loaders, *rest = self

@@ -179,7 +179,7 @@ class Writer:
         commit.activation.entered = written is not None
         if written is not None:
             records[-1] = records[-1]._replace(draw=written.plain(), loaders=())
-        elif last_draw.is_drawn_anew(commit.activation.iterator):
+        else:
             records[-1] = records[-1]._replace(mark=last_draw.mark_of(commit.item.item))
         loaders = self.records_below(commit.state, links)
         self._note_shape(commit.state)

@@ -1,4 +1,4 @@
-"""An item that code of the script's has made is marked where nobody can say how it is drawn anew."""
+"""An item of a training loop is marked where it is not drawn anew: whoever is led to it compares what it has."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def test_one_that_is_drawn_anew_brings_its_own_mark(script: LoopScript, links: l
     assert [link.mark == b"" for link in links] == [False, True, True, True]
 
 
-def test_items_of_no_generator_are_not_looked_at(script: LoopScript, links: list[payload.LinkRecord]) -> None:
+def test_items_of_any_other_iterator_are_marked(script: LoopScript, links: list[payload.LinkRecord]) -> None:
     script.run(TRAINING, ITEMS=["a", "b"])
-    assert [link.mark for link in links] == [b"", b""]
+    assert [link.mark for link in links] == [last_draw.mark_of(item) for item in "ab"]

@@ -55,6 +55,7 @@ FULL_LOADER = LOADER._replace(
     epoch=EPOCH,
     turns=(payload.SamplerTurn(4, STATE, ()),),
     data=(({"asked": 1}, ((("dataset", "random"), b"state"),)),),
+    shared=((("collate_fn", "counter"), b"four"),),
 )
 FULL_LINK = LINK._replace(
     loaders=(FULL_LOADER, None), passed=(PASSED,), draw=({1: b"node"}, tuple(STATE), {}), first_draw=2, mark=b"mark"
@@ -64,6 +65,7 @@ FULL = BOUNDARY._replace(
     loaders={3: FULL_LOADER},
     groups=(("1", (0, 2), "gloo", "of the fold"),),
     carried=("module1.weight",),
+    scripted=b"calls",
 )
 GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8)
 

@@ -83,11 +83,13 @@ def all_functions() -> dict[str, Any]:
         if cls is torch._C.ScriptFunction:
             found.setdefault(name_of(obj), obj)
         elif issubclass(cls, torch.jit.RecursiveScriptModule) and "_c" in obj.__dict__:
-            for method in _methods(obj._c):
+            for method in _methods(obj):
                 found.setdefault(name_of(method), method)
     return found
 
 
 def _methods(module: Any) -> Iterator[Any]:
-    for name in module._method_names():
-        yield module._get_method(name)
+    """The module's own objects, by which the script calls them, where it has some."""
+    for name in module._c._method_names():
+        own = getattr(module, name, None)
+        yield own if isinstance(own, torch._C.ScriptMethod) else module._c._get_method(name)

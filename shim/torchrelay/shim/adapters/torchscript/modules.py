@@ -14,7 +14,15 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 
 _OWN = frozenset(
-    {"_initializing", "_c", "_concrete_type", "_actual_script_module", "_name", "_is_full_backward_hook", "_python_modules"}
+    {
+        "_initializing",
+        "_c",
+        "_concrete_type",
+        "_actual_script_module",
+        "_name",
+        "_is_full_backward_hook",
+        "_python_modules",
+    }
 )
 _PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 

@@ -1,4 +1,4 @@
-"""Random generators."""
+"""Random generators, and numbers in shared memory, which decide what is drawn as they do."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.shim.capture.handlers.handler import Handler, not_made
+from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.state.parts import numpy_random_state
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.alike import alike
@@ -47,6 +48,7 @@ _PUT: dict[Kind, Callable[[Any, Any], None]] = {
     Kind.TORCH_GENERATOR: _put_torch,
     Kind.PYTHON_RANDOM: _put_python,
     Kind.NUMPY_RANDOM: _put_numpy,
+    Kind.SHARED_VALUE: shared_memory.put_state,
 }
 
 
@@ -60,6 +62,14 @@ def _capture_python(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> 
 
 def _capture_numpy(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     walk.add(kind, obj, parent, key, numpy_random_state(obj))
+
+
+def _capture_shared(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    walk.add(kind, obj, parent, key, shared_memory.state_of(obj))
+
+
+def _same_shared(trees: ModuleTrees, node: StateNode) -> bool:
+    return bool(shared_memory.state_of(node.obj) == node.content)
 
 
 def _same_torch(trees: ModuleTrees, node: StateNode) -> bool:
@@ -128,4 +138,5 @@ HANDLERS = (
         fill=_fill,
         comes_and_goes=True,
     ),
+    Handler(Kind.SHARED_VALUE, capture=_capture_shared, same=_same_shared, undo=_undo, fill=_fill, comes_and_goes=True),
 )

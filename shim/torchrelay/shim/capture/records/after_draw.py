@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.models.aliases import is_by_value
 from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.state.edges import flat
@@ -34,6 +35,7 @@ _TAKE: dict[Kind, Callable[[Any], Any]] = {
     Kind.TORCH_GENERATOR: lambda obj: small.take(obj.get_state()),
     Kind.PYTHON_RANDOM: lambda obj: obj.getstate(),
     Kind.NUMPY_RANDOM: numpy_random_state,
+    Kind.SHARED_VALUE: shared_memory.state_of,
 }
 _ONLY_THROUGH = (Kind.REPLAY_POINT, Kind.CYCLE, Kind.GENERATOR)
 """Without content of their own here; what is below them may have some."""

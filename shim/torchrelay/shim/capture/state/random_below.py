@@ -12,7 +12,8 @@ from typing import Any
 from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
-GENERATORS = frozenset({Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM})
+GENERATORS = frozenset({Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.SHARED_VALUE})
+"""Counters in shared memory decide what is drawn as generators do."""
 MOST_OBJECTS = 500
 """Beyond that it is data indeed."""
 MOST_ITEMS = 64

@@ -21,6 +21,7 @@ import torch
 import torch.distributed
 
 from torchrelay.shim.adapters.cpython import plain_iterators
+from torchrelay.shim.adapters.cpython.shared_values import is_shared_value
 from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.script.save_future import SaveFuture
 
@@ -190,6 +191,8 @@ class Kind(enum.IntEnum):
     """One of Python's own, of which it is known where it stands."""
     LOOPS = 34
     """The iterators of the running loops."""
+    SHARED_VALUE = 36
+    """Numbers that other processes may share."""
 
 
 FRAME, GLOBALS, GONE = Kind.FRAME, Kind.GLOBALS, Kind.GONE
@@ -284,6 +287,8 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
         return Kind.HANDLE
     if cls is threading.local:
         return Kind.ATTRS
+    if is_shared_value(cls):
+        return Kind.SHARED_VALUE
     module = cls.__module__ or ""
     if _is_machinery(module) and not _says_that_it_has_state(cls):
         return Kind.OPAQUE

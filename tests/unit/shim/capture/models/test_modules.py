@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 
-from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.capture.models.modules import ModuleTrees
 
 
@@ -59,12 +56,3 @@ def test_only_rebound_attributes_differ_from_the_set_up() -> None:
     changed = tree.take().changed(base)
     assert [tree.slots[place] for place in changed] == [("1", "calls")]
     assert len(base.changed(None)) == len(tree.slots)
-
-
-def test_a_model_with_torchscript_in_it_is_refused_in_words() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of torch itself, newer ones
-        scripted = torch.jit.script(torch.nn.ReLU())
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), scripted)
-    with pytest.raises(UnsupportedError, match="1 of the model is TorchScript"):
-        ModuleTrees().tree(model)

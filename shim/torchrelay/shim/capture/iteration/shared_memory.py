@@ -1,0 +1,56 @@
+"""Numbers in shared memory that decide what a data loader yields, such as the counter of an object that collates.
+
+Worker processes write to them at their own pace, ahead of the batch that is in use. So what they hold at a boundary says nothing,
+and must not be put back while they live: it is recorded when an iterator is made, before its workers begin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrelay.shim.adapters.cpython import shared_values
+from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
+from torchrelay.shim.capture.state.host_state import Deep
+from torchrelay.shim.capture.state.parts import random_in_loader
+from torchrelay.shim.capture.state.random_below import follow, random_below
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
+
+Content = tuple[tuple[tuple[Any, ...], bytes], ...]
+"""By the way from the loader."""
+
+
+def below(loader: Any) -> dict[Deep, Any]:
+    """Return those of the data set and of the object that collates, by the way from the loader."""
+    found = random_below(loader.dataset, "dataset") | random_in_loader(loader)
+    return {way: value for way, value in found.items() if kind_of(type(value)) is Kind.SHARED_VALUE}
+
+
+def content_of(loader: Any) -> Content:
+    return tuple((way.steps, shared_values.content(value)) for way, value in below(loader).items())
+
+
+def put(loader: Any, content: Content) -> None:
+    """Raises LookupError, AttributeError, TypeError or ValueError where something else is there."""
+    for steps, data in content:
+        shared_values.put(follow(loader, Deep(tuple(steps))), data)
+
+
+def state_of(value: Any) -> bytes | None:
+    """Return what it holds; None while worker processes may be writing to it."""
+    return None if _is_of_workers(value) else shared_values.content(value)
+
+
+def put_state(value: Any, state: bytes | None) -> None:
+    """Put one back to what `state_of` has returned. Raises ValueError where that does not fit."""
+    if state is not None and not _is_of_workers(value):
+        shared_values.put(value, state)
+
+
+def _is_of_workers(value: Any) -> bool:
+    """Whether worker processes of some iterator may be writing to it."""
+    return any(
+        value is found
+        for iterator, loader in LOADER_OF.items()
+        if getattr(iterator, "_num_workers", 0) and not getattr(iterator, "_shutdown", True)
+        for found in below(loader).values()
+    )

@@ -16,8 +16,8 @@ from torch.utils.data import IterableDataset
 
 from torchrelay.shim.capture.models.aliases import Alias
 from torchrelay.shim.capture.models.bound_tensors import TensorForm
-from torchrelay.shim.capture.models.spaces import BUFFERS
 from torchrelay.shim.capture.models.module_parts import Parts
+from torchrelay.shim.capture.models.spaces import BUFFERS
 from torchrelay.shim.capture.records.encode import EncodedNode, tree_of
 from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, path_of
 from torchrelay.shim.capture.state.keys import Key, by_place

@@ -1,4 +1,4 @@
-"""Functions of the Python library are declared on a handle of our own: a script declares those of `ctypes.pythonapi` as it likes."""
+"""Functions of the Python library are declared on a handle of our own: the script declares those of `ctypes.pythonapi`."""
 
 import subprocess
 import sys

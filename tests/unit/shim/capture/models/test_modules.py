@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
 from torchrelay.shim.capture.models.modules import ModuleTrees

@@ -184,7 +184,7 @@ def _context() -> tuple[Any, ...]:
 
 
 def _training(function: Any) -> tuple[tuple[str, bool], ...]:
-    if not isinstance(function, torch._C.ScriptMethod):
+    if not functions.is_method(function):
         return ()
     return tuple(
         (path, part.getattr("training")) for path, part in modules.tree(function.owner) if part.hasattr("training")
@@ -240,7 +240,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _parameters(function: Any) -> Iterator[torch.Tensor]:
-    if isinstance(function, torch._C.ScriptMethod):
+    if functions.is_method(function):
         for _, part in modules.tree(function.owner):
             yield from (part.getattr(name) for name, is_parameter in modules.attributes(part).items() if is_parameter)
 
@@ -261,7 +261,7 @@ def _as_in(context: tuple[Any, ...]) -> Iterator[None]:
 def _kept_as_it_is(function: Any, training: dict[str, bool]) -> Iterator[None]:
     """Let a method's modules be in training or not, and put all that they hold back in the end."""
     kept: list[tuple[Any, str, Any, torch.Tensor | None]] = []
-    if isinstance(function, torch._C.ScriptMethod):
+    if functions.is_method(function):
         for path, part in modules.tree(function.owner):
             for name, is_parameter in modules.attributes(part).items():
                 if not is_parameter:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.jit._script import RecursiveScriptModule
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.script.hidden_frames import hide_all
@@ -67,9 +68,14 @@ def goes_by_shape(device: str) -> bool:
     return device != "cpu" or torch._C._jit_can_fuse_on_cpu()
 
 
+def is_method(function: Any) -> bool:
+    """Whether it belongs to a module."""
+    return type(function) is torch._C.ScriptMethod
+
+
 def name_of(function: Any) -> str:
     """Return the name under which it was compiled: the same in each process that has compiled the same in the same order."""
-    if isinstance(function, torch._C.ScriptMethod):
+    if is_method(function):
         return f"{function.raw_owner._type().qualified_name()}.{function.name}"
     name: str = function.qualified_name
     return name
@@ -82,7 +88,7 @@ def all_functions() -> dict[str, Any]:
         cls = type(obj)
         if cls is torch._C.ScriptFunction:
             found.setdefault(name_of(obj), obj)
-        elif issubclass(cls, torch.jit.RecursiveScriptModule) and "_c" in obj.__dict__:
+        elif issubclass(cls, RecursiveScriptModule) and "_c" in obj.__dict__:
             for method in _methods(obj):
                 found.setdefault(name_of(method), method)
     return found
@@ -92,4 +98,4 @@ def _methods(module: Any) -> Iterator[Any]:
     """The module's own objects, by which the script calls them, where it has some."""
     for name in module._c._method_names():
         own = getattr(module, name, None)
-        yield own if isinstance(own, torch._C.ScriptMethod) else module._c._get_method(name)
+        yield own if is_method(own) else module._c._get_method(name)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
+from torch.jit._script import RecursiveScriptModule
 
 from torchrelay.protocol.errors import StateMismatchError
 
@@ -24,27 +25,29 @@ _OWN = frozenset(
         "_python_modules",
     }
 )
+_C: Any = torch._C
+"""What is used of it is not in its stubs."""
 _PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 
 
-def inner(module: torch.nn.Module) -> torch.jit.RecursiveScriptModule | None:
+def inner(module: torch.nn.Module) -> RecursiveScriptModule | None:
     """Return the Python object that has the C++ one of a module; None of a module that is no TorchScript."""
     if not isinstance(module, torch.jit.ScriptModule):
         return None
     found = module.__dict__.get("_actual_script_module", module)
-    return found if isinstance(found, torch.jit.RecursiveScriptModule) else None
+    return found if isinstance(found, RecursiveScriptModule) else None
 
 
 def tree(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the paths and the C++ objects of a module and of all below it."""
     yield path, part
-    for name, child in torch._C.ModuleDict(part).items():
+    for name, child in _C.ModuleDict(part).items():
         yield from tree(child, f"{path}.{name}" if path else name)
 
 
 def attributes(part: Any) -> dict[str, bool]:
     """Return the names of what a C++ object holds beside modules, and whether it is a parameter."""
-    kinds = torch._C.ConcreteModuleType.from_jit_type(part._type()).get_attributes()
+    kinds = _C.ConcreteModuleType.from_jit_type(part._type()).get_attributes()
     return {name: is_parameter for name, (_, is_parameter) in kinds.items()}
 
 
@@ -82,8 +85,8 @@ class Fields(_Space):
     dicts are given as tuples that begin with what they are, since nothing written to them would arrive.
     """
 
-    def __init__(self, module: torch.jit.RecursiveScriptModule, machinery: frozenset[str]) -> None:
-        buffers = {name for name, _ in torch._C.BufferDict(module._c).items()}
+    def __init__(self, module: RecursiveScriptModule, machinery: frozenset[str]) -> None:
+        buffers = {name for name, _ in _C.BufferDict(module._c).items()}
         names = [n for n, is_parameter in attributes(module._c).items() if not is_parameter and n not in buffers | _OWN]
         super().__init__(module._c, tuple(sorted(names)))
         self._python, self._machinery = module.__dict__, machinery
@@ -91,7 +94,7 @@ class Fields(_Space):
 
     def _later(self) -> list[str]:
         others = self._python.keys() - self._machinery - _OWN
-        return sorted(n for n in others if not isinstance(self._python[n], torch._C.ScriptMethod))
+        return sorted(n for n in others if not isinstance(self._python[n], _C.ScriptMethod))
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._known:
@@ -146,20 +149,20 @@ def _same(one: Any, other: Any) -> bool:
     return cls in _PLAIN and bool(one == other)
 
 
-def buffers_of(module: torch.jit.RecursiveScriptModule) -> MutableMapping[str, Any]:
-    return _Space(module._c, tuple(name for name, _ in torch._C.BufferDict(module._c).items()))
+def buffers_of(module: RecursiveScriptModule) -> MutableMapping[str, Any]:
+    return _Space(module._c, tuple(name for name, _ in _C.BufferDict(module._c).items()))
 
 
-def parameters_of(module: torch.jit.RecursiveScriptModule) -> MutableMapping[str, Any]:
-    return _Space(module._c, tuple(name for name, _ in torch._C.ParameterDict(module._c).items()))
+def parameters_of(module: RecursiveScriptModule) -> MutableMapping[str, Any]:
+    return _Space(module._c, tuple(name for name, _ in _C.ParameterDict(module._c).items()))
 
 
 class Parts(_Space):
     """Modules: their Python objects, which C++ does not know."""
 
-    def __init__(self, module: torch.jit.RecursiveScriptModule) -> None:
-        self._objects: Mapping[str, Any] = module._modules._python_modules  # type: ignore[operator]  # an OrderedModuleDict
-        self._put = module._modules
+    def __init__(self, module: RecursiveScriptModule) -> None:
+        self._put: Any = module._modules
+        self._objects: Mapping[str, Any] = self._put._python_modules
         super().__init__(module._c, tuple(self._objects))
 
     def __getitem__(self, name: str) -> Any:

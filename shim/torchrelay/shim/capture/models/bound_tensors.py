@@ -173,7 +173,7 @@ def put_forms(
             raise StateMismatchError(f"the model has no module {name}")
         module = by_name[name]
         space = tensors(module, where)
-        now = space.get(key)
+        now: Any = space.get(key)
         if form is None:
             space[key] = None
             continue

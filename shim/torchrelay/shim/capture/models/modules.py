@@ -93,8 +93,8 @@ class ModuleTree:
         tensor_spaces = [tensors(m, where) for m in self.modules for where in (BUFFERS, PARAMETERS)]
         self._empty = [space for space in tensor_spaces if not space]
         self._not_empty = [space for space in tensor_spaces if space]
-        works = OF_INSTANCES and not any(map(is_scripted, self.modules))
-        self._versions = Versions([*self._fields, *self._children, *self._not_empty], works=works)
+        spaces: list[Any] = [*self._fields, *self._children, *self._not_empty]
+        self._versions = Versions(spaces, works=OF_INSTANCES and not any(map(is_scripted, self.modules)))
         self._seen = self._versions.take()
         """Versions at the latest look at whether the tree is current, for the content that is taken then."""
         self._parts = [part for children in self._children for part in children.values()]

@@ -24,6 +24,7 @@ from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.point_to_point import Messages
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.observe.data_faults import DataFaults
+from torchrelay.shim.observe.other_processes import OtherProcesses
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.scripted_calls import ScriptedCalls
@@ -74,6 +75,7 @@ def install_for(engine: Engine) -> None:
     engine.draws.in_loop = lambda: engine.tracker.drawing is not None and engine.tracker.drawing.heads > 0
     engine.tracker.is_over = engine.draws.is_over
     engine.draws.on_draw = engine.alive
+    OtherProcesses(engine).install()
     if engine.faults is not None:
         DataFaults(engine).install()
 

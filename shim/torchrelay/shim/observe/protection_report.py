@@ -54,6 +54,7 @@ class Reporter:
         self._behind: Gap | None = None
         self._save: Gap | None = None
         self._evaluations: Gap | None = None
+        self.reads_from_process: Gap | None = None
 
     # What the engine tells.
 
@@ -188,6 +189,13 @@ class Reporter:
             )
             self._evaluations = Gap("closure", PART_OF_STEP, text, *call_site(frame))
 
+    def process_is_read(self, frame: FrameType) -> None:
+        """A step takes in what a process of the script's own sends."""
+        file, line = call_site(frame)
+        text = f"{file}:{line}: training reads what another process sends, whose state is not seen: no rank can be replaced"
+        self.reads_from_process = Gap("other-process", BARS, text, file, line)
+        self._key = None
+
     def step_in_set_up(self, frame: FrameType) -> None:
         """Before any loop was seen. Loading a checkpoint steps once or twice; who steps again trains there."""
         self._steps_in_set_up += 1
@@ -298,6 +306,7 @@ class Reporter:
             self._behind,
             self._save,
             self._evaluations,
+            self.reads_from_process,
         )
         found = [gap for gap in seen if gap is not None]
         found += self._wrappers() + self._outside()

@@ -1,0 +1,71 @@
+"""Whether training takes in what processes of the script's own send: emulators of an environment, a service with a cache.
+
+What these hold is neither seen nor moved, so a new process, with processes of its own, would go on with other numbers. Worker
+processes of a `DataLoader` are followed elsewhere, and a pool's results come by a thread.
+
+Leans on `multiprocessing.connection._ConnectionBase`, by whose `recv`, `recv_bytes` and `recv_bytes_into` pipes, queues and managers
+are read. Seen on CPython 3.11.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from multiprocessing import connection
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.shim.script.hidden_frames import hide_all, is_ours
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+_READS = ("recv", "recv_bytes", "recv_bytes_into")
+_CARRIES = ("multiprocessing", "torch.multiprocessing")
+"""Modules between who asks and the pipe."""
+_FOLLOWED = "torch.utils.data"
+
+
+def _asking() -> FrameType | None:
+    """Return the frame that asks for a message; None of a data loader's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (is_ours(frame) or _module(frame).startswith(_CARRIES)):
+        frame = frame.f_back
+    return None if frame is None or _module(frame).startswith(_FOLLOWED) else frame
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+class OtherProcesses:
+    """Tells the report of the first message that a step reads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def install(self) -> None:
+        cls: Any = connection._ConnectionBase  # type: ignore[attr-defined]  # the base of all of them, private
+        for name in _READS:
+            setattr(cls, name, self._reading(getattr(cls, name)))
+
+    def _reading(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def read(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            self._engine.guard.tell(self._look)
+            try:
+                return plain(self_, *args, **kwargs)
+            except BaseException as error:
+                hide_all(error)
+                raise
+
+        return read
+
+    def _look(self) -> None:
+        engine = self._engine
+        if engine.commit is None or not engine.takes_part() or engine.reporter.reads_from_process is not None:
+            return
+        frame = _asking()
+        if frame is not None:
+            engine.reporter.process_is_read(frame)

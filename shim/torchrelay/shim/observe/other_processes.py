@@ -3,8 +3,8 @@
 What these hold is neither seen nor moved, so a new process, with processes of its own, would go on with other numbers. Worker
 processes of a `DataLoader` are followed elsewhere, and a pool's results come by a thread.
 
-Leans on `multiprocessing.connection._ConnectionBase`, by whose `recv`, `recv_bytes` and `recv_bytes_into` pipes, queues and managers
-are read. Seen on CPython 3.11.
+Leans on `multiprocessing.connection._ConnectionBase`: pipes, queues and managers are read by its `recv`, `recv_bytes`, `recv_bytes_into`.
+Seen on CPython 3.11.
 """
 
 from __future__ import annotations

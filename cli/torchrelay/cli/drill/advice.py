@@ -26,6 +26,7 @@ ADVICE = {
     "object": "keep what changes in plain values, lists, dicts or tensors, or make the object anew in each step",
     "closure": "use an optimizer that calls its closure once a step",
     "side-thread": "let only the thread that trains communicate",
+    "compiled": "give torch.compile `dynamic=True` or `dynamic=False`, or let all batches have one size (drop_last=True)",
     "other-process": "keep what the step depends on in this process (environments that run here, in no process of their own)",
     "async-save": "save with the thread that trains",
     "own-result": "let all ranks take part in what communicates after the optimizer step",

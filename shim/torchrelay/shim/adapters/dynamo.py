@@ -3,7 +3,10 @@
 Dynamo reads a function's instructions with `bytecode_transformation.cleaned_instructions`, for the functions that it is
 given and for those that it inlines; what else it takes from a code object is the same with and without our calls.
 What it has compiled is told by `torch._dynamo.utils.counters`, which counts `frames`: compiled code is compiled anew under
-a `TorchFunctionMode`, with other borders between its graphs, so it may round differently. Seen on torch 2.13.
+a `TorchFunctionMode`, with other borders between its graphs, so it may round differently.
+
+What has sizes that vary is compiled anew for all sizes, and rounds otherwise than what was compiled for one:
+`torch._dynamo.pgo._CODE_STATE` has for each function what it was seen to be called with. Seen on torch 2.13.
 """
 
 from __future__ import annotations
@@ -22,6 +25,23 @@ def compilations() -> int:
     """How many functions were compiled, or tried, in this process."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     return sum(utils.counters["frames"].values()) if utils is not None else 0
+
+
+def compiled_for_all_sizes() -> tuple[str, int, str]:
+    """Return file, line and name of a function that was compiled for sizes, or numbers, that vary; "", 0, "" if there is none."""
+    pgo: Any = sys.modules.get("torch._dynamo.pgo")
+    for code, state in ((pgo and pgo._CODE_STATE) or {}).items():
+        if any(_varies(entry, pgo.auto_dynamic) for entry in state.automatic_dynamic.values()):
+            return code.filename, code.firstlineno, code.name
+    return "", 0, ""
+
+
+def _varies(entry: Any, token: Any) -> bool:
+    """`token` stands for what varies; and for the sizes of a number, and the number of what has sizes."""
+    if not isinstance(entry.size, tuple):
+        return entry.size is token and entry.scalar is token
+    strides = entry.stride if isinstance(entry.stride, tuple) else ()
+    return any(found is token for found in (*entry.size, *strides))
 
 
 def show_plain_code(module: ModuleType) -> None:

@@ -28,7 +28,7 @@ _AUTOCAST = ("cpu", "cuda")
 _LOW, _HIGH = 0.1, 0.9
 
 
-class TensorForm(NamedTuple):
+class TensorArgument(NamedTuple):
     """`value`: of a small tensor that holds no fractions, since these steer what is done."""
 
     dtype: torch.dtype
@@ -140,7 +140,7 @@ def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         shape = value.shape if functions.goes_by_shape(value.device.type) else value.dim()
         return value.dtype, value.device.type, value.requires_grad, shape
-    if isinstance(value, TensorForm):
+    if isinstance(value, TensorArgument):
         kind = torch.device(value.device).type
         shape = torch.Size(value.shape) if functions.goes_by_shape(kind) else len(value.shape)
         return value.dtype, kind, value.requires_grad, shape
@@ -160,7 +160,7 @@ def _form(value: Any) -> Any:
             None if plain.is_floating_point() or plain.is_complex() or not small.is_small(plain) else small.take(plain)
         )
         strides = plain.stride() if plain.layout is torch.strided else ()
-        return TensorForm(plain.dtype, tuple(plain.shape), strides, str(plain.device), value.requires_grad, kept)
+        return TensorArgument(plain.dtype, tuple(plain.shape), strides, str(plain.device), value.requires_grad, kept)
     if cls in (tuple, list):
         return cls(map(_form, value))
     if cls is dict:
@@ -203,7 +203,7 @@ def _repeat(function: Any, call: Call) -> None:
 
 
 def _made_up(form: Any) -> Any:
-    if isinstance(form, TensorForm):
+    if isinstance(form, TensorArgument):
         return _tensor(form)
     if isinstance(form, _Unknown):
         raise StateMismatchError(f"a function of TorchScript is called with a {form.cls}, which cannot be made up")
@@ -214,7 +214,7 @@ def _made_up(form: Any) -> Any:
     return form
 
 
-def _tensor(form: TensorForm) -> torch.Tensor:
+def _tensor(form: TensorArgument) -> torch.Tensor:
     if form.value is not None:
         return small.build(form.value)
     with torch.no_grad():

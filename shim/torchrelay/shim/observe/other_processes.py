@@ -3,7 +3,7 @@
 What these hold is neither seen nor moved, so a new process, with processes of its own, would go on with other numbers. Worker
 processes of a `DataLoader` are followed elsewhere, and a pool's results come by a thread.
 
-Leans on `multiprocessing.connection._ConnectionBase`: pipes, queues and managers are read by its `recv`, `recv_bytes`, `recv_bytes_into`.
+Leans on `multiprocessing.connection._ConnectionBase`: pipes, queues and managers are read by its methods that receive.
 Seen on CPython 3.11.
 """
 

@@ -11,6 +11,7 @@ import torch
 from torchrelay.protocol.messages import Gap, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
 from torchrelay.protocol.options.cost_limit import WINDOW_STEPS
+from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.parallel import comm_hooks, ddp, wrappers
 from torchrelay.shim.capture.iteration import kept_workers
 from torchrelay.shim.capture.models import device, module_parts
@@ -90,6 +91,7 @@ class Reporter:
             self._engine.updates.writes.copied_bytes,
             self._engine.gradients.most_copied_bytes,
             self._engine.set_up is not None and self._engine.set_up.lost,
+            dynamo.compilations(),
         )
         told = (
             commit.boundary >= WINDOW_STEPS and commit.boundary.bit_count() == 1
@@ -318,6 +320,7 @@ class Reporter:
             for name in device.not_rebuilt(commit.state)
         ]
         found += self._changed_models(commit)
+        found += self._compiled()
         found += self._no_way_in(commit)
         found += self._unknown(commit)
         changes = self._engine.draws.data_changes
@@ -370,6 +373,16 @@ class Reporter:
                 text = f"{name}: training has put a module there that stands nowhere else: no rank can be replaced"
                 found.append(Gap("modules", BARS, text, *where_made(state, node.parent, node.key)))
         return found
+
+    def _compiled(self) -> list[Gap]:
+        file, line, name = dynamo.compiled_for_all_sizes()
+        if not file:
+            return []
+        text = (
+            f"{file}:{line}: {name} was compiled for one size and then for all of them: a new process would compile it in another "
+            "order, and round differently: no rank can be replaced"
+        )
+        return [Gap("compiled", BARS, text, file, line)]
 
     def _no_way_in(self, commit: BoundarySnapshot) -> list[Gap]:
         found = []

@@ -16,6 +16,7 @@ from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.agent_link import announced_exit
 from torchrelay.shim.agent_link.config import ShimConfig
 from torchrelay.shim.bootstrap.standby import Standby
+from torchrelay.shim.capture.scripted_calls import ScriptedCalls
 from torchrelay.shim.runtime.engine_maker import EngineMaker
 from torchrelay.shim.runtime.runtime import Runtime
 
@@ -46,7 +47,7 @@ def made(folder: Path) -> tuple[Runtime, FakeLink]:
 
 def first_group(runtime: Runtime) -> Any:
     """The script makes it."""
-    maker = EngineMaker(runtime.config, runtime.link, Standby(), None, (), None)
+    maker = EngineMaker(runtime.config, runtime.link, Standby(), None, (), None, ScriptedCalls())
     return runtime.script_groups(maker).init_process_group(own_group)
 
 

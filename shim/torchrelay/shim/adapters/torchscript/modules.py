@@ -78,7 +78,7 @@ class _Space(MutableMapping[str, Any]):
         return len(self._names)
 
 
-class Fields(_Space):
+class ScriptFields(_Space):
     """Attributes that are neither parameters, buffers nor modules; and what was put into its Python object later.
 
     C++ makes new objects each time it is asked: as long as they are equal, the first one stands for all of them, and lists and
@@ -157,7 +157,7 @@ def parameters_of(module: RecursiveScriptModule) -> MutableMapping[str, Any]:
     return _Space(module._c, tuple(name for name, _ in _C.ParameterDict(module._c).items()))
 
 
-class Parts(_Space):
+class ScriptParts(_Space):
     """Modules: their Python objects, which C++ does not know."""
 
     def __init__(self, module: RecursiveScriptModule) -> None:

@@ -23,7 +23,7 @@ def is_scripted(module: torch.nn.Module) -> bool:
 def fields(module: torch.nn.Module) -> Space:
     """Return its own attributes, `training` among them, with what else lies beside them."""
     inner = scripted.inner(module)
-    return module.__dict__ if inner is None else scripted.Fields(inner, STANDARD)
+    return module.__dict__ if inner is None else scripted.ScriptFields(inner, STANDARD)
 
 
 def tensors(module: torch.nn.Module, where: str) -> Space:
@@ -38,7 +38,7 @@ def tensors(module: torch.nn.Module, where: str) -> Space:
 def parts(module: torch.nn.Module) -> Space:
     """Return the modules that are bound in it."""
     inner = scripted.inner(module)
-    return module._modules if inner is None else scripted.Parts(inner)
+    return module._modules if inner is None else scripted.ScriptParts(inner)
 
 
 def module_at(root: torch.nn.Module, path: str) -> torch.nn.Module:

@@ -42,6 +42,7 @@ from torchrelay.shim.capture.state.tags import (
     WEAK,
 )
 from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values.base_types import tuple_items
 from torchrelay.shim.capture.values.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.values.small import TensorValue
 
@@ -120,7 +121,7 @@ class Encoder:
             number = self.state.index.get(id(value()))
             return (WEAK, number) if number is not None else (OPAQUE, cls.__qualname__)
         if kind is Kind.TUPLE and class_name(cls):
-            return (TUPLE, None if cls is tuple else cls, self.items(value))
+            return (TUPLE, None if cls is tuple else cls, self.items(tuple_items(value)))
         if issubclass(cls, torch.Tensor):
             return self.bound(value) or (OPAQUE, cls.__qualname__)
         if issubclass(cls, _KNOWN_BY_OBJECT):

@@ -44,7 +44,7 @@ from torchrelay.shim.capture.state.tags import (
     is_left,
 )
 from torchrelay.shim.capture.values import by_value
-from torchrelay.shim.capture.values.base_types import dict_items, fields, make_tuple
+from torchrelay.shim.capture.values.base_types import dict_items, fields, make_tuple, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.script.save_future import SaveId
@@ -271,7 +271,8 @@ class StateRebuild:
             return there if found is ABSENT else found
         if tag == TUPLE:
             cls, items = value[1] or tuple, value[2]
-            olds = there if isinstance(there, tuple) and len(there) == len(items) else [ABSENT] * len(items)
+            now = tuple_items(there) if isinstance(there, tuple) else ()
+            olds = now if len(now) == len(items) else [ABSENT] * len(items)
             parts = [self.decode(v, old) for v, old in zip(items, olds)]
             if any(p is ABSENT for p in parts):
                 return there
@@ -357,6 +358,7 @@ def _nothing() -> None: ...
 
 
 def _alike(made: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
+    made, there = tuple_items(made), tuple_items(there)
     plain = [type(a) is type(b) and type(a) in PLAIN and a == b for a, b in zip(made, there)]
     return len(made) == len(there) and all(a is b or same for a, b, same in zip(made, there, plain))
 
@@ -391,4 +393,5 @@ def _inside(outer: Any, place: int | str) -> Any:
         return ABSENT if outer is ABSENT else getattr(outer, place, ABSENT)
     if isinstance(outer, dict):
         outer = tuple(outer.values())
-    return outer[place] if isinstance(outer, tuple) and place < len(outer) else ABSENT
+    items = tuple_items(outer) if isinstance(outer, tuple) else ()
+    return items[place] if place < len(items) else ABSENT

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torchrelay.shim.capture.state.host_state import Nth
 from torchrelay.shim.capture.state.tags import OPAQUE, PARTIAL, TUPLE, VALUE
 from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values.base_types import tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def is_value(key: Any) -> bool:
     if cls in PLAIN:
         return True
     kind = kind_of(cls)
-    return kind is Kind.PLAIN or (kind is Kind.TUPLE and all(is_value(k) for k in key))
+    return kind is Kind.PLAIN or (kind is Kind.TUPLE and all(map(is_value, tuple_items(key))))
 
 
 def write(encoder: Encoder, key: Any) -> Key | None:
@@ -59,7 +60,11 @@ def _has_own_hash(cls: Any) -> bool:
 
 
 def _tuple(encoder: Encoder, key: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (TUPLE, None if type(key) is tuple else type(key), tuple(_written(encoder, part) for part in key))
+    return (
+        TUPLE,
+        None if type(key) is tuple else type(key),
+        tuple(_written(encoder, part) for part in tuple_items(key)),
+    )
 
 
 def _equal_one(key: Any) -> tuple[Any, ...]:

@@ -6,10 +6,11 @@ The rest of it is not looked at: it may be large, and is not expected to change.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torchrelay.shim.capture.state.host_state import Deep
+from torchrelay.shim.capture.values.base_types import deque_items, dict_items, list_items, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 GENERATORS = frozenset({Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.SHARED_VALUE})
@@ -20,6 +21,12 @@ MOST_ITEMS = 64
 """Of a container: longer ones hold samples."""
 _WITH_ATTRIBUTES = (Kind.ATTRS, Kind.DATASET, Kind.MODULE)
 _SEQUENCES = (Kind.LIST, Kind.TUPLE, Kind.DEQUE)
+_ITEMS: dict[Kind, Callable[[Any], Any]] = {
+    Kind.LIST: list_items,
+    Kind.TUPLE: tuple_items,
+    Kind.DEQUE: deque_items,
+    Kind.DICT: dict_items,
+}
 
 
 def random_below(root: Any, *first: str) -> dict[Deep, Any]:
@@ -44,8 +51,10 @@ def _parts(obj: Any) -> Iterator[tuple[Any, Any]]:
     kind = kind_of(type(obj))
     if kind in _WITH_ATTRIBUTES:
         yield from [*getattr(obj, "__dict__", {}).items()]
-    elif len(obj) <= MOST_ITEMS:
-        yield from [*obj.items()] if kind is Kind.DICT else enumerate(obj)
+        return
+    items = _ITEMS[kind](obj)
+    if len(items) <= MOST_ITEMS:
+        yield from [*items.items()] if kind is Kind.DICT else enumerate(items)
 
 
 def follow(root: Any, way: Deep) -> Any:

@@ -14,7 +14,7 @@ import torch
 from torchrelay.shim.adapters.tensors.dtensor import is_spread, local
 from torchrelay.shim.capture.rng import tensor_bytes
 from torchrelay.shim.capture.values import by_value
-from torchrelay.shim.capture.values.base_types import dict_items, list_items, set_items
+from torchrelay.shim.capture.values.base_types import dict_items, list_items, set_items, tuple_items
 from torchrelay.shim.capture.values.kinds import BY_VALUE, PLAIN
 
 _EXACT = frozenset({int, str, bytes, bool, type(None)})
@@ -37,7 +37,7 @@ def alike(a: Any, b: Any) -> bool:  # noqa: C901 - one case for each type
     if cls is slice:
         return _items_alike((a.start, a.stop, a.step), (b.start, b.stop, b.step))
     if issubclass(cls, tuple):
-        return _items_alike(tuple.__getitem__(a, slice(None)), tuple.__getitem__(b, slice(None)))
+        return _items_alike(tuple_items(a), tuple_items(b))
     if issubclass(cls, list):
         return _items_alike(list_items(a), list_items(b))
     if issubclass(cls, dict):

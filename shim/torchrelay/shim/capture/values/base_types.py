@@ -51,6 +51,11 @@ def put_list_items(obj: Any, items: Iterable[Any]) -> None:
     list.__setitem__(obj, slice(None), items)
 
 
+def tuple_items(obj: Any) -> tuple[Any, ...]:
+    items: tuple[Any, ...] = tuple.__getitem__(obj, slice(None))
+    return items
+
+
 def set_items(obj: Any) -> set[Any]:
     return {*set.__iter__(obj)}
 

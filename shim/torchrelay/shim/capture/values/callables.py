@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from torchrelay.shim.capture.values.base_types import file_of
+from torchrelay.shim.capture.values.base_types import file_of, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.script import sites
 
@@ -51,7 +51,7 @@ def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
     """What a tuple, a bound method and the like, or another's wrapper around a function of the script, stands for."""
     cls = type(value)
     if kind_of(cls) is Kind.TUPLE:
-        yield from enumerate(value)
+        yield from enumerate(tuple_items(value))
     elif cls is FunctionType:
         inner = getattr(value, "__wrapped__", None)
         if isinstance(inner, FunctionType):
@@ -91,7 +91,7 @@ def leads_to_state(value: Any) -> bool:
     if kind is Kind.THROUGH:
         return any(leads_to_state(part) for _, part in parts(value) if type(part) not in PLAIN)
     if kind is Kind.TUPLE:
-        return any(leads_to_state(part) for part in value if type(part) not in PLAIN)
+        return any(leads_to_state(part) for part in tuple_items(value) if type(part) not in PLAIN)
     return kind is not Kind.OPAQUE and kind is not Kind.PLAIN
 
 

@@ -18,7 +18,7 @@ import re
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -52,6 +52,19 @@ class Output(collections.OrderedDict[str, Any]):
 
     def clear(self) -> None:
         raise TypeError("clear is forbidden")
+
+
+class Sealed(tuple[Any, ...]):
+    """As e3nn's Irreps: a tuple that forbids to be asked for its length, and yields something else than it holds."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("it is not gone through")
+
+    def __getitem__(self, *_: Any) -> Any:
+        raise TypeError("nothing is taken out of it")
 
 
 class Frozen(dict[str, Any]):
@@ -407,3 +420,12 @@ def test_a_defaultdict_with_a_factory_of_its_own_is_refused_where_nobody_makes_i
     source["d"]["meters"]["a"].append(1)
     carry(copy.copy(source), target).check_complete()
     assert target["d"]["meters"]["b"] == [0]
+
+
+def test_a_tuple_is_read_and_made_by_what_it_holds() -> None:
+    there: Any = {"kept": Sealed(([1, 2], "a", 3.0)), Sealed(("key", 1)): "by it"}
+    here: Any = {"kept": Sealed(([], "b", 4.0)), Sealed(("key", 1)): "other"}
+    carry({"held": there}, {"held": here})
+    assert type(here["kept"]) is Sealed
+    assert tuple.__getitem__(here["kept"], slice(None)) == ([1, 2], "a", 3.0)
+    assert list(here.values())[1] == "by it"

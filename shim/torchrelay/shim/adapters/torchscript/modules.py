@@ -27,6 +27,8 @@ _OWN = frozenset(
 )
 _C: Any = torch._C
 """What is used of it is not in its stubs."""
+_COMPILED = (_C.ScriptMethod, property)
+"""Methods and properties, which the Python object keeps once it was asked for them."""
 _PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 
 
@@ -94,7 +96,7 @@ class ScriptFields(_Space):
 
     def _later(self) -> list[str]:
         others = self._python.keys() - self._machinery - _OWN
-        return sorted(n for n in others if not isinstance(self._python[n], _C.ScriptMethod))
+        return sorted(name for name in others if not isinstance(self._python[name], _COMPILED))
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._known:

@@ -25,6 +25,7 @@ _UNTIL_STEADY = 3
 _FORMS = 16
 """Forms of calls after which a function compiles nothing for further ones (torch's strategy has 12)."""
 _AUTOCAST = ("cpu", "cuda")
+_NO_CASTS = (None, None)
 _LOW, _HIGH = 0.1, 0.9
 
 
@@ -69,13 +70,14 @@ class ScriptedCalls:
             return
         name = self._name_of(function)
         times = self._times.setdefault(name, {})
-        key = _key(args), _key(kwargs) if kwargs else (), _context()
+        context = _context()
+        key = _key(args), _key(kwargs) if kwargs else (), context
         known = times.get(key, 0)
         if known >= _UNTIL_STEADY or (known == 0 and len(times) >= _FORMS):
             return
         times[key] = known + 1
         kept = {k: _form(v) for k, v in kwargs.items()}
-        self._calls.append(Call(name, tuple(map(_form, args)), kept, _context(), _training(function)))
+        self._calls.append(Call(name, tuple(map(_form, args)), kept, context, _training(function)))
 
     def _name_of(self, function: Any) -> str:
         held, name = self._known.get(id(function), (None, ""))
@@ -88,7 +90,7 @@ class ScriptedCalls:
         """Return for a journal all calls so far of functions that there still are. Tracing leaves some behind."""
         if not self._calls:
             return b""
-        self._known = {key: (held, name) for key, (held, name) in self._known.items() if held() is not None}
+        self._known = {key: (held, name) for key, (held, name) in [*self._known.items()] if held()}
         names = {name for _, name in self._known.values()}
         if self._written[0] != (len(self._calls), names):
             calls = [call for call in self._calls if call.function in names]
@@ -136,20 +138,24 @@ class ScriptedCalls:
 
 
 def _key(value: Any) -> Any:
-    """What compiled code depends on. Numbers are taken as they come."""
-    if isinstance(value, torch.Tensor):
-        shape = value.shape if functions.goes_by_shape(value.device.type) else value.dim()
-        return value.dtype, value.device.type, value.requires_grad, shape
-    if isinstance(value, TensorArgument):
-        kind = torch.device(value.device).type
-        shape = torch.Size(value.shape) if functions.goes_by_shape(kind) else len(value.shape)
-        return value.dtype, kind, value.requires_grad, shape
+    """What compiled code depends on. Numbers are taken as they come. The same of a recorded argument."""
     cls = type(value)
+    if cls is TensorArgument:
+        kind = torch.device(value.device).type
+        return _key_of_tensor(value.dtype, value.requires_grad, kind, torch.Size(value.shape))
+    if isinstance(value, torch.Tensor):
+        return _key_of_tensor(
+            value.dtype, value.requires_grad, "cpu" if value.is_cpu else value.device.type, value.shape
+        )
     if cls in (tuple, list):
         return cls, *map(_key, value)
     if cls is dict:
         return cls, *((key, _key(part)) for key, part in value.items())
     return value if cls in (bool, str, type(None)) else cls
+
+
+def _key_of_tensor(dtype: torch.dtype, requires_grad: bool, kind: str, shape: torch.Size) -> Any:
+    return dtype, requires_grad, kind, shape if functions.goes_by_shape(kind) else len(shape)
 
 
 def _form(value: Any) -> Any:
@@ -179,7 +185,9 @@ class _Unknown(NamedTuple):
 
 
 def _context() -> tuple[Any, ...]:
-    casts = tuple(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None for kind in _AUTOCAST)
+    casts: tuple[Any, ...] = _NO_CASTS
+    if torch._C._is_any_autocast_enabled():
+        casts = tuple(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None for kind in _AUTOCAST)
     return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), casts
 
 

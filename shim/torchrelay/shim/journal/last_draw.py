@@ -11,6 +11,7 @@ import hashlib
 import io
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +29,7 @@ from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.state.shared import copy_of_places
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.base_types import dict_items, fields
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.journal.payload import LoaderRecord
 
@@ -37,6 +39,8 @@ MOST_OBJECTS = 64
 """Beside iterators: meters and buffers that a generator keeps, and that decide what it yields."""
 _SAMPLED = 64
 """So many elements of a tensor tell whether it is the same."""
+_MARKED = 256
+"""So many values of an item are looked at."""
 _CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.DEQUE, Kind.SET, Kind.BYTEARRAY})
 
 
@@ -153,26 +157,43 @@ def _take(kind: Kind, obj: Any) -> tuple[Any, list[Any]] | None:
 
 
 def mark_of(item: Any) -> bytes:
-    """Tells whether an item that is drawn anew is the same: forms of its tensors, and some elements of those on the processor.
+    """Tells whether an item is the same: forms of its tensors and arrays, and some elements of those on the processor.
 
-    Floats of the script's are left out: they may be times.
+    Floats of the script's are left out: they may be times. So are numbers and names that objects of its own classes have. Of an
+    item of many values the first ones are looked at.
     """
     digest = hashlib.blake2b(digest_size=8)
-    queue = deque([item])
-    while queue:
-        value = queue.popleft()
+    queue, left = deque([(item, False)]), _MARKED
+    while queue and left:
+        value, of_object = queue.popleft()
+        left -= 1
+        cls = type(value)
         if isinstance(value, torch.Tensor):
-            digest.update(repr((value.dtype, tuple(value.shape))).encode())
-            if type(value) is torch.Tensor and value.device.type == "cpu" and value.is_contiguous():
-                flat = value.detach().view(-1)
-                digest.update(small.take(flat[:: 1 + len(flat) // _SAMPLED].clone()).data)
-        elif isinstance(value, dict):
-            queue.extend(value.values())
-        elif isinstance(value, (list, tuple)):
-            queue.extend(value)
-        elif type(value) in (int, str, bool, bytes):
-            digest.update(repr(value).encode())
+            _mark_tensor(digest, value)
+        elif kind_of(cls) is Kind.NDARRAY:
+            _mark_array(digest, value)
+        elif isinstance(value, (dict, list, tuple)):
+            parts = dict_items(value).values() if isinstance(value, dict) else islice(value, left)
+            queue.extend((part, of_object) for part in islice(parts, left))
+        elif cls in (int, str, bool, bytes):
+            digest.update(b"" if of_object else repr(value).encode())
+        elif kind_of(cls) is Kind.ATTRS:
+            queue.extend((part, True) for part in (fields(value) or {}).values())
     return digest.digest()
+
+
+def _mark_tensor(digest: Any, value: torch.Tensor) -> None:
+    digest.update(repr((value.dtype, tuple(value.shape))).encode())
+    if type(value) is torch.Tensor and value.device.type == "cpu" and value.is_contiguous():
+        elements = value.detach().view(-1)
+        digest.update(small.take(elements[:: 1 + len(elements) // _SAMPLED].clone()).data)
+
+
+def _mark_array(digest: Any, value: Any) -> None:
+    digest.update(repr((value.dtype.str, value.shape)).encode())
+    if value.dtype.kind in "biufc" and value.flags.c_contiguous:
+        elements = value.reshape(-1)
+        digest.update(elements[:: 1 + len(elements) // _SAMPLED].tobytes())
 
 
 def write(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
+import numpy
 import pytest
+import torch
 from support.loop_script import LoopScript
 
 from torchrelay.shim.journal import last_draw, payload
@@ -51,3 +54,36 @@ def test_one_that_is_drawn_anew_brings_its_own_mark(script: LoopScript, links: l
 def test_items_of_any_other_iterator_are_marked(script: LoopScript, links: list[payload.LinkRecord]) -> None:
     script.run(TRAINING, ITEMS=["a", "b"])
     assert [link.mark for link in links] == [last_draw.mark_of(item) for item in "ab"]
+
+
+class Batch:
+    """As a tokenizer's batches: what it has lies in a dict of its own."""
+
+    def __init__(self, ids: Any, number: int) -> None:
+        self.data, self.number = {"ids": ids}, number
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"x": torch.arange(9)}, {"x": torch.arange(9) + 1}),
+        ([1, 2, "a"], [1, 2, "b"]),
+        ((numpy.arange(6.0),), (numpy.arange(6.0) * 2,)),
+        (Batch(torch.zeros(3), 1), Batch(torch.ones(3), 1)),
+        ([Batch(numpy.zeros(3), 1)], [Batch(numpy.zeros(4), 1)]),
+    ],
+)
+def test_another_item_has_another_mark(one: Any, other: Any) -> None:
+    assert last_draw.mark_of(one) == last_draw.mark_of(copy.deepcopy(one))
+    assert last_draw.mark_of(one) != last_draw.mark_of(other)
+
+
+def test_times_and_the_numbers_of_objects_are_left_out() -> None:
+    assert last_draw.mark_of([1, 0.5]) == last_draw.mark_of([1, 0.25])
+    assert last_draw.mark_of(Batch(torch.zeros(3), 1)) == last_draw.mark_of(Batch(torch.zeros(3), 2))
+
+
+def test_only_the_first_values_of_many_are_looked_at() -> None:
+    many = list(range(10 * last_draw._MARKED))
+    assert last_draw.mark_of(many) == last_draw.mark_of([*many[:-1], "another"])
+    assert last_draw.mark_of(many) != last_draw.mark_of([*many[:-1][::-1], "another"])

@@ -110,6 +110,11 @@ def _make_numpy(rebuild: StateRebuild, node: EncodedNode) -> Any:
     return made(getattr(numpy.random, node.content["bit_generator"])())
 
 
+def _make_shared(rebuild: StateRebuild, node: EncodedNode) -> Any:
+    """One that has its memory to itself; what has a lock may be known to other processes."""
+    return node.cls() if node.cls is not None and node.cls.__module__ == "ctypes" else not_made(rebuild, node)
+
+
 HANDLERS = (
     Handler(
         Kind.TORCH_GENERATOR,
@@ -138,5 +143,13 @@ HANDLERS = (
         fill=_fill,
         comes_and_goes=True,
     ),
-    Handler(Kind.SHARED_VALUE, capture=_capture_shared, same=_same_shared, undo=_undo, fill=_fill, comes_and_goes=True),
+    Handler(
+        Kind.SHARED_VALUE,
+        capture=_capture_shared,
+        same=_same_shared,
+        undo=_undo,
+        make=_make_shared,
+        fill=_fill,
+        comes_and_goes=True,
+    ),
 )

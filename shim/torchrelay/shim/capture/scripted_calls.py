@@ -186,7 +186,7 @@ class _Unknown(NamedTuple):
 
 def _context() -> tuple[Any, ...]:
     casts: tuple[Any, ...] = _NO_CASTS
-    if torch._C._is_any_autocast_enabled():
+    if functions.is_any_autocast_on():
         casts = tuple(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None for kind in _AUTOCAST)
     return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), casts
 

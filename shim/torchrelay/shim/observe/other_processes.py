@@ -46,7 +46,7 @@ class OtherProcesses:
         self._engine = engine
 
     def install(self) -> None:
-        cls: Any = connection._ConnectionBase  # type: ignore[attr-defined]  # the base of all of them, private
+        cls: Any = connection._ConnectionBase
         for name in _READS:
             setattr(cls, name, self._reading(getattr(cls, name)))
 

@@ -63,6 +63,11 @@ def is_traced() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
+def is_any_autocast_on() -> bool:
+    """Whether some device type casts: cheaper than to ask for each of them."""
+    return bool(torch._C._is_any_autocast_enabled())
+
+
 def goes_by_shape(device: str) -> bool:
     """Whether code that is compiled for this type of device is made for the shapes that were seen: where kernels are fused."""
     return device != "cpu" or torch._C._jit_can_fuse_on_cpu()

@@ -27,14 +27,13 @@ class LackingElements:
         self._has_looked = True
         self.found = tuple(number for number, name in known.items() if name not in self._of_set_up)
 
-    def gaps(self, state: HostState) -> list[Gap]:
-        """Return a gap for each of those that the state has, which was looked at."""
+    def gaps(self, state: HostState, boundary: int) -> list[Gap]:
+        """Look, and return a gap for each of those that the state has."""
+        self.look(state, boundary)
         found = []
         for number in self.found:
             node = state.nodes[number]
-            text = (
-                f"{state.path(number)}: training has put into this {type(node.obj).__name__} what cannot be captured: no rank can be "
-                "replaced"
-            )
+            what = f"training has put into this {type(node.obj).__name__} what cannot be captured"
+            text = f"{state.path(number)}: {what}: no rank can be replaced"
             found.append(Gap("object", BARS, text, *where_made(state, node.parent, node.key)))
         return found

@@ -313,7 +313,7 @@ class Reporter:
         ]
         found += self._changed_models(commit)
         found += self._no_way_in(commit)
-        found += self._lacking.gaps(commit.state) + self._unknown(commit)
+        found += self._lacking.gaps(commit.state, commit.boundary) + self._unknown(commit)
         changes = self._engine.draws.data_changes
         found += changed_data_sets.gaps(commit.state, changes, self._bulk, self._own_threads)
         found += self._kept_workers(commit)

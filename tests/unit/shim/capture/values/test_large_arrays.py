@@ -50,7 +50,8 @@ def test_no_more_than_some_MiB_are_carried(monkeypatch: pytest.MonkeyPatch) -> N
     arrays, made = settled(), large()
     monkeypatch.setattr(large_arrays, "_ALL_BYTES", made.nbytes)
     assert arrays.is_carried(made)
-    assert not arrays.is_carried(more := large())
+    more = large()
+    assert not arrays.is_carried(more)
     del made
     assert arrays.is_carried(more)
     monkeypatch.setattr(large_arrays, "MOST_BYTES", more.nbytes - 1)
@@ -62,7 +63,14 @@ def test_memory_that_is_not_the_arrays_own_is_not_carried() -> None:
     whole, mapped = large(), torch.zeros(20_000).numpy()
     fixed = large()
     fixed.flags.writeable = False
-    foreign = [whole[:19_000], mapped, fixed, numpy.frombuffer(bytearray(1 << 17)), large().view(numpy.matrix), large()[::-1]]
+    foreign = [
+        whole[:19_000],
+        mapped,
+        fixed,
+        numpy.frombuffer(bytearray(1 << 17)),
+        large().view(numpy.matrix),
+        large()[::-1],
+    ]
     assert not any(settled().is_carried(array) for array in foreign)
 
 

@@ -130,7 +130,6 @@ def reform_table(names: dict[str, Any], chance: random.Random) -> None:
         table.shape = chance.choice([(1, 2), (2, 1), (2,)])
 
 
-
 CHANGES: dict[str, Callable[[dict[str, Any], random.Random], Any]] = {
     "nothing": lambda s, r: None,
     "counter": lambda s, r: s.update(step=s["step"] + 1),

@@ -52,7 +52,7 @@ class FilesTold(FilesView):
 
     def _answer(self, asked: str, name: str) -> Any:
         """What the lost rank was told of what was there then, and has been renamed or removed by another rank since; else None."""
-        return None if name in self._left or self._is_own(name) else self._told.get((asked, name))
+        return None if self._is_own(name) else self._told.get((asked, name))
 
     def _is_own(self, name: str) -> bool:
         """Whether this set-up has made it or a folder around it, where processes that it has started may write, too."""

@@ -340,6 +340,21 @@ def test_what_is_there_is_asked_itself(root: Path) -> None:
     assert as_joiner(lambda folder: os.path.getsize(folder / "log.txt"), root, seen) == 0
 
 
+def test_what_set_up_makes_itself_is_asked_itself(root: Path) -> None:
+    """What a process that it has started made there, the one that it starts now may not make."""
+
+    def code(folder: Path, made: bool) -> bool:
+        (folder / "own").mkdir()
+        if made:
+            subprocess_touch(folder / "own" / "result")
+        return (folder / "own" / "result").exists()
+
+    first, seen = as_rank(lambda folder: code(folder, True), root)
+    assert first
+    shutil.rmtree(root / "own")
+    assert not as_joiner(lambda folder: code(folder, False), root, seen)
+
+
 def test_little_is_kept_of_what_was_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def code(folder: Path) -> bool:
         assert os.path.exists(os.__file__)

@@ -62,8 +62,9 @@ class LargeArrays:
         others = [found for ref in self._carried.values() if (found := ref()) is not None]
         if sum(other.nbytes for other in others) + array.nbytes > _ALL_BYTES:
             return False
-        if any(_memory(other) is _memory(array) for other in others):
-            return False  # each would be made with a memory of its own
+        memory = _memory(array)
+        if _is_in(self._of_set_up, memory) or any(_memory(other) is memory for other in others):
+            return False  # it would be made with a memory of its own, and is the same as that other one
         self.keep(array)
         return True
 

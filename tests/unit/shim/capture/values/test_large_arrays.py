@@ -79,6 +79,10 @@ def test_of_two_arrays_with_the_same_memory_one_is_carried() -> None:
     assert arrays.is_carried(whole)
     assert not arrays.is_carried(whole.reshape(100, 200))
     assert settled().is_carried(whole.reshape(100, 200))
+    arrays, data = LargeArrays(), large()
+    assert not arrays.is_carried(data)
+    arrays.settle()
+    assert not arrays.is_carried(data.reshape(100, 200))
 
 
 def test_arrays_are_compared_bit_by_bit() -> None:

@@ -29,8 +29,9 @@ def assert_knows_the_same(run: Finished) -> None:
     assert results[0]["learned"]["order"] == results[1]["learned"]["order"]
 
 
-def test_a_rank_whose_set_up_was_not_seeded_is_replaced(tmp_path: Path) -> None:
-    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=["kill:rank=0,step=12,phase=backward"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_whose_set_up_was_not_seeded_is_replaced(tmp_path: Path, rank: int) -> None:
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[KILL.format(rank, 12)])
     assert_knows_the_same(run)
 
 

@@ -62,6 +62,31 @@ def files(out, rank):
     return found
 
 
+def wait_for(path):
+    """As checkpointers do on shared file systems. What is waited for is there at last, or the rank has no way on."""
+    end_s = time.monotonic() + 5
+    while not path.exists():
+        time.sleep(0.1)
+        assert time.monotonic() < end_s, f"{path.name} is not there"
+    return [path.is_dir(), len(os.listdir(path))]
+
+
+def published(out, rank):
+    """Rank 0 makes a folder, all wait until they see it, and rank 0 gives it its name at last."""
+    made = out / "step0-tmp"
+    if rank == 0:
+        made.mkdir()
+    dist.barrier()
+    found = [wait_for(made)]
+    dist.barrier()
+    if rank == 0:
+        (made / "part").write_text("whole")
+        made.replace(out / "step0")
+    found.append(wait_for(out / "step0"))
+    dist.barrier()
+    return found
+
+
 def peers(rank):
     group = dist.new_group(backend="gloo", timeout=datetime.timedelta(minutes=5))
     group.monitored_barrier()
@@ -79,7 +104,7 @@ def main():
     out = Path(sys.argv[1])
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    learned = draws() | {"files": files(out, rank), "peers": peers(rank)}
+    learned = draws() | {"files": files(out, rank), "published": published(out, rank), "peers": peers(rank)}
     data = TensorDataset(torch.rand(64, 8), torch.rand(64, 1))
     learned["data"] = data.tensors[0].sum().item()
     random.seed(os.getpid() * time.monotonic_ns())

@@ -13,6 +13,7 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.generators import fill_where_alike, generators_to_begin
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
+from torchrelay.shim.capture.models.aliases import is_by_value
 from torchrelay.shim.capture.models.module_state import put_tree
 from torchrelay.shim.capture.records.encode import EncodedNode, decode, tree_of
 from torchrelay.shim.capture.records.rebuild import StateRebuild
@@ -130,6 +131,9 @@ def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *,
         rebuild.resolve(nodes)
         engine.draws.made_generators.update(rebuild.made_generators)
         engine.trees.rebound |= rebuild.rebound
+        for node, array in rebuild.each(Kind.NDARRAY):
+            if is_by_value(node.content):
+                engine.trees.arrays.keep(array)
         wanting = generators_to_begin(rebuild, nodes) if whole else iter(())
         known = {*begun, *engine.draws.made_generators}
         generator = next((g for g in wanting if g not in known), None)

@@ -99,6 +99,8 @@ class Writer:
     def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
         """`base`: the state at the latest boundary, which most of this one will be equal to."""
         trees, namespaces = self._engine.trees, self.modules.namespaces()
+        if at_gate:
+            trees.arrays.settle()
         note_loops(trees, self._engine.tracker.stack)
         if base is not None:
             try:
@@ -109,6 +111,8 @@ class Writer:
 
     def state_at(self, frame: FrameType, before: HostState | None, boundary: int) -> HostState:
         """Return the state at a boundary in this frame. `before`: that at the boundary before it in the same loop."""
+        if boundary > 0:
+            self._engine.trees.arrays.settle()
         if before is None:
             state = self.walk(script_frames(frame))
             self._look_at_data(state)

@@ -1,7 +1,8 @@
 """Which files a rank's set-up did not find, which it removed, and what small folders held: so that a joiner finds the same.
 
-What was there, is there still in most cases, and needs no record. What the job has made since then was absent when set-up
-asked for it, made it or renamed something to it. Paths that Python's import system asks for are left out.
+What was there, is there still in most cases. Where it is not (another rank has renamed or removed it since), a joiner is told
+what the lost rank was told of it, but for its content. What the job has made since then was absent when set-up asked for it,
+made it or renamed something to it. Paths that Python's import system asks for are left out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ _MAX_BYTES = 2 << 20
 """Of paths and names."""
 _MAX_NAMES, _SMALL_FOLDER_BYTES = 256, 16 << 10
 """A larger folder holds data rather than runs or checkpoints, and its content is not written down."""
+_FOUND_BYTES, _ANSWER_BYTES = 1 << 20, 250
+"""What is kept at most of what was there, and what one answer takes besides its path, roughly."""
+_INSTALLED = tuple({os.path.join(prefix, "") for prefix in (sys.prefix, sys.base_prefix)})
+"""What lies there does not go while a job runs."""
 CREATES = os.O_CREAT | os.O_TRUNC
 Call = Callable[..., Any]
 
@@ -54,11 +59,24 @@ def is_path(path: Any) -> bool:
 @dataclass
 class FilesSeen:
     """By canonical path: how often it was absent; what kind of thing was removed that set-up had not made; and the names in a
-    folder, each time that it was listed."""
+    folder, each time that it was listed.
+
+    `found`: by question and canonical path the latest answer about what was there."""
 
     absent: dict[str, int] = field(default_factory=dict)
     removed: dict[str, str] = field(default_factory=dict)
     listed: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+    found: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+
+def question(function: str, options: dict[str, Any]) -> str:
+    """Return under what an answer of `os.stat`, `os.lstat` or `os.readlink` is kept."""
+    return "lstat" if function == "stat" and options.get("follow_symlinks") is False else function
+
+
+def question_of_access(mode: int) -> str:
+    """Return the same for `os.access`, which may be asked of one path in several ways."""
+    return f"access {mode}"
 
 
 class Busy(threading.local):
@@ -74,13 +92,13 @@ class SeenRecorder:
         self.seen = FilesSeen()
         self._created: set[str] = set()
         self._taken_away: set[str] = set()
-        self._left_bytes = _MAX_BYTES
+        self._left_bytes, self._found_left_bytes = _MAX_BYTES, _FOUND_BYTES
         self._busy = Busy()
 
     def divert(self, diversions: Diversions) -> None:
         """Raises UnsupportedError where this Python is built otherwise."""
         diverted: dict[Any, Callable[[Call], Call]] = {
-            **dict.fromkeys((os.stat, os.lstat, os.readlink), self._reading),
+            **dict.fromkeys((os.stat, os.lstat, os.readlink), self._asking),
             os.access: self._access,
             os.listdir: self._listing,
             os.scandir: self._listing,
@@ -121,6 +139,18 @@ class SeenRecorder:
         if name not in self.seen.absent:
             self._left_bytes -= len(name)
         self.seen.absent[name] = self.seen.absent.get(name, 0) + 1
+
+    def _was_found(self, asked: str, path: Any, answer: Any) -> None:
+        name = canonical(path)
+        if name.startswith(_INSTALLED) or name in self._created:  # a joiner's set-up makes that, too
+            return
+        if (asked, name) not in self.seen.found:
+            self._found_left_bytes -= len(name) + _ANSWER_BYTES
+        self.seen.found[asked, name] = os.fsdecode(answer) if isinstance(answer, bytes) else answer
+
+    @property
+    def _keeps_found(self) -> bool:
+        return self._found_left_bytes > 0
 
     @property
     def is_full(self) -> bool:
@@ -177,10 +207,25 @@ class SeenRecorder:
 
         return ask
 
+    def _asking(self, original: Call) -> Call:
+        read, function = self._reading(original), original.__name__
+
+        def ask(*args: Any, **options: Any) -> Any:
+            given = read(*args, **options)
+            path = args[0] if args else options.get("path")
+            if self._keeps_found and self._concerns(path, options):
+                self._note(lambda: self._was_found(question(function, options), path, given))
+            return given
+
+        return ask
+
     def _access(self, original: Call) -> Call:
-        def access(path: Any, *args: Any, **options: Any) -> Any:
-            given = original(path, *args, **options)
-            if not given and self._concerns(path, options) and not self._is_there(path):
+        def access(path: Any, mode: Any, **options: Any) -> Any:
+            given = original(path, mode, **options)
+            if given:
+                if self._keeps_found and self._concerns(path, options):
+                    self._note(lambda: self._was_found(question_of_access(mode), path, given))
+            elif self._concerns(path, options) and not self._is_there(path):
                 self._note(lambda: self._was_absent(canonical(path)))
             return given
 
@@ -310,6 +355,7 @@ def by_script(frame: Any) -> bool:
 
 _DIVERTED_IN = (
     "torchrelay.shim.set_up.files_seen",
+    "torchrelay.shim.set_up.files_told",
     "torchrelay.shim.set_up.scratch_files",
     "torchrelay.shim.adapters.cpython.diverted",
 )

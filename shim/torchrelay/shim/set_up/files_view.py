@@ -14,6 +14,7 @@ class FilesView:
     def __init__(self, seen: FilesSeen) -> None:
         self._absent, self._removed = dict(seen.absent), dict(seen.removed)
         self._listed = {path: deque(names) for path, names in seen.listed.items()}
+        self._told = dict(seen.found)
         self._copies: dict[str, str] = {}
         self._made: set[str] = set()
         """By this set-up, for real."""
@@ -28,6 +29,7 @@ class FilesView:
         self._absent.clear()
         self._listed.clear()
         self._removed.clear()
+        self._told.clear()
 
     def _hidden(self, name: str) -> bool:
         """Whether set-up finds nothing of that canonical name, asked once as the lost rank asked."""

@@ -14,24 +14,21 @@ import io
 import os
 import shutil
 import stat
-import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import IO, Any
 
 from torchrelay.protocol.machine.scratch import scratch_prefix, temporary_folder
 from torchrelay.shim.adapters.cpython.diverted import Diversions
 from torchrelay.shim.script.hidden_frames import hide_this_frame
-from torchrelay.shim.set_up.files_seen import Busy, FilesSeen, by_script, canonical, folders_changed, is_path, not_found
-from torchrelay.shim.set_up.files_view import FilesView
-from torchrelay.shim.set_up.folder_entries import Entries, FolderEntry
+from torchrelay.shim.set_up.files_seen import FilesSeen, canonical, folders_changed, not_found
+from torchrelay.shim.set_up.files_told import FilesTold
 from torchrelay.shim.set_up.open_files import OpenFiles
 
 Call = Callable[..., Any]
 _CREATES = os.O_CREAT | os.O_TRUNC
 
 
-class JoinerFiles(FilesView):
+class JoinerFiles(FilesTold):
     """In force from `start` to `release`; also a context manager. `start` raises OSError without a place for copies, and
     UnsupportedError where this Python is built otherwise."""
 
@@ -53,10 +50,9 @@ class JoinerFiles(FilesView):
         self._is_strict, self._in_children = seen is not None, in_children
         super().__init__(seen or FilesSeen())
         self._parent = parent
-        self._folder: str | None = None
         self._count = 0
         self._open_files = OpenFiles()
-        self._diversions, self._busy = Diversions(), Busy()
+        self._diversions = Diversions()
         self._rmtree_by_descriptor: Any = None
         self._torch: Any = None
         self._save: Any = None
@@ -67,7 +63,8 @@ class JoinerFiles(FilesView):
         self._folder = _new_folder(self._parent)
         divert = self._diversions.divert
         diverted: dict[Any, Callable[[Call], Call]] = {
-            **dict.fromkeys((os.stat, os.lstat, os.readlink, os.chmod, os.utime), self._on_one),
+            **dict.fromkeys((os.stat, os.lstat, os.readlink), self._asking),
+            **dict.fromkeys((os.chmod, os.utime), self._on_one),
             os.listdir: self._listdir,
             os.scandir: self._scandir,
             os.access: self._access,
@@ -126,107 +123,16 @@ class JoinerFiles(FilesView):
     def __exit__(self, *exc: object) -> None:
         self.release()
 
-    # What set-up sees.
-
-    def _found(self, path: Any, *, follow: bool = True) -> Any:
-        """The path at which the content is. Raises FileNotFoundError."""
-        name = canonical(path)
-        if self._hidden(name):
-            raise not_found(path)
-        if self._is_ghost(name):
-            return self._ghost(self._removed[name])
-        return self._copies.get(os.path.realpath(name) if follow else name, path) if self._copies else path
-
-    def _ghost(self, kind: str) -> str:
-        assert self._folder is not None
-        ghost = os.path.join(self._folder, f"removed-{kind}")
-        if not os.path.lexists(ghost):
-            os.mkdir(ghost) if kind == "dir" else io.open(ghost, "xb").close()  # noqa: UP020 - the real one of both
-        return ghost
+    # Places.
 
     def _need_folder(self, name: str, path: Any) -> None:
         if self._hidden(os.path.dirname(name)):
             raise not_found(path)
 
-    def _is_own(self, name: str) -> bool:
-        """Whether this set-up has made it or a folder around it, where processes that it has started may write, too."""
-        return any(folder in self._made for folder in (name, *map(str, Path(name).parents)))
-
     def _scratch(self, name: str) -> str:
         assert self._folder is not None
         self._count += 1
         return os.path.join(self._folder, f"{self._count}-{os.path.basename(name)}")
-
-    def _guarded(self, original: Call, act: Call, places: int = 1) -> Call:
-        """`act(path, ...)` in the place of `original(path, ...)`, where the script asks by that many paths."""
-
-        changes = original.__name__ in ("mkdir", "rmdir", "symlink", "unlink", "remove", "rename", "replace")
-
-        def diverted(*args: Any, **options: Any) -> Any:
-            paths = args[:places]
-            concerned = len(paths) == places and all(map(is_path, paths)) and not self._busy.on
-            concerned = concerned and all(v is None for n, v in options.items() if n.endswith("dir_fd"))
-            if not concerned or not by_script(sys._getframe(1)):
-                return original(*args, **options)
-            self._busy.on = True
-            try:
-                return act(*args, **options)
-            finally:
-                self._busy.on = False
-                if changes:
-                    folders_changed()
-
-        return diverted
-
-    # Functions that ask.
-
-    def _on_one(self, original: Call) -> Call:
-        changes = original.__name__ in ("chmod", "utime")
-
-        def ask(path: Any, *args: Any, **options: Any) -> Any:
-            follow = options.get("follow_symlinks", original.__name__ not in ("lstat", "readlink"))
-            found = self._found(path, follow=follow)
-            if changes and found is path and os.path.realpath(path) not in self._made and os.path.exists(path):
-                return None
-            return original(found, *args, **options)
-
-        return self._guarded(original, ask)
-
-    def _access(self, original: Call) -> Call:
-        def ask(path: Any, *args: Any, **options: Any) -> bool:
-            try:
-                return bool(original(self._found(path), *args, **options))
-            except FileNotFoundError:
-                return False
-
-        return self._guarded(original, ask)
-
-    def _names(self, path: Any, listdir: Call) -> list[Any]:
-        found = self._found(path)
-        name = canonical(path)
-        recorded = None if self._is_yet_to_be_removed(name) else self._listed.get(name)
-        if found is not path:
-            return list(listdir(found))
-        if recorded:
-            names: Iterable[str] = recorded.popleft()
-            if not os.path.isdir(path):
-                listdir(path)  # raises what it would
-        else:
-            folder = os.path.realpath(os.fsdecode(path))
-            names = [name for name in listdir(os.fsdecode(path)) if not self._out_of_sight(os.path.join(folder, name))]
-        return [os.fsencode(name) for name in names] if isinstance(path, bytes) else list(names)
-
-    def _listdir(self, original: Call) -> Call:
-        act = self._guarded(original, lambda path: self._names(path, original))
-        return lambda path=".": act("." if path is None else path)
-
-    def _scandir(self, original: Call) -> Call:
-        def ask(path: Any) -> Entries:
-            folder = os.fspath(path)
-            return Entries([FolderEntry(folder, name) for name in self._names(folder, os.listdir)])
-
-        act = self._guarded(original, ask)
-        return lambda path=".": act("." if path is None else path)
 
     # Functions that change something.
 

@@ -88,6 +88,7 @@ def check_at_gate(
     engine: Engine, nodes: Sequence[bytes], trees: Sequence[Any], innermost: FrameType, left: Collection[int]
 ) -> None:
     """The same at the gate of the step that a process goes through in the lost rank's place."""
+    engine.trees.arrays.settle()  # the step has made some
     now = look(engine, innermost)
 
     def read(number: int) -> TensorValue:
@@ -100,7 +101,7 @@ def check_at_gate(
 
 def look(engine: Engine, innermost: FrameType) -> HostState:
     """A walk that knows nothing of those before it. `innermost`: the frame of the training loop."""
-    trees = ModuleTrees()
+    trees = ModuleTrees(engine.trees.arrays)
     note_loops(trees, engine.tracker.stack)
     return Walk(trees).run(script_frames(innermost), engine.writer.modules.namespaces())
 

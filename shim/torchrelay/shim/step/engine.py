@@ -346,7 +346,7 @@ class Engine:
         self.draws.at_boundary(self.commit.item if self.commit is not None else None)
         latest, before = self.commit, self.commit.state if self.commit is not None else None
         if self.writer.begins_anew():
-            self.trees, before = ModuleTrees(), None
+            self.trees, before = ModuleTrees(self.trees.arrays), None
         state = self.writer.state_at(activation.frame, before, number)
         now = rng.capture()
         item = self.draws.noted(activation.item, now)

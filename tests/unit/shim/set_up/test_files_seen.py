@@ -264,3 +264,107 @@ def test_what_is_asked_when_set_up_is_over_is_told_by_the_present(root: Path) ->
         assert not (root / "log.txt").exists()
         files.forget()
         assert (root / "log.txt").exists()
+
+
+def wait_for_folder(root: Path) -> list[Any]:
+    """As a rank does that looks for a folder which another one makes, and asks what it is."""
+    folder, asked = root / "step0-tmp", 0
+    while not folder.exists():
+        assert asked < 3, "it would wait for ever"
+        asked += 1
+        subprocess_make(folder)
+    inside = folder / "part.pt"
+    return [
+        asked,
+        folder.is_dir(),
+        os.path.getsize(inside),
+        os.stat(folder / "latest").st_size,
+        os.lstat(folder / "latest").st_mode,
+        os.readlink(folder / "latest"),
+        os.readlink(os.fsencode(folder / "latest")),
+        os.access(inside, os.R_OK),
+        os.access(inside, os.X_OK),
+        sorted(os.listdir(folder)),
+        (folder / "other").exists(),
+    ]
+
+
+def subprocess_make(folder: Path) -> None:
+    """Once: the peers of a joiner's set-up have done their part long ago."""
+    import subprocess
+
+    make = "[ -e step0 ] || (mkdir step0-tmp && cp log.txt step0-tmp/part.pt && ln -s part.pt step0-tmp/latest)"
+    subprocess.run(["sh", "-c", make], cwd=folder.parent, check=True)
+
+
+def test_what_another_rank_has_renamed_since_is_told_as_it_was(root: Path) -> None:
+    first, seen = as_rank(wait_for_folder, root)
+    assert first[0] == 1
+    (root / "step0-tmp").rename(root / "step0")
+    before = content(root)
+    assert as_joiner(wait_for_folder, root, seen) == first
+    assert content(root) == before
+
+
+def test_content_that_is_gone_is_not_made_up(root: Path) -> None:
+    first, seen = as_rank(lambda folder: (folder / "stale").exists() and (folder / "stale").read_text(), root)
+    assert first == "stale"
+    (root / "stale").unlink()
+    with pytest.raises(FileNotFoundError):
+        as_joiner(lambda folder: (folder / "stale").exists() and (folder / "stale").read_text(), root, seen)
+
+
+def test_what_set_up_removes_itself_is_gone_for_it(root: Path) -> None:
+    def code(folder: Path) -> list[bool]:
+        found = [(folder / "old").exists(), (folder / "stale").exists()]
+        shutil.rmtree(folder / "old")
+        os.remove(folder / "stale")
+        return [*found, (folder / "old").exists(), (folder / "stale").exists()]
+
+    first, seen = as_rank(code, root)
+    assert as_joiner(code, root, seen) == first == [True, True, False, False]
+
+
+def test_what_was_there_is_told_until_set_up_is_over(root: Path) -> None:
+    _, seen = as_rank(lambda folder: (folder / "stale").exists(), root)
+    (root / "stale").unlink()
+    with JoinerFiles(seen=seen) as files:
+        assert (root / "stale").exists()
+        files.forget()
+        assert not (root / "stale").exists()
+
+
+def test_what_is_there_is_asked_itself(root: Path) -> None:
+    _, seen = as_rank(lambda folder: os.path.getsize(folder / "log.txt"), root)
+    (root / "log.txt").write_text("")
+    assert as_joiner(lambda folder: os.path.getsize(folder / "log.txt"), root, seen) == 0
+
+
+def test_what_set_up_makes_itself_is_asked_itself(root: Path) -> None:
+    """What a process that it has started made there, the one that it starts now may not make."""
+
+    def code(folder: Path, made: bool) -> bool:
+        (folder / "own").mkdir()
+        if made:
+            subprocess_touch(folder / "own" / "result")
+        return (folder / "own" / "result").exists()
+
+    first, seen = as_rank(lambda folder: code(folder, True), root)
+    assert first
+    shutil.rmtree(root / "own")
+    assert not as_joiner(lambda folder: code(folder, False), root, seen)
+
+
+def test_little_is_kept_of_what_was_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def code(folder: Path) -> bool:
+        assert os.path.exists(os.__file__)
+        assert (folder / "stale").exists()
+        (folder / "own").mkdir()
+        return all([(folder / "stale").exists(), (folder / "own").exists(), (folder / "log.txt").exists()])
+
+    first, seen = as_rank(code, root)
+    assert first
+    assert [*seen.found] == [("stat", str(root / "stale")), ("stat", str(root / "log.txt"))]
+    monkeypatch.setattr(files_seen, "_FOUND_BYTES", 1)
+    (root / "own").rmdir()
+    assert [*as_rank(code, root)[1].found] == [("stat", str(root / "stale"))]

@@ -105,11 +105,11 @@ def _encode_list(encoder: Encoder, node: StateNode) -> Any:
     content = node.content
     if isinstance(content, LongContent):
         return None if content.same_as_before else content.encoded()
-    return encoder.items(content)
+    return encoder.elements(content)
 
 
 def _encode_deque(encoder: Encoder, node: StateNode) -> Any:
-    return encoder.items(node.content)
+    return encoder.elements(node.content)
 
 
 def _make_empty(rebuild: StateRebuild, node: EncodedNode) -> Any:

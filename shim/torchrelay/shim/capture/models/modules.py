@@ -35,6 +35,7 @@ from torchrelay.shim.capture.values import callables, small
 from torchrelay.shim.capture.values.callables import is_hidden
 from torchrelay.shim.capture.values.device_reads import DeviceReads
 from torchrelay.shim.capture.values.kinds import PLAIN
+from torchrelay.shim.capture.values.large_arrays import LargeArrays
 from torchrelay.shim.capture.values.long_list import LongLists
 
 _LOOK_AGAIN = 16
@@ -308,9 +309,11 @@ class ModuleTree:
 
 
 class ModuleTrees:
-    """What is kept from walk to walk: the trees seen so far, by root, and long lists."""
+    """What is kept from walk to walk: the trees seen so far, by root, long lists, and which arrays are carried."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: LargeArrays | None = None) -> None:
+        """`arrays`: what is known of this process's already."""
+        self.arrays = arrays or LargeArrays()
         self.long_lists = LongLists()
         self.reads = DeviceReads()
         self.watched: Any = None

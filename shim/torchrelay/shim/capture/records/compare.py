@@ -144,7 +144,9 @@ class Comparison:
             self._modules(was, content)
         elif kind in _MAPPINGS:
             self._mappings(was, content, whole=kind in _WHOLE)
-        elif kind in (Kind.LIST, Kind.DEQUE):
+        elif kind is Kind.OBJECT_ARRAY and then.extra != now.extra:
+            self._differ((), f"of the form {then.extra}", f"of the form {now.extra}")
+        elif kind in (Kind.LIST, Kind.DEQUE, Kind.OBJECT_ARRAY):
             self._sequences(was, content)
         elif kind is Kind.SET:
             self._sets(was, content)

@@ -99,6 +99,8 @@ class Encoder:
         self._trees: list[tuple[int, modules.ModuleTree]] | None = None
         self.weak = False
         """Whether the latest node has weak references: they are no edges, so the node may stay while what they mean moves."""
+        self.lacks = False
+        """Whether the latest node has elements that could not be written, and is put back only whole."""
 
     def value(self, value: Any) -> Any:
         cls = type(value)
@@ -199,8 +201,14 @@ class Encoder:
         value = self.value
         return [v if type(v) in PLAIN else value(v) for v in content]
 
+    def elements(self, content: Iterable[Any]) -> list[Any]:
+        """The same of what another process cannot put back with one of them missing."""
+        written = self.items(content)
+        self.lacks = any(type(value) is tuple and _is_lost(value) for value in written)
+        return written
+
     def node(self, node: StateNode) -> tuple[Any, ...]:
-        self.weak = False
+        self.weak = self.lacks = False
         kind, cls = node.kind, type(node.obj)
         handler = HANDLERS[kind]
         encoded = handler.encode(self, node)
@@ -263,6 +271,18 @@ def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.T
 _NOT_KNOWN = object()
 
 
+def _is_lost(value: Any) -> bool:
+    """Whether no process can make what was written, or a part of it: only one that has it there already can go on with it."""
+    if type(value) is not tuple:
+        return False
+    tag = value[0]
+    if tag == OPAQUE:
+        return len(value) == 2
+    if tag == PARTIAL:
+        return any(map(_is_lost, (value[1], *value[2], *value[3].values())))
+    return any(map(_is_lost, value[2] if tag == TUPLE else value[1:2] if tag == METHOD else ()))
+
+
 def _is_plain(value: Any) -> bool:
     cls = type(value)
     if cls in PLAIN:
@@ -277,6 +297,7 @@ def encode(state: HostState) -> Numbered[bytes]:
     nodes = state.nodes
     if state.takes_over:
         todo: Iterable[int] = state.renewed | state.fleeting
+        state.lacking.difference_update(todo)
         written = copy_of(state.written)
         for _ in range(len(nodes) - len(written)):
             written.append(b"")
@@ -284,7 +305,7 @@ def encode(state: HostState) -> Numbered[bytes]:
         for block in {number // shared.PAGE for number in todo}:
             state.blocks[block] = ()
     else:
-        todo, written = range(len(nodes)), [b""] * len(nodes)
+        todo, written, state.lacking = range(len(nodes)), [b""] * len(nodes), set()
         state.blocks = [()] * _block_count(written)
     encoder = Encoder(state)
     state.fleeting = set()
@@ -301,6 +322,8 @@ def encode(state: HostState) -> Numbered[bytes]:
         written[number] = pickled(encoder.node(node))
         if encoder.weak:
             state.fleeting.add(number)
+        if encoder.lacks:
+            state.lacking.add(number)
     state.written, state.encoded = written, True
     return written
 

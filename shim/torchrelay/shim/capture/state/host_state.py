@@ -79,6 +79,8 @@ class HostState:
     """Whether `written` holds for nodes that are not renewed."""
     fleeting: set[int] = field(default_factory=set)
     """Nodes with weak references: these are no edges, so a node may stay while what they mean moves."""
+    lacking: set[int] = field(default_factory=set)
+    """Nodes that are put back only whole, and have elements that cannot be written."""
 
     def path(self, number: int, *keys: Any) -> str:
         """How a person would write the way to a node, or to what hangs below it: `self.scheduler.base_lrs`."""
@@ -125,6 +127,7 @@ class HostState:
             False,
             self.encoded,
             self.fleeting,
+            set(self.lacking),
         )
 
 

@@ -183,6 +183,8 @@ class Kind(enum.IntEnum):
     CYCLE = 30
     GENERATOR = 31
     PROCESS_GROUP = 35
+    OBJECT_ARRAY = 36
+    """An array of numpy that holds objects."""
     HANDLE = 40
     """What the script speaks to through it is elsewhere: named in the protection report."""
     PROMISE = 32

@@ -290,7 +290,7 @@ def enter(namespace: dict[str, Any], draws: Draws, recorded: Journal, loop: Any 
         writer=SimpleNamespace(modules=modules),
         saves=SimpleNamespace(future=None),
         records=CollectiveRecords(),
-        trees=SimpleNamespace(rebound=set()),
+        trees=ModuleTrees(),
         draws=draws,
         tracker=SimpleNamespace(stack=[activation]),
     )
@@ -304,7 +304,7 @@ def come_to_the_gate(namespace: dict[str, Any], draws: Draws, nodes: list[bytes]
         writer=SimpleNamespace(modules=SimpleNamespace(namespaces=lambda: {"script": namespace})),
         saves=SimpleNamespace(future=None),
         records=CollectiveRecords(),
-        trees=SimpleNamespace(rebound=set()),
+        trees=ModuleTrees(),
         draws=draws,
         tracker=SimpleNamespace(stack=[]),
     )

@@ -118,6 +118,18 @@ def grow(s: dict[str, Any], r: random.Random) -> None:
     s["history"].append(r.random())
 
 
+def in_table(names: dict[str, Any], chance: random.Random) -> None:
+    table = names.get("table")
+    if isinstance(table, numpy.ndarray) and table.dtype == object:
+        table.reshape(-1)[0] = chance.choice([[chance.random()], names["history"], numpy.ones(2), "plain"])
+
+
+def reform_table(names: dict[str, Any], chance: random.Random) -> None:
+    table = names.get("table")
+    if isinstance(table, numpy.ndarray) and table.dtype == object:
+        table.shape = chance.choice([(1, 2), (2, 1), (2,)])
+
+
 CHANGES: dict[str, Callable[[dict[str, Any], random.Random], Any]] = {
     "nothing": lambda s, r: None,
     "counter": lambda s, r: s.update(step=s["step"] + 1),
@@ -181,6 +193,9 @@ CHANGES: dict[str, Callable[[dict[str, Any], random.Random], Any]] = {
     "data": lambda s, r: s.update(data=[[n] for n in range(5000)]),
     "data gone": lambda s, r: s.pop("data", None),
     "large array": lambda s, r: s.update(table=numpy.zeros(20_000)),
+    "array of objects": lambda s, r: s.update(table=numpy.array([[{"a": r.random()}, None]], dtype=object)),
+    "in an array of objects": in_table,
+    "form of an array of objects": reform_table,
     "small array": lambda s, r: s.update(table=numpy.zeros(3)),
     "second model": lambda s, r: s.update(extra=torch.nn.Linear(2, 2)) if r.random() < 0.1 else s.pop("extra", None),
 }

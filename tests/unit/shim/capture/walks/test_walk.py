@@ -89,7 +89,7 @@ def test_what_cannot_be_captured_is_named() -> None:
 
     namespace = {
         "walls": iter({1}),
-        "holder": Holder(big=numpy.ones(20_000), objects=numpy.array([[], None], dtype=object)),
+        "holder": Holder(big=numpy.ones(20_000), objects=numpy.empty(5_000, dtype=object)),
     }
     state = take(namespace)
     assert state.unknown == [

@@ -1,0 +1,90 @@
+"""Which arrays of numpy of more than 64 KiB are carried by value: those that training has made, as an evaluation's results.
+
+Arrays that set-up has made are data in most cases, and a new process has them by its own set-up: they cost nothing in a step.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+from torchrelay.shim.adapters.raw_memory.memory import same_bytes
+from torchrelay.shim.capture.values.small import SMALL_BYTES
+
+MOST_BYTES = 8 << 20
+"""Of one array. Each is compared with what it was at each boundary and gate."""
+_ALL_BYTES = 16 << 20
+
+
+def is_large(array: Any) -> bool:
+    """Return whether it takes this module to tell if its content is carried."""
+    return bool(array.nbytes > SMALL_BYTES)
+
+
+def is_same(now: Any, then: Any) -> bool:
+    """Return whether an array that is carried is, bit by bit and in its order, as the copy `then`."""
+    if now.shape != then.shape or now.dtype != then.dtype or _order(now) != _order(then):
+        return False
+    return same_bytes(now.ctypes.data, then.ctypes.data, now.nbytes)
+
+
+def _order(array: Any) -> tuple[bool, bool]:
+    return array.flags.c_contiguous, array.flags.f_contiguous
+
+
+class LargeArrays:
+    """Of one process. Until `settle` what is met is set-up's, but for what `keep` was told."""
+
+    def __init__(self) -> None:
+        self._is_settled = False
+        self._of_set_up: dict[int, weakref.ref[Any]] = {}
+        self._carried: dict[int, weakref.ref[Any]] = {}
+
+    def settle(self) -> None:
+        """What is met for the first time from here on, training has made."""
+        self._is_settled = True
+
+    def keep(self, array: Any) -> None:
+        """A journal had it by value: it is carried on, whatever there is besides."""
+        if is_large(array):
+            self._carried[id(array)] = weakref.ref(array)
+
+    def is_carried(self, array: Any) -> bool:
+        """Return whether the content of a large array is carried; once it is, it stays so."""
+        if _is_in(self._carried, array):
+            return True
+        if not self._is_settled:
+            self._of_set_up[id(array)] = weakref.ref(array)
+        if _is_in(self._of_set_up, array) or array.nbytes > MOST_BYTES or not _has_memory_of_its_own(array):
+            return False
+        self._carried = {number: ref for number, ref in self._carried.items() if ref() is not None}
+        others = [found for ref in self._carried.values() if (found := ref()) is not None]
+        if sum(other.nbytes for other in others) + array.nbytes > _ALL_BYTES:
+            return False
+        memory = _memory(array)
+        if _is_in(self._of_set_up, memory) or any(_memory(other) is memory for other in others):
+            return False  # it would be made with a memory of its own, and is the same as that other one
+        self.keep(array)
+        return True
+
+
+def _is_in(known: dict[int, weakref.ref[Any]], array: Any) -> bool:
+    ref = known.get(id(array))
+    return ref is not None and ref() is array
+
+
+def _memory(array: Any) -> Any:
+    """The object whose memory it looks at."""
+    while getattr(array, "base", None) is not None:
+        array = array.base
+    return array
+
+
+def _has_memory_of_its_own(array: Any) -> bool:
+    """Whether nothing else than numpy has made it (a file, a tensor, another process), and it is all of it, without gaps."""
+    plain = sys.modules["numpy"].ndarray
+    memory = _memory(array)
+    if type(array) is not plain or type(memory) is not plain or not array.flags.writeable:
+        return False
+    return bool(memory.nbytes == array.nbytes and any(_order(array)))

@@ -25,6 +25,8 @@ class Track:
     turns: Turns
     began: tuple[int, int]
     """When its epoch began: after how many boundaries and how many times that the rank went back."""
+    began_as: int = 0
+    """Its epoch's place in `Draws.began`."""
     by: int = 0
     """Which iterator drew from others then, as `Draws` has it."""
     again: LoaderRecord | None = None

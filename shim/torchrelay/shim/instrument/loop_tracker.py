@@ -36,6 +36,7 @@ class Activation:
         "around",
         "before",
         "computes",
+        "began",
         "drawn",
         "entered",
         "entry",
@@ -72,6 +73,7 @@ class Activation:
         self.head = b""
         self.made_mark = self.first_mark = self.head_mark = 0
         self.drawn: tuple[Any, ...] = ()
+        self.began: tuple[Any, ...] = ()
         self.first_passed = 0
         self.inner: dict[str, int] = {}
         """How often each loop right inside of it was entered since its head."""

@@ -1,4 +1,7 @@
-"""Arrays of numpy: small ones by value, those that share a parameter's memory by what they share."""
+"""Arrays of numpy: small ones by value, those that share a parameter's memory by what they share.
+
+One that looks into the memory of another small one has no node: see `array_windows`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
 from torchrelay.shim.capture.models.aliases import Alias, as_tensor, is_by_value, memory_of
 from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.state.host_state import Inside
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.array_windows import is_window
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -22,6 +27,9 @@ if TYPE_CHECKING:
 
 
 def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    if is_window(obj):
+        walk.queue.append((parent, Inside(key, "base"), obj.base))
+        return
     if obj.nbytes <= small.SMALL_BYTES and obj.dtype.kind != "O":
         walk.add(kind, obj, parent, key, obj.copy())
     elif walk.trees.owner_of_array(obj) is not None:
@@ -70,6 +78,8 @@ def _fits(node: EncodedNode, there: Any) -> bool:
     if isinstance(content, Alias):
         tensor = as_tensor(there) if memory_of(there) else None
         return tensor is not None and content.fits(tensor) and tensor.stride() == content.stride
+    if is_window(there):  # it looks into another one's memory here, and has memory of its own there
+        return False
     return bool((there.shape, there.dtype) == (content.shape, content.dtype))
 
 

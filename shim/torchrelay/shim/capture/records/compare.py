@@ -21,7 +21,8 @@ from torchrelay.shim.capture.models.module_parts import Parts
 from torchrelay.shim.capture.records.encode import EncodedNode, tree_of
 from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, path_of
 from torchrelay.shim.capture.state.keys import Key, by_place
-from torchrelay.shim.capture.state.tags import BOUND, FREE, METHOD, OWN, PART, PARTIAL, REF, TUPLE, VALUE, WEAK, is_left
+from torchrelay.shim.capture.state.tags import BOUND, FREE, METHOD, OWN, PART, PARTIAL, REF, TUPLE, VALUE, WEAK, WINDOW, is_left
+from torchrelay.shim.capture.values import array_difference
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind
 from torchrelay.shim.capture.values.long_list import decoded
@@ -154,6 +155,9 @@ class Comparison:
             self._tensors((), was, content)
         elif kind is Kind.NDARRAY and (isinstance(was, Alias) or isinstance(content, Alias)):
             self._tensors((), was, content)
+        elif kind is Kind.NDARRAY and was is not None and content is not None:
+            if not alike(was, content):
+                self._differ((), *array_difference.in_words(was, content))
         elif kind in (Kind.GENERATOR, Kind.ITERATOR) and was is not None and content is not None:
             self._iterators(was, content)
         elif kind is not Kind.UNKNOWN and not alike(was, content):
@@ -276,6 +280,9 @@ class Comparison:
         elif then[0] in (PART, BOUND):
             if then[2] != now[2] or not self._pair(then[1], now[1]):
                 self._differ(keys, f"{then[2]} of the model", f"{now[2]} of the model")
+        elif then[0] == WINDOW:
+            if then[2] != now[2] or not self._pair(then[1], now[1]):
+                self._differ(keys, "a part of one array", "a part of another one, or another part")
         elif then[0] == FREE:
             if _form(then[1]) != _form(now[1]):
                 self._differ(keys, _shown_form(then[1]), _shown_form(now[1]))

@@ -25,8 +25,6 @@ class Track:
     turns: Turns
     began: tuple[int, int]
     """When its epoch began: after how many boundaries and how many times that the rank went back."""
-    began_as: int = 0
-    """Its epoch's place in `Draws.began`."""
     by: int = 0
     """Which iterator drew from others then, as `Draws` has it."""
     again: LoaderRecord | None = None
@@ -55,6 +53,8 @@ class Track:
     in_cycle: bool = False
     own_random: bool = False
     """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
+    began_as: int = 0
+    """Its epoch's place in `Draws.began`."""
 
     def record(self) -> LoaderRecord:
         before, turns, data = tuple(self.before), tuple(self.turns.found), tuple(self.data_before)

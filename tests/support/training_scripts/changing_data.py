@@ -165,7 +165,12 @@ def main():
         job.samples.start()
     way = by_records if kind == "records" else from_a_variable if kind in IN_A_VARIABLE else in_epochs
     way(job, kind)
-    kept = [[*map(int, job.samples.rows)], job.samples.left, job.samples.noise.strength, [w.item() for w in job.samples.weights]]
+    kept = [
+        [*map(int, job.samples.rows)],
+        job.samples.left,
+        job.samples.noise.strength,
+        [w.item() for w in job.samples.weights],
+    ]
     final_state.write(sys.argv[1], job.losses, job.model, job.optimizer, kept=kept)
     common.end()
 

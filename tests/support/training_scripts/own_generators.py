@@ -205,7 +205,7 @@ def one_epoch(job, batches):
 
 
 def mixed(job):
-    kept = DataLoader(Noisy(job.x, job.y), batch_size=8, shuffle=True, num_workers=1, persistent_workers=True)
+    kept = DataLoader(Noisy(*common.data(48)), batch_size=8, shuffle=True, num_workers=1, persistent_workers=True)
     for _ in range(3):
         one_epoch(job, Mixed(kept))
 

@@ -35,8 +35,8 @@ class Activation:
     __slots__ = (
         "around",
         "before",
-        "computes",
         "began",
+        "computes",
         "drawn",
         "entered",
         "entry",

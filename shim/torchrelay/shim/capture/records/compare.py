@@ -16,12 +16,25 @@ from torch.utils.data import IterableDataset
 
 from torchrelay.shim.capture.models.aliases import Alias
 from torchrelay.shim.capture.models.bound_tensors import TensorForm
-from torchrelay.shim.capture.models.spaces import BUFFERS
 from torchrelay.shim.capture.models.module_parts import Parts
+from torchrelay.shim.capture.models.spaces import BUFFERS
 from torchrelay.shim.capture.records.encode import EncodedNode, tree_of
 from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, path_of
 from torchrelay.shim.capture.state.keys import Key, by_place
-from torchrelay.shim.capture.state.tags import BOUND, FREE, METHOD, OWN, PART, PARTIAL, REF, TUPLE, VALUE, WEAK, WINDOW, is_left
+from torchrelay.shim.capture.state.tags import (
+    BOUND,
+    FREE,
+    METHOD,
+    OWN,
+    PART,
+    PARTIAL,
+    REF,
+    TUPLE,
+    VALUE,
+    WEAK,
+    WINDOW,
+    is_left,
+)
 from torchrelay.shim.capture.values import array_difference
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind
@@ -277,12 +290,9 @@ class Comparison:
         elif then[0] in (REF, WEAK):
             if not self._pair(then[1], now[1]):
                 self._differ(keys, self._what(then, self._then), "another object")
-        elif then[0] in (PART, BOUND):
+        elif then[0] in (PART, BOUND, WINDOW):
             if then[2] != now[2] or not self._pair(then[1], now[1]):
-                self._differ(keys, f"{then[2]} of the model", f"{now[2]} of the model")
-        elif then[0] == WINDOW:
-            if then[2] != now[2] or not self._pair(then[1], now[1]):
-                self._differ(keys, "a part of one array", "a part of another one, or another part")
+                self._differ(keys, _shown_part(then), _shown_part(now))
         elif then[0] == FREE:
             if _form(then[1]) != _form(now[1]):
                 self._differ(keys, _shown_form(then[1]), _shown_form(now[1]))
@@ -329,6 +339,13 @@ def _shown_form(form: TensorForm | None) -> str:
     frozen = "" if form.requires_grad or not form.parameter else ", frozen"
     tied = f", the same as {'.'.join(filter(None, (form.tied[0], form.tied[2])))}" if form.tied else ""
     return f"a tensor {list(form.shape)} of {str(form.dtype).removeprefix('torch.')}{frozen}{tied}"
+
+
+def _shown_part(value: tuple[Any, ...]) -> str:
+    if value[0] != WINDOW:
+        return f"{value[2]} of the model"
+    offset, shape, *_ = value[2]
+    return f"a part {list(shape)} of an array, at byte {offset} of it"
 
 
 def _as_written(value: Any) -> Any:

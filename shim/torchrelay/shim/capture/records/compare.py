@@ -342,10 +342,12 @@ def _shown_form(form: TensorForm | None) -> str:
 
 
 def _shown_part(value: tuple[Any, ...]) -> str:
-    if value[0] != WINDOW:
-        return f"{value[2]} of the model"
-    offset, shape, *_ = value[2]
-    return f"a part {list(shape)} of an array, at byte {offset} of it"
+    is_window = value[0] == WINDOW
+    return (
+        f"a part {list(value[2][1])} of an array, at byte {value[2][0]} of it"
+        if is_window
+        else f"{value[2]} of the model"
+    )
 
 
 def _as_written(value: Any) -> Any:

@@ -17,7 +17,7 @@ _SIMPLE = frozenset("biufcmMSU")
 
 
 class Window(NamedTuple):
-    """`offset`: of its first element, in bytes from the owner's first one; `strides`: in bytes, negative where it goes backwards."""
+    """`offset`: of its first element, in bytes from the owner's first one; `strides`: in bytes, negative if it goes backwards."""
 
     offset: int
     shape: tuple[int, ...]

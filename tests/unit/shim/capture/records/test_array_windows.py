@@ -60,7 +60,7 @@ def test_so_they_are_without_another_name_for_that_array_and_in_a_process_that_h
     ],
 )
 def test_any_part_of_an_array_can_be_looked_at(look: Any) -> None:
-    lost = {"array": numpy.arange(12), "part": None}
+    lost: dict[str, Any] = {"array": numpy.arange(12)}
     lost["part"] = look(lost["array"])
     joiner: dict[str, Any] = {"array": numpy.zeros(12, int), "part": None}
     carry(lost, joiner)
@@ -97,24 +97,24 @@ def test_a_rank_that_goes_back_has_them_as_they_were() -> None:
 
 
 def test_another_part_is_told_apart_and_so_is_another_element() -> None:
-    written = [encode.decode(encode.encode(take(space))) for space in (trained(), trained())]
-    assert differences(*written) == []
+    written = encode.decode(encode.encode(take(trained())))
+    assert differences(written, encode.decode(encode.encode(take(trained())))) == []
     moved = trained()
     moved["parts"] = parts_of(moved["rows"], [8, 4, 0])
-    told = [str(found) for found in differences(written[0], encode.decode(encode.encode(take(moved))))]
+    told = [str(found) for found in differences(written, encode.decode(encode.encode(take(moved))))]
     assert any(
         "was a part [4] of an array, at byte 0 of it and is a part [4] of an array, at byte 32 of it" in text
         for text in told
     ), told
     other = trained()
     was, other["rows"][5] = other["rows"][5], 99
-    told = [str(found) for found in differences(written[0], encode.decode(encode.encode(take(other))))]
+    told = [str(found) for found in differences(written, encode.decode(encode.encode(take(other))))]
     assert told == [
         f"script.rows was an array [12] of int64 with {was} at [5] and is an array [12] of int64 with 99 at [5]"
     ]
     longer = {**trained(), "rows": numpy.arange(13.0)}
     longer["parts"] = parts_of(longer["rows"], [8, 0, 4])
-    told = [str(found) for found in differences(written[0], encode.decode(encode.encode(take(longer))))]
+    told = [str(found) for found in differences(written, encode.decode(encode.encode(take(longer))))]
     assert told[0] == "script.rows was an array [12] of int64 and is an array [13] of float64"
 
 

@@ -37,6 +37,7 @@ from torchrelay.shim.capture.state.tags import (
 )
 from torchrelay.shim.capture.values import array_difference
 from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind
 from torchrelay.shim.capture.values.long_list import decoded
 from torchrelay.shim.capture.values.small import SMALL_BYTES, TensorValue
@@ -342,12 +343,7 @@ def _shown_form(form: TensorForm | None) -> str:
 
 
 def _shown_part(value: tuple[Any, ...]) -> str:
-    is_window = value[0] == WINDOW
-    return (
-        f"a part {list(value[2][1])} of an array, at byte {value[2][0]} of it"
-        if is_window
-        else f"{value[2]} of the model"
-    )
+    return Window(*value[2]).in_words() if value[0] == WINDOW else f"{value[2]} of the model"
 
 
 def _as_written(value: Any) -> Any:

@@ -25,6 +25,9 @@ class Window(NamedTuple):
     dtype: str
     is_writeable: bool
 
+    def in_words(self) -> str:
+        return f"a part {list(self.shape)} of an array, at byte {self.offset} of it"
+
     def over(self, owner: Any, there: Any) -> Any:
         """Return an array that looks at this part of the owner's memory: `there`, if it does.
 

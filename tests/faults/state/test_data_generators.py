@@ -20,6 +20,25 @@ def test_ranks_go_on_in_the_middle_of(kind: str, undisturbed: Undisturbed, tmp_p
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, list(FAULTS), 2)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "faults",
+    few(
+        1,
+        [
+            ("kill:rank=1,step=3,phase=forward", "kill:rank=0,step=7,phase=after-step"),
+            ("kill:rank=1,step=2,phase=after-step", "kill:rank=0,step=13,phase=forward"),
+            ("kill:rank=1,step=1,phase=after-step", "kill:rank=0,step=9,phase=data"),
+        ],
+    ),
+)
+def test_a_draw_that_begins_an_epoch_of_kept_workers_is_done_again(
+    faults: tuple[str, str], undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = relay(tmp_path, SCRIPT, "mixed", ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, "mixed", ranks=RANKS), RANKS, list(faults), 2)
+
+
 @only_in_long
 @pytest.mark.parametrize("kind", few(1, ["endless", "restarted", "paired", "parts", "play", "bar"]))
 def test_so_they_do_in(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 `strength`: an augmentation that is turned up, in an object below the data set; `within`: samples of a data set within another
 one; `labels`: labels are smoothed where the model errs; `variable`: an iterator in a variable, begun anew where it ends;
 `processes`: the same with processes of the loader; `records`: a long list of objects, in another order in each epoch; `thread`: a
-thread of its own fetches the samples that come next.
+thread of its own fetches the samples that come next; `parts`: rows are shuffled in place, and batches are parts of their array.
 """
 
 import random
@@ -13,6 +13,7 @@ import threading
 
 import common
 import final_state
+import numpy
 import pace
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
@@ -74,13 +75,38 @@ class Samples(Dataset):
             self.weights[row] = self.weights[row] * (1 - min(loss, 1.0) / 10)
 
 
+class Parts(Samples):
+    """Whole batches by itself."""
+
+    def __init__(self, x, y):
+        super().__init__(x, y)
+        self.shuffler = numpy.random.default_rng(3)
+        self.rows = numpy.arange(20)
+        self.exchange()
+
+    def __len__(self):
+        return len(self.parts)
+
+    def __getitem__(self, place):
+        rows = torch.from_numpy(self.parts[place][0])
+        return self.noise(self.x[rows]), self.y[rows]
+
+    def exchange(self):
+        self.shuffler.shuffle(self.rows)
+        parts = [(self.rows[start : start + 4], start) for start in range(0, 20, 4)]
+        self.shuffler.shuffle(parts)
+        self.parts = parts
+
+
 class Job:
     def __init__(self, kind):
         self.rank, ranks = common.start()
         x, y = common.data(40 * ranks)
-        self.samples = Samples(x[self.rank :: ranks], y[self.rank :: ranks])
+        whole = kind == "parts"
+        self.samples = (Parts if whole else Samples)(x[self.rank :: ranks], y[self.rank :: ranks])
         data = ConcatDataset([self.samples]) if kind == "within" else self.samples
-        self.loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=1 if kind in WITH_WORKERS else 0)
+        workers = 1 if kind in WITH_WORKERS else 0
+        self.loader = DataLoader(data, batch_size=None if whole else 4, shuffle=True, num_workers=workers)
         self.model = common.model()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.losses = []
@@ -139,7 +165,12 @@ def main():
         job.samples.start()
     way = by_records if kind == "records" else from_a_variable if kind in IN_A_VARIABLE else in_epochs
     way(job, kind)
-    kept = [job.samples.rows, job.samples.left, job.samples.noise.strength, [w.item() for w in job.samples.weights]]
+    kept = [
+        [*map(int, job.samples.rows)],
+        job.samples.left,
+        job.samples.noise.strength,
+        [w.item() for w in job.samples.weights],
+    ]
     final_state.write(sys.argv[1], job.losses, job.model, job.optimizer, kept=kept)
     common.end()
 

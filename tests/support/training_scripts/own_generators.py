@@ -3,7 +3,8 @@
 `meters`: a metric logger that hands batches on and measures them, as DeiT, MAE and DETR have it; `endless`: `cycle(loader)` kept
 as an attribute; `restarted`: an iterator that is begun anew where it ends; `paired`: two loaders, one of them endless, zipped
 in a generator expression; `ahead`: a loader that prepares one batch ahead; `parts`: some batches an epoch from one stream;
-`play`: an environment with random numbers of its own; `bar`: a progress bar around a generator, counted.
+`play`: an environment with random numbers of its own; `bar`: a progress bar around a generator, counted; `mixed`: batches come one
+ahead from worker processes that are kept, are mixed with numpy's generator, and counted in a function that trains one epoch.
 """
 
 import collections
@@ -80,6 +81,19 @@ class Ahead:
                 first = False
             x, y = next_x, next_y
         yield x, y
+
+
+class Mixed(Ahead):
+    def __iter__(self):
+        for x, y in Ahead(self.loader):
+            share, order = numpy.random.beta(0.2, 0.2), torch.randperm(len(x))
+            yield share * x + (1 - share) * x[order], share * y + (1 - share) * y[order]
+
+
+class Noisy(TensorDataset):
+    def __getitem__(self, place):
+        x, y = super().__getitem__(place)
+        return x + 0.1 * torch.randn(8), y
 
 
 def cycle(loader):
@@ -184,6 +198,18 @@ def played(job):
         job.step(x, y)
 
 
+def one_epoch(job, batches):
+    counted_batches = enumerate(batches)
+    for i, (x, y) in counted_batches:
+        job.kept.append([i, job.step(x, y)])
+
+
+def mixed(job):
+    kept = DataLoader(Noisy(*common.data(48)), batch_size=8, shuffle=True, num_workers=1, persistent_workers=True)
+    for _ in range(3):
+        one_epoch(job, Mixed(kept))
+
+
 def bar(job):
     for epoch in range(3):
         job.sampler.set_epoch(epoch)
@@ -200,6 +226,7 @@ KINDS = {
     "parts": parts,
     "play": played,
     "bar": bar,
+    "mixed": mixed,
 }
 
 

@@ -98,6 +98,7 @@ def _track(draws: Draws, iterator: Any, loader: Any) -> None:
 
 
 def _expect(draws: Draws, track: Track) -> None:
+    draws.is_beginning(track)
     expected = draws.expected.popleft() if draws.expected else None
     if expected is None:
         return

@@ -82,6 +82,9 @@ class Draws:
         self.made_generators: weakref.WeakSet[Any] = weakref.WeakSet()
         """A joiner's, that it has made in place of others: they have no arguments, so they must not run from their beginning."""
         self.data_changes = DataChanges()
+        self.began: list[LoaderRecord | None] = []
+        """How data loaders' iterators, and further epochs of theirs, have begun since the boundary, in that order; None for what
+        begins alike in another process that has the same generators."""
 
     def at_boundary(self, before: Drawn | None = None) -> None:
         """`before`: what the step that is over was given."""
@@ -95,9 +98,11 @@ class Draws:
         self._repeated.clear()
         self.consumed.clear()
         self.replay.clear()
+        self.began.clear()
 
     def stop(self) -> None:
         self.recording, self._latest = False, None
+        self.began.clear()
         self.consumed.clear()
         self.replay.clear()
 
@@ -200,6 +205,17 @@ class Draws:
     def begins(self, track: Track) -> bool:
         """Another epoch does, of a loader that keeps its workers. Returns whether it is the first one since the boundary."""
         return track.begins((self.boundary, self.rewinds), self._within)
+
+    def is_beginning(self, track: Track) -> None:
+        """An iterator is being made, or another epoch of it begins."""
+        if self.recording:
+            track.began_as = len(self.began)
+            self.began.append(None)
+
+    def has_begun(self, track: Track) -> None:
+        """With workers that are kept, of which it is known how they were."""
+        if self.recording and track.epoch is not None:
+            self.began[track.began_as] = track.record()
 
     def begun_already(self, track: Track) -> LoaderRecord | None:
         """How the epoch that is to begin has begun before the rank went back: its workers are ahead of that.

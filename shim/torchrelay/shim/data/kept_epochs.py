@@ -41,6 +41,7 @@ def install(
         elif first_iter:
             assert track is not None
             _begin(self, track, functools.partial(plain, self, loader), first=True)
+            draws.has_begun(track)
         else:
             _next_epoch(self, track or draws.track(self, loader), functools.partial(plain, self, loader))
 
@@ -52,6 +53,7 @@ def install(
         is_first = draws.begins(track)
         expect(track)
         _begin(iterator, track, reset, first=False)
+        draws.has_begun(track)
         if is_first and track.epoch is not None:
             track.again = track.record()
         if draws.on_create is not None:

@@ -56,6 +56,8 @@ class Track:
     in_cycle: bool = False
     own_random: bool = False
     """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
+    began_as: int = 0
+    """Its epoch's place in `Draws.began`."""
 
     def record(self) -> LoaderRecord:
         before, turns, data = tuple(self.before), tuple(self.turns.found), tuple(self.data_before)

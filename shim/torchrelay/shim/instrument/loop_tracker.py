@@ -35,6 +35,7 @@ class Activation:
     __slots__ = (
         "around",
         "before",
+        "began",
         "computes",
         "drawn",
         "entered",
@@ -72,6 +73,7 @@ class Activation:
         self.head = b""
         self.made_mark = self.first_mark = self.head_mark = 0
         self.drawn: tuple[Any, ...] = ()
+        self.began: tuple[Any, ...] = ()
         self.first_passed = 0
         self.inner: dict[str, int] = {}
         """How often each loop right inside of it was entered since its head."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -109,17 +110,22 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
         HANDLERS[node.kind].fill(rebuild, node, rebuild.objects[number])
     rng.restore(draw.rng)
     engine.tracker.drawing = activation
-    known = {id(iterator) for iterator in draws.tracks}
+    expected, draws.expected = draws.expected, deque(None if r is None else (r, False) for r in draw.began)
+    known = {id(iterator): track.epoch for iterator, track in draws.tracks.items()}
     try:
         with engine.records.answering(draw.collectives):
             activation.item = next(activation.iterator)
     except StopIteration as e:
         raise StateMismatchError("a loop's iterator ends here before the item that it has yielded") from e
     finally:
-        engine.tracker.drawing = None
+        engine.tracker.drawing, draws.expected = None, expected
     if last_draw.mark_of(activation.item) != draw.mark:
         raise StateMismatchError("a loop's iterator yields another item here than it did in the lost rank")
-    return kept + [iterator for iterator in draws.tracks if id(iterator) not in known]
+    return kept + [
+        iterator
+        for iterator, track in draws.tracks.items()
+        if id(iterator) not in known or track.epoch is not known[id(iterator)]
+    ]
 
 
 def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *, whole: bool) -> StateRebuild:

@@ -46,13 +46,14 @@ _CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.DEQUE, Kind.SET, Kind.BYTEAR
 
 class LastDraw(NamedTuple):
     """`nodes`: what takes part in the draw, as it was; `records`: of data loaders' iterators among that, by id; `mark`: how many
-    collectives had been recorded.
+    collectives had been recorded; `began`: how many iterators of data loaders had begun since the boundary.
     """
 
     nodes: list[StateNode]
     rng: rng.RngState
     records: dict[int, LoaderRecord]
     mark: int = 0
+    began: int = 0
 
 
 class WrittenDraw(NamedTuple):
@@ -67,16 +68,20 @@ class WrittenDraw(NamedTuple):
     """Of the item, as `mark_of` has it."""
     collectives: tuple[Any, ...] = ()
     """That were called in the draw, as FinishedCollective."""
+    began: tuple[LoaderRecord | None, ...] = ()
+    """Of the iterators of data loaders that began in the draw, as `Draws.began` has them."""
 
     def plain(self) -> tuple[Any, ...]:
         loaders = {number: None if record is None else record.plain() for number, record in self.loaders.items()}
-        return self.nodes, tuple(self.rng), loaders, self.mark, self.collectives
+        began = [None if record is None else record.plain() for record in self.began]
+        return self.nodes, tuple(self.rng), loaders, self.mark, self.collectives, began
 
     @classmethod
     def of(cls, plain: tuple[Any, ...]) -> WrittenDraw:
-        nodes, state, loaders, mark, collectives = plain
+        nodes, state, loaders, mark, collectives, began = plain
         records = {number: None if record is None else LoaderRecord.of(record) for number, record in loaders.items()}
-        return cls(nodes, rng.RngState(*state), records, mark, collectives)
+        epochs = tuple(None if record is None else LoaderRecord.of(record) for record in began)
+        return cls(nodes, rng.RngState(*state), records, mark, collectives, epochs)
 
 
 def is_drawn_anew(iterator: Any) -> bool:
@@ -202,9 +207,10 @@ def write(
     state: HostState,
     is_over: Callable[[Any], bool],
     collectives: tuple[Any, ...] = (),
+    began: tuple[LoaderRecord | None, ...] = (),
 ) -> WrittenDraw | None:
     """`item`: that it has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator; `collectives`:
-    that were called in it.
+    that were called in it; `began`: as in WrittenDraw.
 
     None where something takes part that nobody would have.
     """
@@ -229,7 +235,7 @@ def write(
             loaders[numbers[id(node.obj)]] = record._replace(loader=loader) if loader >= 0 else None
     changed = [node for node in draw.nodes if not _is_as_it_was(node, state)]
     written = {numbers[id(node.obj)]: pickled(encoder.node(node)) for node in changed}
-    return WrittenDraw(written, draw.rng, loaders, mark_of(item), collectives)
+    return WrittenDraw(written, draw.rng, loaders, mark_of(item), collectives, began)
 
 
 def _is_as_it_was(node: StateNode, state: HostState) -> bool:

@@ -272,7 +272,10 @@ class Writer:
         if draws.remembers_any():
             draws.forget_cycles({*of_loops, *(id(iterator) for _, iterator in state.iterators)})
         for activation in stack:
-            if draws.is_random(activation.iterator):
+            is_entered = (
+                activation is commit.activation and activation.entered
+            )  # drawn from once, with what was used then
+            if not is_entered and draws.is_random(activation.iterator):
                 found = (*found, self._not_led(activation))
         for activation in stack[: stack.index(commit.activation)]:
             if not activation.head and activation.heads > 1:
@@ -310,7 +313,9 @@ class Writer:
         if before is None or id(iterator) not in commit.state.index:
             return None
         is_over = self._engine.draws.is_over
-        return last_draw.write(before, commit.item.item, commit.state, is_over, commit.activation.drawn)
+        return last_draw.write(
+            before, commit.item.item, commit.state, is_over, commit.activation.drawn, commit.activation.began
+        )
 
     def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
         link = links[depth]

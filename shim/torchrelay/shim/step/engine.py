@@ -240,9 +240,9 @@ class Engine:
     def before_draw(self, iterator: Any) -> Any:
         if not (self.capturing and self.draws.recording and last_draw.is_drawn_anew(iterator)):
             return None
-        mark = len(self.records.log)
+        mark, began = len(self.records.log), len(self.draws.began)
         found = self.guard.tell(last_draw.before_draw, iterator, self.draws.record)
-        return None if found is None else found._replace(mark=mark)
+        return None if found is None else found._replace(mark=mark, began=began)
 
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:
@@ -339,6 +339,7 @@ class Engine:
             return False
         drawn_from = len(self.records.log) if activation.before is None else activation.before.mark
         activation.drawn = tuple(self.records.log[drawn_from:])
+        activation.began = () if activation.before is None else tuple(self.draws.began[activation.before.began :])
         self.records.cut(activation.first_mark)
         self.records.body_mark = activation.head_mark = len(self.records.log)
         self._start_step()

@@ -1,5 +1,8 @@
 """Arrays of numpy: small ones, and larger ones that training has made, by value; those that share a parameter's memory by what
-they share; those of objects by what they hold."""
+they share; those of objects by what they hold.
+
+One that looks into the memory of another small one has no node: see `array_windows`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
 from torchrelay.shim.capture.models.aliases import Alias, as_tensor, is_by_value, memory_of
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import same_items
+from torchrelay.shim.capture.state.host_state import Inside
 from torchrelay.shim.capture.values import large_arrays, small
 from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.array_windows import is_window
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -26,7 +31,9 @@ if TYPE_CHECKING:
 
 
 def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    if obj.dtype.kind == "O":
+    if is_window(obj):
+        walk.queue.append((parent, Inside(key, "base"), obj.base))
+    elif obj.dtype.kind == "O":
         _capture_objects(walk, obj, parent, key)
     elif not large_arrays.is_large(obj):
         walk.add(Kind.NDARRAY, obj, parent, key, obj.copy("K"))
@@ -79,6 +86,8 @@ def _fits(node: EncodedNode, there: Any) -> bool:
     if isinstance(content, Alias):
         tensor = as_tensor(there) if memory_of(there) else None
         return tensor is not None and content.fits(tensor) and tensor.stride() == content.stride
+    if is_window(there):  # it looks into another one's memory here, and has memory of its own there
+        return False
     return bool((there.shape, there.dtype) == (content.shape, content.dtype))
 
 

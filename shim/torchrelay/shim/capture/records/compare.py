@@ -21,8 +21,23 @@ from torchrelay.shim.capture.models.spaces import BUFFERS
 from torchrelay.shim.capture.records.encode import EncodedNode, tree_of
 from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, path_of
 from torchrelay.shim.capture.state.keys import Key, by_place
-from torchrelay.shim.capture.state.tags import BOUND, FREE, METHOD, OWN, PART, PARTIAL, REF, TUPLE, VALUE, WEAK, is_left
+from torchrelay.shim.capture.state.tags import (
+    BOUND,
+    FREE,
+    METHOD,
+    OWN,
+    PART,
+    PARTIAL,
+    REF,
+    TUPLE,
+    VALUE,
+    WEAK,
+    WINDOW,
+    is_left,
+)
+from torchrelay.shim.capture.values import array_difference
 from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind
 from torchrelay.shim.capture.values.long_list import decoded
 from torchrelay.shim.capture.values.small import SMALL_BYTES, TensorValue
@@ -156,6 +171,9 @@ class Comparison:
             self._tensors((), was, content)
         elif kind is Kind.NDARRAY and (isinstance(was, Alias) or isinstance(content, Alias)):
             self._tensors((), was, content)
+        elif kind is Kind.NDARRAY and was is not None and content is not None:
+            if not alike(was, content):
+                self._differ((), *array_difference.in_words(was, content))
         elif kind in (Kind.GENERATOR, Kind.ITERATOR) and was is not None and content is not None:
             self._iterators(was, content)
         elif kind is not Kind.UNKNOWN and not alike(was, content):
@@ -275,9 +293,9 @@ class Comparison:
         elif then[0] in (REF, WEAK):
             if not self._pair(then[1], now[1]):
                 self._differ(keys, self._what(then, self._then), "another object")
-        elif then[0] in (PART, BOUND):
+        elif then[0] in (PART, BOUND, WINDOW):
             if then[2] != now[2] or not self._pair(then[1], now[1]):
-                self._differ(keys, f"{then[2]} of the model", f"{now[2]} of the model")
+                self._differ(keys, _shown_part(then), _shown_part(now))
         elif then[0] == FREE:
             if _form(then[1]) != _form(now[1]):
                 self._differ(keys, _shown_form(then[1]), _shown_form(now[1]))
@@ -324,6 +342,10 @@ def _shown_form(form: TensorForm | None) -> str:
     frozen = "" if form.requires_grad or not form.parameter else ", frozen"
     tied = f", the same as {'.'.join(filter(None, (form.tied[0], form.tied[2])))}" if form.tied else ""
     return f"a tensor {list(form.shape)} of {str(form.dtype).removeprefix('torch.')}{frozen}{tied}"
+
+
+def _shown_part(value: tuple[Any, ...]) -> str:
+    return Window(*value[2]).in_words() if value[0] == WINDOW else f"{value[2]} of the model"
 
 
 def _as_written(value: Any) -> Any:

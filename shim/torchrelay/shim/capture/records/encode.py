@@ -3,7 +3,8 @@
 A value is written as itself if it is plain, and otherwise as one of `tags`: (REF, node) if the walk has a node for it, (TUPLE,
 class or None, items), (WEAK, node) for a weak reference to what has one, (NAMED, pickle) for a function or class that is found by
 name, (METHOD, object, name), (PARTIAL, function, arguments, keywords), (PART, node, path) for a module below another one, (BOUND,
-node, place) for a parameter or buffer of one, (FREE, form) for a parameter of none, (SAVE, which) for the future of an async save,
+node, place) for a parameter or buffer of one, (FREE, form) for a parameter of none, (WINDOW,
+node, window) for an array that looks into another one's memory, (SAVE, which) for the future of an async save,
 (VALUE, pickle) for a constant that pickles, or (OPAQUE, name of its type), with a function's `Closure` where there is one. Plain
 values are never tuples, so the tags cannot be mistaken.
 """
@@ -40,8 +41,10 @@ from torchrelay.shim.capture.state.tags import (
     TUPLE,
     VALUE,
     WEAK,
+    WINDOW,
 )
 from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values.array_windows import is_window, window_of
 from torchrelay.shim.capture.values.base_types import tuple_items
 from torchrelay.shim.capture.values.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.values.small import TensorValue
@@ -124,6 +127,8 @@ class Encoder:
             return (WEAK, number) if number is not None else (OPAQUE, cls.__qualname__)
         if kind is Kind.TUPLE and class_name(cls):
             return (TUPLE, None if cls is tuple else cls, self.items(tuple_items(value)))
+        if kind is Kind.NDARRAY:
+            return self.window(value) or (OPAQUE, cls.__qualname__)
         if issubclass(cls, torch.Tensor):
             return self.bound(value) or (OPAQUE, cls.__qualname__)
         if issubclass(cls, _KNOWN_BY_OBJECT):
@@ -154,6 +159,11 @@ class Encoder:
             if place is not None:
                 return (BOUND, number, place)
         return None
+
+    def window(self, value: Any) -> tuple[Any, ...] | None:
+        """An array by whose memory it looks into, so that it follows what is written there."""
+        owner = self.state.index.get(id(value.base)) if is_window(value) else None
+        return None if owner is None else (WINDOW, owner, tuple(window_of(value)))
 
     def part(self, value: Any) -> tuple[Any, ...] | None:
         if id(value) not in self.state.covered:

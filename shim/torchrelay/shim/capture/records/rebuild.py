@@ -41,9 +41,11 @@ from torchrelay.shim.capture.state.tags import (
     TUPLE,
     VALUE,
     WEAK,
+    WINDOW,
     is_left,
 )
 from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.base_types import dict_items, fields, make_tuple, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
@@ -288,6 +290,9 @@ class StateRebuild:
         if tag == BOUND:
             root = self.objects[value[1]]
             return there if root is ABSENT else at_place(root, value[2])
+        if tag == WINDOW:
+            owner = self.objects[value[1]]
+            return there if owner is ABSENT else Window(*value[2]).over(owner, there)
         if tag == VALUE:
             return by_value.loaded(value[1], there)
         if tag == FREE:

@@ -12,7 +12,7 @@ from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 Edges = list[tuple[Any, Any]]
 """By key, the objects that an object leads to."""
-MAY_BE_LOOKED_THROUGH = frozenset({Kind.TUPLE, Kind.THROUGH, Kind.FUNCTION})
+MAY_BE_LOOKED_THROUGH = frozenset({Kind.TUPLE, Kind.THROUGH, Kind.FUNCTION, Kind.NDARRAY})
 NOTHING = object()
 
 
@@ -40,7 +40,8 @@ def edge_changes(then: Edges, now: Edges) -> tuple[Edges, Edges]:
 
 
 def flat(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
-    """What a value means for the walk: tuples, bound methods and their like are looked through."""
+    """What a value means for the walk: tuples, bound methods and their like are looked through, and arrays at the
+    one whose memory they share."""
     cls = type(value)
     if cls in PLAIN:
         return

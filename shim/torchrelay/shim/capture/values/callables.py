@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from torchrelay.shim.capture.values.array_windows import is_window
 from torchrelay.shim.capture.values.base_types import file_of, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.script import sites
@@ -48,10 +49,14 @@ def is_users_function(function: FunctionType) -> bool:
 
 
 def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
-    """What a tuple, a bound method and the like, or another's wrapper around a function of the script, stands for."""
+    """What a tuple, a bound method and the like, an array that looks into another one, or another's wrapper around a function of
+    the script, stands for."""
     cls = type(value)
-    if kind_of(cls) is Kind.TUPLE:
+    kind = kind_of(cls)
+    if kind is Kind.TUPLE:
         yield from enumerate(tuple_items(value))
+    elif kind is Kind.NDARRAY:
+        yield "base", value.base
     elif cls is FunctionType:
         inner = getattr(value, "__wrapped__", None)
         if isinstance(inner, FunctionType):
@@ -68,6 +73,8 @@ def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
 
 def is_looked_through(value: Any) -> bool:
     kind = kind_of(type(value))
+    if kind is Kind.NDARRAY:
+        return is_window(value)
     return kind in (Kind.TUPLE, Kind.THROUGH) or (kind is Kind.FUNCTION and not is_users_function(value))
 
 

@@ -146,6 +146,7 @@ _TORCH_STATE = ("torch.distributed.algorithms.", "torch.distributed.elastic.util
 """Averagers of models, which count the steps, what communication hooks keep, samplers: in Python, and training changes it."""
 
 
+@enum.unique
 class Kind(enum.IntEnum):
     PLAIN = 0
     OPAQUE = 1
@@ -193,7 +194,7 @@ class Kind(enum.IntEnum):
     """One of Python's own, of which it is known where it stands."""
     LOOPS = 34
     """The iterators of the running loops."""
-    SHARED_VALUE = 36
+    SHARED_VALUE = 37
     """Numbers that other processes may share."""
 
 

@@ -52,7 +52,7 @@ def _parts(obj: Any) -> Iterator[tuple[Any, Any]]:
     if kind in _WITH_ATTRIBUTES:
         yield from [*getattr(obj, "__dict__", {}).items()]
         return
-    items = _ITEMS[kind](obj) if kind in _ITEMS else ()
+    items: Any = _ITEMS[kind](obj) if kind in _ITEMS else ()
     if len(items) <= MOST_ITEMS:
         yield from [*items.items()] if kind is Kind.DICT else enumerate(items)
 

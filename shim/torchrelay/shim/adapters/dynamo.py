@@ -30,7 +30,7 @@ def compilations() -> int:
 def compiled_for_all_sizes() -> tuple[str, int, str]:
     """Return file, line and name of a function that was compiled for sizes, or numbers, that vary; "", 0, "" if there is none."""
     pgo: Any = sys.modules.get("torch._dynamo.pgo")
-    for code, state in ((pgo and pgo._CODE_STATE) or {}).items():
+    for code, state in (getattr(pgo, "_CODE_STATE", None) or {}).items():
         if any(_varies(entry, pgo.auto_dynamic) for entry in state.automatic_dynamic.values()):
             return code.filename, code.firstlineno, code.name
     return "", 0, ""

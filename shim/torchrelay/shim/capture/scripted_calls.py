@@ -90,7 +90,7 @@ class ScriptedCalls:
         """Return for a journal all calls so far of functions that there still are. Tracing leaves some behind."""
         if not self._calls:
             return b""
-        self._known = {key: (held, name) for key, (held, name) in [*self._known.items()] if held()}
+        self._known = {key: (held, name) for key, (held, name) in [*self._known.items()] if held() is not None}
         names = {name for _, name in self._known.values()}
         if self._written[0] != (len(self._calls), names):
             calls = [call for call in self._calls if call.function in names]

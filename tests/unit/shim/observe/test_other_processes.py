@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Iterator
 from multiprocessing import connection
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -18,7 +17,7 @@ from torchrelay.shim.script.guard import Guard
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
     cls: Any = connection._ConnectionBase
     for name in ("recv", "recv_bytes", "recv_bytes_into"):
         monkeypatch.setattr(cls, name, getattr(cls, name))  # put back in the end

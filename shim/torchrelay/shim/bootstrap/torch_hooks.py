@@ -38,7 +38,6 @@ def check_supported() -> None:
     process_group.check_supported()
     ddp.check_supported()
     tensor_data.check_supported()
-    torchscript.check_supported()
 
 
 def install(runtime: Runtime, groups: ScriptGroups, scripted: ScriptedCalls) -> None:

@@ -82,6 +82,7 @@ class ScriptedCalls:
     def _name_of(self, function: Any) -> str:
         held, name = self._known.get(id(function), (None, ""))
         if held is None or held() is not function:
+            functions.check_supported(function)
             name = functions.name_of(function)
             self._known[id(function)] = weakref.ref(function), name
         return name

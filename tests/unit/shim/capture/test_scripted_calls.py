@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.scripted_modules import Counting, gelu, scripted
 
-from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters.torchscript import functions
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.scripted_calls import ScriptedCalls
@@ -132,6 +132,14 @@ def test_a_function_that_is_not_there_is_an_error(calls: ScriptedCalls, x: torch
     del function
     with pytest.raises(StateMismatchError, match="has not compiled __torch__"):
         ScriptedCalls().take_over(written)
+
+
+def test_a_torch_that_cannot_forget_is_not_supported_once_a_function_is_called(
+    calls: ScriptedCalls, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(functions, "_FLUSH", "not_there")
+    with pytest.raises(UnsupportedError, match="a ScriptFunction cannot be compiled anew"):
+        gradient(scripted(gelu), x)
 
 
 def test_arguments_of_all_kinds_are_made_up(calls: ScriptedCalls) -> None:

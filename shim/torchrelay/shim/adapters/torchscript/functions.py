@@ -23,11 +23,13 @@ _PLAIN = {cls: cls.__call__ for cls in _CLASSES}
 _FLUSH = "_debug_flush_compilation_cache"
 
 
-def check_supported() -> None:
-    """Raise UnsupportedError where this torch lacks what is needed."""
-    for cls in _CLASSES:
-        if not hasattr(cls, _FLUSH):
-            raise UnsupportedError(f"torch {torch.__version__} has no {cls.__name__}.{_FLUSH}")
+def check_supported(function: Any) -> None:
+    """Raise UnsupportedError where this torch cannot forget what it has compiled for such a function."""
+    if not hasattr(function, _FLUSH):
+        what = type(function).__name__
+        raise UnsupportedError(
+            f"the script calls TorchScript, and with torch {torch.__version__} a {what} cannot be compiled anew for a new process"
+        )
 
 
 def watch(called: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> None:

@@ -27,6 +27,7 @@ _FORMS = 16
 _AUTOCAST = ("cpu", "cuda")
 _NO_CASTS = (None, None)
 _LOW, _HIGH = 0.1, 0.9
+_PLAIN = frozenset({bool, str, int, float, complex, type(None), torch.dtype, torch.device})
 
 
 class TensorArgument(NamedTuple):
@@ -148,8 +149,8 @@ def _key(value: Any) -> Any:
         return _key_of_tensor(
             value.dtype, value.requires_grad, "cpu" if value.is_cpu else value.device.type, value.shape
         )
-    if cls in (tuple, list):
-        return cls, *map(_key, value)
+    if isinstance(value, (tuple, list)):
+        return isinstance(value, list), *map(_key, value)
     if cls is dict:
         return cls, *((key, _key(part)) for key, part in value.items())
     return value if cls in (bool, str, type(None)) else cls
@@ -163,20 +164,15 @@ def _form(value: Any) -> Any:
     cls = type(value)
     if isinstance(value, torch.Tensor):
         plain = value.detach()
-        kept = (
-            None if plain.is_floating_point() or plain.is_complex() or not small.is_small(plain) else small.take(plain)
-        )
+        is_kept = not (plain.is_floating_point() or plain.is_complex()) and small.is_small(plain)
+        kept = small.take(plain) if is_kept else None
         strides = plain.stride() if plain.layout is torch.strided else ()
         return TensorArgument(plain.dtype, tuple(plain.shape), strides, str(plain.device), value.requires_grad, kept)
-    if cls in (tuple, list):
-        return cls(map(_form, value))
+    if isinstance(value, (tuple, list)):  # named ones are given as plain ones
+        return [*map(_form, value)] if isinstance(value, list) else tuple(map(_form, value))
     if cls is dict:
         return {key: _form(part) for key, part in value.items()}
-    return (
-        value
-        if cls in (bool, str, int, float, complex, type(None), torch.dtype, torch.device)
-        else _Unknown(cls.__name__)
-    )
+    return value if cls in _PLAIN else _Unknown(cls.__name__)
 
 
 class _Unknown(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -150,6 +150,24 @@ def test_arguments_of_all_kinds_are_made_up(calls: ScriptedCalls) -> None:
     other = ScriptedCalls()
     other.take_over(written)
     assert other.written() == written
+
+
+class _Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class _OfPair(torch.nn.Module):
+    def forward(self, pair: _Pair) -> torch.Tensor:
+        return pair.first * pair.second
+
+
+def test_a_named_tuple_is_given_as_a_plain_one(calls: ScriptedCalls) -> None:
+    module = scripted(_OfPair())
+    module(_Pair(torch.randn(2), torch.randn(2)))
+    other = ScriptedCalls()
+    other.take_over(calls.written())
+    assert len(other) == 1
 
 
 class _Several(torch.nn.Module):

@@ -29,10 +29,15 @@ _BEGINNINGS = (b"", CLIENT_HELLO, HTTP2, b"TRTENSOR", bytes(journal_copy.GREETIN
 
 
 class Ports:
-    """Strangers at the ports of a command's processes, each port once. `watch` is to be called again and again."""
+    """Strangers at the ports of a command's processes, each port once. `watch` is to be called again and again.
 
-    def __init__(self, draw: Draw, tally: Tally) -> None:
-        self._draw, self._tally = draw, tally
+    They come to ranks once the job is protected: gloo takes whoever says the right number for a peer as long as it connects, with
+    torchrun as well. `events`: the run's file.
+    """
+
+    def __init__(self, draw: Draw, tally: Tally, events: Path) -> None:
+        self._draw, self._tally, self._events = draw, tally, events
+        self._is_protected = False
         self._seen: set[tuple[int, int]] = set()
         self._threads: list[threading.Thread] = []
         self.by_owner: Counter[str] = Counter()
@@ -40,12 +45,19 @@ class Ports:
     def watch(self, command: int) -> None:
         inodes = _listening()
         for pid, owner in _processes(command).items():
+            if owner == "a rank" and not self._protected():
+                continue
             for inode in _sockets(pid) & inodes.keys():
                 port = inodes[inode]
                 if (pid, port) not in self._seen:
                     self._seen.add((pid, port))
                     self.by_owner[owner] += 1
                     self._come(owner, port)
+
+    def _protected(self) -> bool:
+        if not self._is_protected and self._events.exists():
+            self._is_protected = '"level": "protected"' in self._events.read_text()
+        return self._is_protected
 
     def end(self) -> None:
         for thread in self._threads:
@@ -107,7 +119,7 @@ def _sockets(pid: int) -> set[str]:
 
 def attack_machine(folder: Path, epochs: int, seed: int, tally: Tally) -> Finished:
     """A loss and a planned move; the whole has to end bitwise as the undisturbed run."""
-    ports = Ports(Draw(f"{seed}/machine"), tally)
+    ports = Ports(Draw(f"{seed}/machine"), tally, folder / "run" / "events.jsonl")
     steps = epochs * STEPS_PER_EPOCH
     kill, move_at = f"kill:rank=1,step={steps // 3},phase=backward", 2 * steps // 3
     (folder / "run").mkdir()

@@ -30,8 +30,9 @@ TRAINING = """
     scale = 1.0
     if WHAT == "set-up-once" and not first_time():
         raise RuntimeError("this set-up works once")
-    if WHAT == "other-data" and not first_time():
-        scale = 2.0
+    libc = ctypes.CDLL(None)
+    if WHAT == "kept-in-c" and not first_time():
+        libc.setenv(b"OTHERWISE", b"1", 1)  # os.environ does not see that
     if WHAT == "by-chance":
         scale = 1 + time.time_ns() % 1000003 / 1000003
     if WHAT == "unseeded":
@@ -49,7 +50,8 @@ TRAINING = """
 
     def step(x, y):
         optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        (2 * loss if libc.getenv(b"OTHERWISE") else loss).backward()
         optimizer.step()
 
     def without_a_loop(batches):
@@ -157,7 +159,7 @@ def test_what_the_report_refuses_is_refused_as_announced(cli: Cli) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("what", "outcome", "exit_code"), few(1, [("other-data", "wrong", 6), ("set-up-once", "false-promise", 5)])
+    ("what", "outcome", "exit_code"), few(1, [("kept-in-c", "wrong", 6), ("set-up-once", "false-promise", 5)])
 )
 def test_a_promise_that_is_not_kept_is_found(cli: Cli, what: str, outcome: str, exit_code: int) -> None:
     options = (

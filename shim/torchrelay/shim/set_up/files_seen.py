@@ -13,7 +13,7 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,12 @@ _MAX_NAMES, _SMALL_FOLDER_BYTES = 256, 16 << 10
 """A larger folder holds data rather than runs or checkpoints, and its content is not written down."""
 _FOUND_BYTES, _ANSWER_BYTES = 1 << 20, 250
 """What is kept at most of what was there, and what one answer takes besides its path, roughly."""
-_INSTALLED = tuple({os.path.join(prefix, "") for prefix in (sys.prefix, sys.base_prefix)})
+def installed_in(prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders that Python is installed in, as canonical names begin: a virtual environment may be a link."""
+    return tuple({os.path.join(os.path.realpath(prefix), "") for prefix in prefixes})
+
+
+_INSTALLED = installed_in((sys.prefix, sys.base_prefix))
 """What lies there does not go while a job runs."""
 CREATES = os.O_CREAT | os.O_TRUNC
 Call = Callable[..., Any]

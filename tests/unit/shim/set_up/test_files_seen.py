@@ -368,3 +368,11 @@ def test_little_is_kept_of_what_was_there(root: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(files_seen, "_FOUND_BYTES", 1)
     (root / "own").rmdir()
     assert [*as_rank(code, root)[1].found] == [("stat", str(root / "stale"))]
+
+
+def test_what_is_installed_in_a_linked_environment_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "real" / "lib").mkdir(parents=True)
+    (tmp_path / "env").symlink_to("real")
+    (found,) = files_seen.installed_in([str(tmp_path / "env")])
+    assert files_seen.canonical(tmp_path / "env" / "lib" / "a.py").startswith(found)
+    assert not files_seen.canonical(tmp_path / "realm").startswith(found)

@@ -25,6 +25,8 @@ _MAX_NAMES, _SMALL_FOLDER_BYTES = 256, 16 << 10
 """A larger folder holds data rather than runs or checkpoints, and its content is not written down."""
 _FOUND_BYTES, _ANSWER_BYTES = 1 << 20, 250
 """What is kept at most of what was there, and what one answer takes besides its path, roughly."""
+
+
 def installed_in(prefixes: Iterable[str]) -> tuple[str, ...]:
     """Return the folders that Python is installed in, as canonical names begin: a virtual environment may be a link."""
     return tuple({os.path.join(os.path.realpath(prefix), "") for prefix in prefixes})

@@ -109,7 +109,9 @@ class DataState:
         self._ways: dict[Deep, Any] = {}
         if self._in_process:
             self._ways = random_below(loader.dataset, "dataset") | random_in_loader(loader)
-        self.known = {*map(id, (self._ways if self._in_process else shared_memory.below(loader)).values())}
+        self.shared = shared_memory.below(loader)
+        """Numbers in shared memory, which workers write to if there are any."""
+        self.known = {*map(id, (*self._ways.values(), *self.shared.values()))}
 
     def take(self) -> State:
         if not self._in_process:

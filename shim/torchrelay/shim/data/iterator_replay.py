@@ -286,8 +286,9 @@ class Draws:
         before: deque[rng.RngState] = deque(maxlen=1 + self._ahead)
         LOADER_OF[iterator] = loader
         made = Track(loader, rng.capture(), order_of(loader), turns, at, self._within, before=before)
-        made.shared = shared_memory.content_of(loader)
         made.data, made.data_before = DataState(loader), deque(maxlen=1 + self._ahead)
+        made.shared = shared_memory.content(made.data.shared)
+        shared_memory.begins(iterator, made.data.shared.values())
         made.again = made.record()
         self.tracks[iterator] = made
         self.some_keep_workers |= made.keeps_workers()

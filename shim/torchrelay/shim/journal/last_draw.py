@@ -10,7 +10,7 @@ import copy
 import hashlib
 import io
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.state.shared import copy_of_places
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.alike import alike
-from torchrelay.shim.capture.values.base_types import dict_items, fields
+from torchrelay.shim.capture.values.base_types import dict_items, fields, list_items, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.journal.payload import LoaderRecord
 
@@ -161,11 +161,12 @@ def _take(kind: Kind, obj: Any) -> tuple[Any, list[Any]] | None:
     return None
 
 
-def mark_of(item: Any) -> bytes:
-    """Tells whether an item is the same: forms of its tensors and arrays, and some elements of those on the processor.
+def mark_of(item: Any, state: Container[int] = ()) -> bytes:
+    """Return what tells whether an item is the same: forms of its tensors and arrays, some elements of those on the processor.
 
     Floats of the script's are left out: they may be times. So are numbers and names that objects of its own classes have. Of an
-    item of many values the first ones are looked at.
+    item of many values the first ones are looked at. `state`: ids of objects that training has and changes. An item with one of
+    them in it has no mark: another process is led to it before it is given what that holds.
     """
     digest = hashlib.blake2b(digest_size=8)
     queue, left = deque([(item, False)]), _MARKED
@@ -173,18 +174,26 @@ def mark_of(item: Any) -> bytes:
         value, of_object = queue.popleft()
         left -= 1
         cls = type(value)
+        if cls not in PLAIN and id(value) in state:
+            return b""
         if isinstance(value, torch.Tensor):
             _mark_tensor(digest, value)
         elif kind_of(cls) is Kind.NDARRAY:
             _mark_array(digest, value)
         elif isinstance(value, (dict, list, tuple)):
-            parts = dict_items(value).values() if isinstance(value, dict) else islice(value, left)
+            parts = _values_of(value)
             queue.extend((part, of_object) for part in islice(parts, left))
         elif cls in (int, str, bool, bytes):
             digest.update(b"" if of_object else repr(value).encode())
         elif kind_of(cls) is Kind.ATTRS:
             queue.extend((part, True) for part in (fields(value) or {}).values())
     return digest.digest()
+
+
+def _values_of(container: Any) -> Iterable[Any]:
+    if isinstance(container, dict):
+        return dict_items(container).values()
+    return list_items(container) if isinstance(container, list) else tuple_items(container)
 
 
 def _mark_tensor(digest: Any, value: torch.Tensor) -> None:

@@ -184,7 +184,7 @@ class Writer:
         if written is not None:
             records[-1] = records[-1]._replace(draw=written.plain(), loaders=())
         else:
-            records[-1] = records[-1]._replace(mark=last_draw.mark_of(commit.item.item))
+            records[-1] = records[-1]._replace(mark=last_draw.mark_of(commit.item.item, commit.state.index))
         loaders = self.records_below(commit.state, links)
         self._note_shape(commit.state)
         nodes = encode(commit.state)

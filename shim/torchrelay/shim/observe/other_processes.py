@@ -16,7 +16,7 @@ from multiprocessing import connection
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.shim.script.hidden_frames import hide_all, is_ours
+from torchrelay.shim.script.hidden_frames import is_ours
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
@@ -50,17 +50,12 @@ class OtherProcesses:
         for name in _READS:
             setattr(cls, name, self._reading(getattr(cls, name)))
 
-    def _reading(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(plain)
-        def read(self_: Any, *args: Any, **kwargs: Any) -> Any:
-            self._engine.guard.tell(self._look)
-            try:
-                return plain(self_, *args, **kwargs)
-            except BaseException as error:
-                hide_all(error)
-                raise
+    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def read(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            self._look()
+            return plain(*args, **kwargs)
 
-        return read
+        return functools.wraps(original)(self._engine.guard.entry(original, read))
 
     def _look(self) -> None:
         engine = self._engine

@@ -87,3 +87,10 @@ def test_only_the_first_values_of_many_are_looked_at() -> None:
     many = list(range(10 * last_draw._MARKED))
     assert last_draw.mark_of(many) == last_draw.mark_of([*many[:-1], "another"])
     assert last_draw.mark_of(many) != last_draw.mark_of([*many[:-1][::-1], "another"])
+
+
+def test_what_training_has_and_changes_is_no_batch() -> None:
+    batch = Batch(torch.zeros(3), 1)
+    for known in (batch, batch.data["ids"]):
+        assert last_draw.mark_of([1, batch], {id(known)}) == b""
+    assert last_draw.mark_of([1, batch], {1}) != b""

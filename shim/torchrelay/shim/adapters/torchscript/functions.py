@@ -2,7 +2,7 @@
 
 A function keeps what was compiled for it; methods of modules share it with all modules of the same type. Python calls them by
 `__call__` of `torch._C.ScriptFunction` and `ScriptMethod`, and `_debug_flush_compilation_cache` forgets what was compiled, as if
-nobody had called. Seen on torch 2.9 to 2.14.
+nobody had called. Seen on torch 2.13.0 and 2.14.1.
 """
 
 from __future__ import annotations

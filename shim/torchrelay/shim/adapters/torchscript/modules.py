@@ -1,7 +1,7 @@
 """What a module of TorchScript consists of: it is kept in C++, and its Python object looks it up there.
 
 Leans on `RecursiveScriptModule._c`, `ScriptModule._actual_script_module`, `OrderedModuleDict._python_modules`, and on
-`ConcreteModuleType` knowing the names of a type's attributes and which of them are parameters. Seen on torch 2.9 to 2.14.
+`ConcreteModuleType` knowing the names of a type's attributes and which of them are parameters. Seen on torch 2.13.0 and 2.14.1.
 """
 
 from __future__ import annotations

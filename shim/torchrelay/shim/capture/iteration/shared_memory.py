@@ -6,10 +6,11 @@ and must not be put back while they live: it is recorded when an iterator is mad
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from torchrelay.shim.adapters.cpython import shared_values
-from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
 from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.state.parts import random_in_loader
 from torchrelay.shim.capture.state.random_below import follow, random_below
@@ -17,6 +18,8 @@ from torchrelay.shim.capture.values.kinds import Kind, kind_of
 
 Content = tuple[tuple[tuple[Any, ...], bytes], ...]
 """By the way from the loader."""
+_of_iterators: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+"""Those that the workers of an iterator may write to. Most scripts have none, and their steps need not look."""
 
 
 def below(loader: Any) -> dict[Deep, Any]:
@@ -25,8 +28,15 @@ def below(loader: Any) -> dict[Deep, Any]:
     return {way: value for way, value in found.items() if kind_of(type(value)) is Kind.SHARED_VALUE}
 
 
-def content_of(loader: Any) -> Content:
-    return tuple((way.steps, shared_values.content(value)) for way, value in below(loader).items())
+def content(found: Mapping[Deep, Any]) -> Content:
+    """Return what those hold that `below` has found."""
+    return tuple((way.steps, shared_values.content(value)) for way, value in found.items())
+
+
+def begins(iterator: Any, values: Collection[Any]) -> None:
+    """An iterator is made whose workers, if it is to have any, may write to these."""
+    if values:
+        _of_iterators[iterator] = [*values]
 
 
 def put(loader: Any, content: Content) -> None:
@@ -50,7 +60,7 @@ def _is_of_workers(value: Any) -> bool:
     """Whether worker processes of some iterator may be writing to it."""
     return any(
         value is found
-        for iterator, loader in LOADER_OF.items()
+        for iterator, values in _of_iterators.items()
         if getattr(iterator, "_num_workers", 0) and not getattr(iterator, "_shutdown", True)
-        for found in below(loader).values()
+        for found in values
     )

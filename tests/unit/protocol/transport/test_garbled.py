@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 
 import grpc
 import grpc.aio
 import pytest
+from support.logged_errors import errors_of
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
@@ -48,7 +48,7 @@ def test_it_is_turned_away_and_the_next_one_is_served(method: str, caplog: pytes
             await server.stop(0)
 
     asyncio.run(run())
-    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+    assert errors_of(caplog) == []
 
 
 async def _sent(channel: grpc.aio.Channel, method: str) -> None:

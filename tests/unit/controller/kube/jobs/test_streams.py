@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 from support.kube_cluster import KubeCluster
+from support.logged_errors import errors_of
 
 from torchrelay.controller.kube.jobs.router import MOST_STREAMS_OF_A_POD
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
@@ -53,4 +53,4 @@ def test_a_command_at_the_port_of_a_cluster_is_turned_away_without_a_traceback(
                     await relay_pb2_grpc.RelayStub(channel).Stop(relay_pb2.StopRequest(signal=9))
 
     asyncio.run(run())
-    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+    assert errors_of(caplog) == []

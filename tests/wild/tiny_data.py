@@ -387,6 +387,7 @@ MAKERS = {
         tiny_texts.nvidia_logger,
         tiny_texts.text_parts,
         tiny_texts.question_files,
+        tiny_texts.dion_run,
     )
 }
 

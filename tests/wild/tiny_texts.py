@@ -299,3 +299,40 @@ def question_files(folder: Path) -> None:
             )
             rows.append(json.dumps({"query": text(5, number), "pos": answers, "neg": others}))
         (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+
+
+def dion_run(folder: Path) -> None:
+    """Make token numbers for training and for validation in llm.c's form, and dion's settings for a tiny model."""
+    import yaml
+
+    draw = np.random.default_rng(31)
+    (folder / "tokens").mkdir()
+    for name in ("train_0", "train_1", "val_0"):
+        header = np.zeros(256, dtype=np.int32)
+        header[:3] = 20240520, 1, 900
+        tokens = draw.integers(0, 64, 900, dtype=np.uint16)
+        (folder / "tokens" / f"fineweb_{name}.bin").write_bytes(header.tobytes() + tokens.tobytes())
+    options = {
+        "data_dir": "tokens",
+        "checkpoint_dir": "out",
+        "checkpoint_freq": 16,
+        "optimizer": "dion",
+        "scalar_opt": "lion",
+        "ortho_fraction": 0.5,
+        "lr": 0.01,
+        "mu": 0.95,
+        "replicate_mesh_grad_sync": True,
+        "model_dim": 32,
+        "n_layer": 2,
+        "n_head": 2,
+        "num_iterations": 30,
+        "batch_size": 8,
+        "device_batch_size": 2,
+        "sequence_length": 32,
+        "val_loss_every": 10,
+        "val_tokens": 512,
+        "no_wandb": True,
+        "no_compile": True,
+        "no_triton": True,
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(options))

@@ -388,6 +388,10 @@ MAKERS = {
         tiny_texts.text_parts,
         tiny_texts.question_files,
         tiny_texts.dion_run,
+        tiny_texts.c4_run,
+        tiny_texts.relora_run,
+        tiny_texts.xlm_run,
+        tiny_texts.fid_run,
     )
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -336,3 +338,107 @@ def dion_run(folder: Path) -> None:
         "no_triton": True,
     }
     (folder / "tiny.yaml").write_text(yaml.safe_dump(options))
+
+
+def _llama_settings(folder: Path, vocabulary: int) -> None:
+    """Write the settings of a tiny LLaMA as those of GaLore and ReLoRA have them."""
+    options = {
+        "architectures": ["LLaMAForCausalLM"],
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "initializer_range": 0.02,
+        "max_sequence_length": 64,
+        "model_type": "llama",
+        "num_attention_heads": 2,
+        "num_hidden_layers": 2,
+        "pad_token_id": -1,
+        "rms_norm_eps": 1e-06,
+        "use_cache": True,
+        "vocab_size": vocabulary,
+    }
+    (folder / "llama").mkdir()
+    (folder / "llama" / "config.json").write_text(json.dumps(options))
+
+
+def c4_run(folder: Path) -> None:
+    """Make texts in C4's form, a tokenizer in T5's place, and the settings of a tiny LLaMA."""
+    from tiny_data import _tokenizer, text
+
+    tokenizer = _tokenizer({"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "</s>"})
+    tokenizer.save_pretrained(folder / "t5-base")
+    _llama_settings(folder, len(tokenizer))
+    (folder / "c4").mkdir()
+    for name, count, start in (("train-0", 220, 0), ("train-1", 220, 1000), ("validation", 32, 2000)):
+        rows = [
+            {"text": text(20 + number % 9, start + number), "timestamp": "2019", "url": f"local/{number}"}
+            for number in range(count)
+        ]
+        (folder / "c4" / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+
+
+def relora_run(folder: Path) -> None:
+    """Make token numbers as ReLoRA keeps them, a tokenizer, and the settings of a tiny LLaMA."""
+    from datasets import Dataset, DatasetDict
+    from tiny_data import _tokenizer
+
+    tokenizer = _tokenizer({"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "</s>"})
+    tokenizer.save_pretrained(folder / "tokenizer")
+    _llama_settings(folder, len(tokenizer))
+    draw = np.random.default_rng(32)
+    parts = {
+        name: Dataset.from_dict({"input_ids": draw.integers(0, len(tokenizer), (count, 32)).tolist()})
+        for name, count in (("train", 440), ("validation", 32))
+    }
+    DatasetDict(parts).save_to_disk(folder / "tokens")
+    (folder / "tokens" / "args.json").write_text(json.dumps({"tokenizer": "tokenizer", "sequence_length": 32}))
+
+
+def xlm_run(folder: Path) -> None:
+    """Make texts of two languages of the same words, in the form that XLM's own script gives them."""
+    from tiny_data import WORDS, text
+
+    (folder / "data").mkdir()
+    words = [shape for word in WORDS for shape in (word, f"{word}.")]
+    (folder / "vocabulary").write_text("".join(f"{word} {100 - number}\n" for number, word in enumerate(words)))
+    for language, start in (("en", 0), ("fr", 5000)):
+        for part, count in (("train", 100), ("valid", 10), ("test", 10)):
+            start += 1000
+            lines = [text(12, start + number) + "\n" for number in range(count)]
+            (folder / "data" / f"{part}.{language}").write_text("".join(lines))
+            command = [sys.executable, "preprocess.py", "vocabulary", f"data/{part}.{language}"]
+            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def fid_run(folder: Path) -> None:
+    """Make questions with answers and passages, and a T5 of some thousand parameters with its tokenizer."""
+    import torch
+    from tiny_data import WORDS, text
+    from transformers import T5Config, T5ForConditionalGeneration, T5Tokenizer
+
+    pieces = ["<pad>", "</s>", "<unk>", "\u2581", ".", ":", "\u2581question", "\u2581title", "\u2581context"]
+    pieces += [f"\u2581{word}" for word in WORDS] + list("abcdefghijklmnopqrstuvwxyz")
+    tokenizer = T5Tokenizer(vocab=[(piece, -float(number)) for number, piece in enumerate(pieces)], extra_ids=0)
+    torch.manual_seed(33)
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        d_kv=16,
+        d_ff=64,
+        num_layers=2,
+        num_heads=2,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
+    for part in (T5ForConditionalGeneration(config), tokenizer):
+        part.save_pretrained(folder / "t5-tiny")
+    for name, count, start in (("train", 96, 0), ("test", 16, 3000)):
+        rows = []
+        for number in range(start, start + count):
+            passages = [{"title": text(2, 9 * number + n), "text": text(12, 9 * number + n)} for n in range(3)]
+            answers = [text(2, number), text(3, number)]
+            rows.append({"id": number, "question": text(5, number), "answers": answers, "ctxs": passages})
+        (folder / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")

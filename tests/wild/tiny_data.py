@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+import tiny_fields
 import tiny_runs
 import tiny_sets
 import tiny_tasks
@@ -392,6 +393,13 @@ MAKERS = {
         tiny_texts.relora_run,
         tiny_texts.xlm_run,
         tiny_texts.fid_run,
+        tiny_fields.series_table,
+        tiny_fields.unimatch_run,
+        tiny_fields.bisenet_run,
+        tiny_fields.weather_run,
+        tiny_fields.flying_chairs,
+        tiny_fields.spoken_lines,
+        tiny_fields.captions_lmdb,
     )
 }
 

@@ -307,7 +307,8 @@ def vjepa_run(folder: Path) -> None:
             "zero_init_mask_tokens": True,
         },
         "optimization": {
-            "ipe_scale": 1.25, "clip_grad": 10.0, "weight_decay": 0.04, "final_weight_decay": 0.4, "epochs": 3, "warmup": 1,
+            "ipe": 9, "ipe_scale": 1.25, "clip_grad": 10.0, "weight_decay": 0.04, "final_weight_decay": 0.4, "epochs": 4,
+            "warmup": 1,
             "start_lr": 0.0002, "lr": 0.001, "final_lr": 0.0001, "ema": [0.9, 1.0],
         },
     }  # fmt: skip
@@ -337,7 +338,7 @@ def paws_run(folder: Path) -> None:
             "output_dim": 16, "read_checkpoint": None, "use_fp16": False, "use_pred_head": True,
         },
         "optimization": {
-            "epochs": 3, "final_lr": 0.032, "lr": 3.2, "momentum": 0.9, "nesterov": False, "start_lr": 0.8, "warmup": 1,
+            "epochs": 3, "final_lr": 0.004, "lr": 0.4, "momentum": 0.9, "nesterov": False, "start_lr": 0.1, "warmup": 1,
             "weight_decay": 1.0e-6,
         },
     }  # fmt: skip
@@ -357,6 +358,9 @@ def beit_run(folder: Path) -> None:
 
     torch.manual_seed(46)
     model = DiscreteVAE(image_size=32, num_layers=3, num_tokens=64, codebook_dim=16, hidden_dim=16)
+    with torch.no_grad():
+        for part in model.parameters():
+            part.mul_(3.0 if part.dim() > 1 else 0.0)
     (folder / "tokenizer").mkdir()
     torch.save({"weights": model.state_dict()}, folder / "tokenizer" / "pytorch_model.bin")
 

@@ -270,3 +270,112 @@ def rcg_run(folder: Path) -> None:
     }  # fmt: skip
     content = {"model": {"target": "rdm.models.diffusion.ddpm.RDM", "params": params}}
     (folder / "tiny.yaml").write_text(json.dumps(content))
+
+
+def vjepa_run(folder: Path) -> None:
+    """Make short videos, and the configuration with which V-JEPA reads them."""
+    videos(folder)
+    (folder / "videos.csv").write_text((folder / "videos.txt").read_text())
+    (folder / "out").mkdir()
+
+    def blocks(count: int, scale: float) -> dict[str, Any]:
+        return {
+            "aspect_ratio": [0.75, 1.5], "num_blocks": count, "spatial_scale": [scale, scale], "temporal_scale": [1.0, 1.0],
+            "max_temporal_keep": 1.0, "max_keep": None,
+        }  # fmt: skip
+
+    content = {
+        "app": "vjepa",
+        "data": {
+            "dataset_type": "VideoDataset", "datasets": ["videos.csv"], "decode_one_clip": True, "batch_size": 2,
+            "num_clips": 1, "num_frames": 8, "tubelet_size": 2, "sampling_rate": 2, "crop_size": 32, "patch_size": 8,
+            "pin_mem": False, "num_workers": 1, "filter_short_videos": False, "clip_duration": None,
+        },
+        "data_aug": {
+            "auto_augment": False, "motion_shift": False, "random_resize_aspect_ratio": [0.75, 1.35],
+            "random_resize_scale": [0.3, 1.0], "reprob": 0.0,
+        },
+        "logging": {"folder": "out", "write_tag": "tiny"},
+        "loss": {"loss_exp": 1.0, "reg_coeff": 0.0},
+        "mask": [blocks(8, 0.15), blocks(2, 0.7)],
+        "meta": {
+            "load_checkpoint": False, "read_checkpoint": None, "seed": 234, "eval_freq": 100, "use_sdpa": False,
+            "dtype": "float32",
+        },
+        "model": {
+            "model_name": "vit_tiny", "pred_depth": 2, "pred_embed_dim": 24, "uniform_power": True, "use_mask_tokens": True,
+            "zero_init_mask_tokens": True,
+        },
+        "optimization": {
+            "ipe": 9, "ipe_scale": 1.25, "clip_grad": 10.0, "weight_decay": 0.04, "final_weight_decay": 0.4, "epochs": 4,
+            "warmup": 1,
+            "start_lr": 0.0002, "lr": 0.001, "final_lr": 0.0001, "ema": [0.9, 1.0],
+        },
+    }  # fmt: skip
+    (folder / "tiny.yaml").write_text(json.dumps(content))
+
+
+def paws_run(folder: Path) -> None:
+    """Make CIFAR-10's files, the list of pictures that have a label, and the configuration with which PAWS reads them."""
+    from tiny_sets import cifar10
+
+    cifar10(folder)
+    (folder / "out").mkdir()
+    (folder / "cifar10_subsets" / "spc.4000_split.1.txt").write_text("".join(f"{number}\n" for number in range(80)))
+    content = {
+        "criterion": {
+            "classes_per_batch": 10, "me_max": True, "sharpen": 0.25, "supervised_imgs_per_class": 1,
+            "supervised_views": 2, "temperature": 0.1, "unsupervised_batch_size": 10,
+        },
+        "data": {
+            "color_jitter_strength": 0.5, "data_seed": 1, "dataset": "cifar10", "image_folder": "data/",
+            "label_smoothing": 0.1, "multicrop": 2, "normalize": True, "root_path": "", "subset_path": "cifar10_subsets/",
+            "unique_classes_per_rank": False, "unlabeled_frac": 0.92,
+        },
+        "logging": {"folder": "out", "write_tag": "tiny"},
+        "meta": {
+            "copy_data": False, "device": "cpu", "load_checkpoint": False, "model_name": "wide_resnet28w2",
+            "output_dim": 16, "read_checkpoint": None, "use_fp16": False, "use_pred_head": True,
+        },
+        "optimization": {
+            "epochs": 3, "final_lr": 0.004, "lr": 0.4, "momentum": 0.9, "nesterov": False, "start_lr": 0.1, "warmup": 1,
+            "weight_decay": 1.0e-6,
+        },
+    }  # fmt: skip
+    (folder / "tiny.yaml").write_text(json.dumps(content))
+
+
+def beit_run(folder: Path) -> None:
+    """Make pictures in folders, and weights of the tokenizer that says which visual words BEiT is to guess."""
+    import sys
+
+    import torch
+    from tiny_data import image_folder
+
+    image_folder(folder)
+    sys.path.insert(0, str(folder))
+    from modeling_discrete_vae import DiscreteVAE
+
+    torch.manual_seed(46)
+    model = DiscreteVAE(image_size=32, num_layers=3, num_tokens=64, codebook_dim=16, hidden_dim=16)
+    with torch.no_grad():
+        for part in model.parameters():
+            part.mul_(3.0 if part.dim() > 1 else 0.0)
+    (folder / "tokenizer").mkdir()
+    torch.save({"weights": model.state_dict()}, folder / "tokenizer" / "pytorch_model.bin")
+
+
+def volumes(folder: Path) -> None:
+    """Make volumes with a label for each place, named as those of KiTS19 are; the script's list says which are for evaluation."""
+    draw = np.random.default_rng(47)
+    (folder / "volumes").mkdir()
+    held = {line.strip() for line in (folder / "evaluation_cases.txt").read_text().splitlines()}
+    numbers = [f"{number:05}" for number in range(210)]
+    for number in [n for n in numbers if n in held][:4] + [n for n in numbers if n not in held][:32]:
+        label = np.zeros((1, 24, 24, 24), dtype=np.uint8)
+        for kind in (1, 2):
+            z, y, x = draw.integers(0, 14, 3)
+            label[0, z : z + 9, y : y + 9, x : x + 9] = kind
+        drawn = draw.normal(size=label.shape) + label
+        np.save(folder / "volumes" / f"case_{number}_x.npy", drawn.astype(np.float32))
+        np.save(folder / "volumes" / f"case_{number}_y.npy", label)

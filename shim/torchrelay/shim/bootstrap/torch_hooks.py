@@ -13,7 +13,7 @@ from torch.optim import optimizer as optimizers
 
 from torchrelay.shim.adapters.parallel import comm_hooks, ddp, fsdp2
 from torchrelay.shim.adapters.process_groups import process_group
-from torchrelay.shim.adapters.tensors import tensor_data
+from torchrelay.shim.adapters.tensors import tensor_copying, tensor_data
 from torchrelay.shim.adapters.torchscript import functions as torchscript
 from torchrelay.shim.capture.records import after_draw
 from torchrelay.shim.capture.state.host_state import HostState
@@ -38,6 +38,7 @@ def check_supported() -> None:
     process_group.check_supported()
     ddp.check_supported()
     tensor_data.check_supported()
+    tensor_copying.check_supported()
 
 
 def install(runtime: Runtime, groups: ScriptGroups, scripted: ScriptedCalls) -> None:
@@ -75,6 +76,7 @@ def install_for(engine: Engine) -> None:
     engine.tracker.is_over = engine.draws.is_over
     engine.draws.on_draw = engine.alive
     OtherProcesses(engine).install()
+    tensor_copying.watch(functools.partial(guard.tell, engine.updates.overwritten.about_to_overwrite))
     if engine.faults is not None:
         DataFaults(engine).install()
 

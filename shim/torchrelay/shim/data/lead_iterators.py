@@ -1,6 +1,7 @@
 """A joiner's iterators that are kept in variables, led to where the lost rank's stood: of data loaders, and what draws from them.
 
-Leans on what `data_loader` and `cycles` lean on, and on `DataLoader._iterator`, where one with kept workers is.
+Leans on what `data_loader` and `cycles` lean on, on `DataLoader._iterator`, where one with kept workers is, and on
+`_MultiProcessingDataLoaderIter._shutdown_workers`, which waits for them. Seen on torch 2.13.0 and 2.14.1.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as WorkersIter
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import cycles
@@ -15,12 +17,14 @@ from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.journal.payload import LoaderRecord
 
 
-def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
+def rebuild(draws: Draws, loader: Any, record: LoaderRecord, of_set_up: Any) -> tuple[Any, Any]:
     """A joiner's iterator that was kept in a variable: made anew as it was made then, and led to where it stood.
 
-    Returns it and the item that it has yielded last.
+    `of_set_up`: what stands in its place. Returns the new one and the item that it has yielded last.
     """
     draws.expected.append((record, True))
+    if record.shared:
+        _end_workers(of_set_up)
     if getattr(loader, "persistent_workers", False):
         loader._iterator = None  # what set-up made of it has not the place that is told of
     # a class's own `__iter__` may return something else: itself, a generator
@@ -28,6 +32,14 @@ def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
     while draws.tracks[made].drawn < record.drawn:
         item = next(made)
     return made, item
+
+
+def _end_workers(iterator: Any) -> None:
+    """Else they go on to count in the shared memory that the new one's workers count in. They come to an end by themselves:
+    one that was killed might hold the lock.
+    """
+    if isinstance(iterator, WorkersIter):
+        iterator._shutdown_workers()
 
 
 def lead_cycle(draws: Draws, cycle: Any, place: cycles.CyclePlace, record: LoaderRecord) -> None:

@@ -9,7 +9,7 @@ in-place collectives leave alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import torch
@@ -49,7 +49,8 @@ class Tail:
         self._content = digest.digests(self._own)
         self._versions = {path: version_of(tensor) for path, tensor in own.items()}
         sources = {**(gradients or {}), **self._own}
-        self.watch = SettlingWatch(sources, own_gradients | late.keys(), {} if UNKNOWN.keys() & late.keys() else late)
+        times = {} if UNKNOWN.keys() & late.keys() else late
+        self.watch = SettlingWatch(sources, own_gradients | late.keys(), times, comes_back=at_head)
         self.watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
 
     def leave(self) -> None:
@@ -69,15 +70,27 @@ class Tail:
         content = digest.digests(now)
         changed = {path for path in self._own if content[path] != self._content[path]}
         self.watch.late(changed)
+        self.watch.late_unless_back()
         self.watch.check_settled(changed)
         self.watch.check_escapes()
         fetched = set(map(id, now.values()))
-        carried = (state.large.get(path.removeprefix("value."), tensor) for path, tensor in self._carried.items())
-        for tensor in (*_kept(state), *(b for root in state.roots for b in root.buffers()), *carried):
+        for name, tensor in self._kept(state):
             source = "" if id(tensor) in fetched else self.watch.computed_from(tensor)
             if source:
-                raise StateMismatchError(f"the step keeps what it computed from {source} after its optimizer step")
+                raise StateMismatchError(
+                    f"the step keeps in {name} what it computed from {source} after its optimizer step"
+                )
         return bool(changed)
+
+    def _kept(self, state: HostState) -> Iterator[tuple[str, torch.Tensor]]:
+        """What the script has beside the donor's tensors, and what is this rank's own; each with its name."""
+        for number, node in enumerate(state.nodes):
+            if node.kind is Kind.TENSOR:
+                yield state.path(number), node.obj
+        for root in state.roots:
+            yield from root.named_buffers()
+        for path, tensor in self._carried.items():
+            yield path, state.large.get(path.removeprefix("value."), tensor)
 
     def _now(self, path: str, state: HostState) -> torch.Tensor:
         """A tensor that has taken the place of another is the donor's as of the next head, and not before."""
@@ -93,11 +106,9 @@ class Tail:
             expected = self._times.get(path, 0)
             if REBOUND in (expected, *self._times.values()) and path in self._times:
                 continue
+            if expected == 0 and self.watch.is_at_home(path):
+                continue  # this rank alone has put others in their place, and has put them back
             if times != expected:
                 raise StateMismatchError(
                     f"{path} was written {times} times since the optimizer step, and {expected} times by the donor"
                 )
-
-
-def _kept(state: HostState) -> Iterable[torch.Tensor]:
-    return (node.obj for node in state.nodes if node.kind is Kind.TENSOR)

@@ -34,12 +34,21 @@ class SettlingWatch(Watch):
     Raises StateMismatchError, into the script, for a write to a settled tensor, and where its memory is handed out.
     """
 
-    def __init__(self, sources: Mapping[str, torch.Tensor], late: Collection[str], times: Mapping[str, int]) -> None:
-        super().__init__(sources, late)
-        self._aims = {
-            path: (version_of(tensor) + times[path], local(tensor).detach().to("cpu", copy=True))
-            for path, tensor in sources.items()
-            if times.get(path, 0) > 0 and _can_be_put_back(tensor)
+    def __init__(
+        self,
+        sources: Mapping[str, torch.Tensor],
+        late: Collection[str],
+        times: Mapping[str, int],
+        *,
+        comes_back: bool = False,
+    ) -> None:
+        super().__init__(sources, late, comes_back=comes_back)
+        written = {path: tensor for path, tensor in sources.items() if times.get(path, 0) > 0}
+        self._aims = {path: version_of(tensor) + times[path] for path, tensor in written.items()}
+        self._donors = {
+            path: local(tensor).detach().to("cpu", copy=True)
+            for path, tensor in written.items()
+            if _can_be_put_back(tensor)
         }
         self._settled: set[str] = set()
         self._arrays: list[tuple[str, weakref.ref[Any]]] = []
@@ -88,22 +97,30 @@ class SettlingWatch(Watch):
         self._refusal = self._refusal or reason
         return StateMismatchError(reason)
 
-    def _wrote(self, tensor: torch.Tensor, name: str) -> list[str]:
-        paths = super()._wrote(tensor, name)
+    def _wrote(self, tensor: torch.Tensor, name: str, content: int) -> list[str]:
+        paths = super()._wrote(tensor, name, content)
         for path in paths:
-            if path in self._settled:
-                raise self._refused(
-                    f"{path} was written to ({name}) after the optimizer step more often than by the donor, or past torch"
-                )
-        for path in paths:
-            version, content = self._aims.get(path, (-1, None))
-            source = self.source(path)
-            if content is not None and version_of(source) == version:
+            donors = self._donors.get(path)
+            if path in self._settled or donors is None or not self._is_written_as_often(path):
+                continue
+            if not self.is_at_home(path):
                 with torch.no_grad():
-                    local(source).data.copy_(content)  # past the counter, by which writes are compared
+                    local(self.source(path)).data.copy_(donors)  # past the counter, by which writes are compared
                 self.settle(path)
-                self._settled.add(path)
+            self._settled.add(path)
         return paths
+
+    def _has_other(self, path: str, name: str) -> None:
+        if path in self._settled:
+            raise self._refused(
+                f"{path} was written to ({name}) after the optimizer step more often than by the donor, or past torch"
+            )
+
+    def _can_be_right(self, path: str) -> bool:
+        return super()._can_be_right(path) or self._is_written_as_often(path)
+
+    def _is_written_as_often(self, path: str) -> bool:
+        return version_of(self.source(path)) == self._aims.get(path)
 
 
 def _can_be_put_back(tensor: torch.Tensor) -> bool:

@@ -85,7 +85,7 @@ def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: p
         loader = LOADER_OF.get(there, ABSENT)
     if loader is ABSENT:
         raise StateMismatchError("a data loader's iterator is not where the lost rank had it, nor is its loader")
-    made, last = lead_iterators.rebuild(engine.draws, loader, record)
+    made, last = lead_iterators.rebuild(engine.draws, loader, record, there)
     rebuild.objects[number], rebuild.last[id(made)] = made, last
     return made
 

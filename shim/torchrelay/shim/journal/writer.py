@@ -100,7 +100,7 @@ class Writer:
         """`base`: the state at the latest boundary, which most of this one will be equal to."""
         trees, namespaces = self._engine.trees, self.modules.namespaces()
         if at_gate:
-            trees.arrays.settle()
+            self._training_has_begun()
         note_loops(trees, self._engine.tracker.stack)
         if base is not None:
             try:
@@ -112,7 +112,7 @@ class Writer:
     def state_at(self, frame: FrameType, before: HostState | None, boundary: int) -> HostState:
         """Return the state at a boundary in this frame. `before`: that at the boundary before it in the same loop."""
         if boundary > 0:
-            self._engine.trees.arrays.settle()
+            self._training_has_begun()
         if before is None:
             state = self.walk(script_frames(frame))
             self._look_at_data(state)
@@ -129,6 +129,10 @@ class Writer:
         write = encode if self._is_set_up_of(outermost) else encode_whole
         nodes = write(self.walk(script_frames(activation.frame)))
         return self._head_state([*nodes], rng.capture(), self._engine.saves.begun())
+
+    def _training_has_begun(self) -> None:
+        self._engine.trees.arrays.settle()
+        self._engine.draws.data_changes.settle()
 
     def _look_at_data(self, state: HostState) -> None:
         """Before a walk: what training has changed below data sets that `state` has is walked into."""

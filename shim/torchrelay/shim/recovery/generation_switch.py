@@ -234,7 +234,7 @@ class GenerationSwitch:
         if boundary == commit.boundary:
             tensors |= engine.replaced.tensors
         if boundary == engine.step.gates_passed:
-            tensors |= {f"{device.UPDATED}{path}": copy for path, copy in engine.updates.updated.tensors().items()}
+            tensors |= {f"{device.UPDATED}{path}": copy for path, copy in engine.updates.as_updated().items()}
         return tensors
 
     def _rebuild(self, order: Rebuild) -> None:

@@ -10,6 +10,8 @@ from torch.overrides import TorchFunctionMode
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.tensors.storages import StorageNotes, unseen
+from torchrelay.shim.tensors import exact_copies
+from torchrelay.shim.tensors.exact_copies import ExactCopies, Overwritten
 from torchrelay.shim.tensors.memory_ranges import MemoryRanges
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
@@ -45,63 +47,88 @@ def tensors_of(value: Any) -> Iterable[torch.Tensor]:
 class Watch(TorchFunctionMode):
     """`sources`: the tensors, by path; `late`: those whose content is known not to be what the script expects.
 
-    Sets of sources are bits of a number: thousands of operations on what was made from thousands of parameters.
-    `strict`: a write to a source is an error at once.
+    Each write to a source gives it another content. A content has a number, and sets of contents are bits of a number, since there
+    are thousands of operations on what was made from thousands of parameters. A source that is overwritten whole has what it was
+    overwritten with: weights are put aside, an average takes their place, and they come back.
+    `strict`: a write to a source is an error at once. `comes_back`: what was put aside before it made room is expected to be back
+    in the end.
     Raises StateMismatchError, into the script, where a number is read that depends on what is late by then.
     """
 
     def __init__(
-        self, sources: Mapping[str, torch.Tensor], late: Collection[str] = (), *, strict: bool = False
+        self,
+        sources: Mapping[str, torch.Tensor],
+        late: Collection[str] = (),
+        *,
+        strict: bool = False,
+        comes_back: bool = False,
     ) -> None:
         super().__init__()
         self._by_path = dict(sources)
-        self._paths = list(sources)
-        self._places = {path: place for place, path in enumerate(self._paths)}
-        self._moved: dict[int, int] = {}
-        """Place of a source as of the beginning -> its present one, see `settle`."""
-        self._sources: dict[int, tuple[torch.Tensor, int]] = {}
+        self._numbers = {path: number for number, path in enumerate(sources)}
+        self._names = list(sources)
+        """Of each content: the path of the source that had it first."""
+        self._present = list(range(len(sources)))
+        """Of each source, by its number: the content that it has."""
+        self._made_from = [1 << number for number in range(len(sources))]
+        """Of each content: the contents that it was computed from, or itself where that is not known."""
+        self._home = list(range(len(sources)))
+        """Of each source: the content that its memory was right for, if it ends with that."""
+        self._known: dict[int, tuple[torch.Tensor, list[int]]] = {}
         for path, tensor in sources.items():
-            known = self._sources.get(id(tensor), (tensor, 0))[1]
-            self._sources[id(tensor)] = tensor, known | 1 << self._places[path]
+            self._known.setdefault(id(tensor), (tensor, []))[1].append(self._numbers[path])
         self._memory = MemoryRanges(sources.values())
         self._derived = StorageNotes()
+        self._copies = ExactCopies()
+        self._elsewhere: set[int] = set()
+        """Contents that were copied to somewhere else, too."""
         self._escaped: list[tuple[str, int]] = []
         self._late = 0
-        self._strict = strict
+        self._strict, self._comes_back = strict, comes_back
+        self._given = frozenset(late)
         self.late(late)
 
     def late(self, paths: Iterable[str]) -> None:
         for path in paths:
-            self._late |= 1 << self._places[path] if path in self._places else 0
+            number = self._numbers.get(path)
+            if number is not None:
+                self._late |= self._made_from[self._present[number]] | self._made_from[self._home[number]]
 
-    def written(self) -> list[str]:
-        """Sources whose content is late, those included that were given as such."""
-        return self._names(self._late)
+    def late_unless_back(self) -> None:
+        """At the end: what the memory of a source was right for is late where that source has something else now."""
+        for present, home in zip(self._present, self._home):
+            self._late |= 1 << home if present != home else 0
 
     def source(self, path: str) -> torch.Tensor:
         return self._by_path[path]
 
     def paths_of(self, tensor: torch.Tensor) -> list[str]:
         """The sources in whose memory it is."""
-        return self._names(self._shared(tensor))
+        return [self._names[number] for number in self._memory.shared(tensor)]
 
     def settle(self, path: str) -> None:
         """From here on a source holds what the script expects; what was computed from it before does not."""
-        before, after = self._places[path], len(self._paths)
-        self._paths.append(path)
-        self._places[path] = self._moved[before] = after
-        tensor, bits = self._sources[id(self._by_path[path])]
-        self._sources[id(tensor)] = tensor, bits & ~(1 << before) | 1 << after
+        number = self._numbers[path]
+        self._home[number] = self._present[number] = self._new_content(path)
+
+    def is_at_home(self, path: str) -> bool:
+        """Whether a source has the content again that its memory was right for."""
+        number = self._numbers[path]
+        return self._present[number] == self._home[number]
 
     def computed_from(self, tensor: torch.Tensor) -> str:
         """What is late of all that `tensor` was computed from, in words; empty for nothing, and for memory of a source's own."""
-        return "" if self._shared(tensor) else self._what(self._of(tensor))
+        return "" if self._is_source(tensor) else self._what(self._of(tensor))
 
     def certain(self, tensors: Iterable[torch.Tensor]) -> None:
         """They hold what they held in the lost rank, whatever they were computed from: a recorded result was put into them."""
         with unseen():
             for tensor in tensors:
-                if tensor.is_contiguous() and id(tensor) not in self._sources and not self._shared(tensor):
+                self._copies.forget(tensor)
+                for number in self._memory.shared(tensor):
+                    if self._is_whole(number, tensor):
+                        self._now_has(number, self._new_content(self._names[number]))
+                if tensor.is_contiguous() and not self._is_source(tensor):
                     self._derived.forget(tensor)
 
     def check_escapes(self) -> None:
@@ -117,21 +144,32 @@ class Watch(TorchFunctionMode):
         if name in ("__get__", "__set__"):
             return self._attribute(func, name, args)
         given = list(tensors_of((args, kwargs)))
-        bits = 0
+        bits, touches = 0, False
         for tensor in given:
-            bits |= self._of(tensor)
-        if name in ABOUT_FORM or not bits:
+            numbers = self._sources_of(tensor)
+            bits |= self._contents(numbers) if numbers else self._derived.of(tensor)
+            touches |= bool(numbers)
+        if name in ABOUT_FORM or not (bits or touches):
             return func(*args, **kwargs)
         versions = versions_of(given)
+        contents = {id(one.target): self._given_by(one) for one in exact_copies.overwritten(name, args, kwargs)}
         result = func(*args, **kwargs)
-        made = list(tensors_of(result))
-        escapes = (result is not None and not made) or name == "backward"
+        returned = list(tensors_of(result))
+        escapes = (result is not None and not returned) or name == "backward"
+        results = [tensor for tensor in returned if id(tensor) not in contents]
         for tensor, version in zip(given, versions):
             if version < 0 or version_of(tensor) != version:
-                self._wrote(tensor, name)
-                made.append(tensor)
-        for tensor in made:
+                content = contents.get(id(tensor), _OTHER)
+                self._wrote(tensor, name, content)
+                if content == _OTHER:
+                    results.append(tensor)
+                elif not self._is_source(tensor):
+                    self._derived.forget(tensor)
+                    escapes |= not self._derive(tensor, self._made_from[content])
+        for tensor in results:
             escapes |= not self._derive(tensor, bits)
+        if exact_copies.made(name, args, result) and (content := self._content_of(args[0])) != _OTHER:
+            self._put_aside(result, content)
         if escapes:
             self._escaped.append((name, bits))
             self._check(name, bits)
@@ -142,42 +180,111 @@ class Watch(TorchFunctionMode):
         attribute = getattr(func.__self__, "__name__", "")
         result = func(*args)
         if name == "__set__" and attribute == "data":
-            known = self._sources.get(id(args[0]))
-            for path in self._names(known[1]) if known is not None else ():
-                self._memory.add(self._places[path], args[0])
-            self._wrote(args[0], "data")
+            known = self._known.get(id(args[0]))
+            for number in known[1] if known is not None else ():
+                self._memory.add(number, args[0])
+            self._wrote(args[0], "data", _OTHER)
             self._derive(args[0], self._of(args[1]))
         return result
 
-    def _wrote(self, tensor: torch.Tensor, name: str) -> list[str]:
-        """The sources that were written to."""
-        known = self._sources.get(id(tensor))
-        bits = self._shared(tensor) | (known[1] if known is not None else 0)
-        self._late |= bits
-        if bits and self._strict:
+    def _wrote(self, tensor: torch.Tensor, name: str, content: int) -> list[str]:
+        """`content`: what it holds now, if that is known. Return the paths of the sources that were written to."""
+        numbers = self._sources_of(tensor)
+        paths = [self._names[number] for number in sorted(numbers)]
+        if paths and self._strict:
             raise StateMismatchError(
-                f"{self._names(bits)[0]} is written to after the optimizer step ({name}) by a rank whose tensors come "
+                f"{paths[0]} is written to after the optimizer step ({name}) by a rank whose tensors come "
                 "from one that has reached the script's end: whether they have that in them cannot be told"
             )
-        return self._names(bits)
+        if not paths:
+            self._copies.forget(tensor)
+            if content != _OTHER:
+                self._put_aside(tensor, content)
+        for number in numbers:
+            if content == _OTHER or not self._is_whole(number, tensor):
+                self._has_other(self._names[number], name)
+                self._now_has(number, self._new_content(self._names[number], late=True))
+            else:
+                self._elsewhere.add(content)
+                self._now_has(number, content, is_copied=True)
+        return paths
+
+    def _put_aside(self, copy: torch.Tensor, content: int) -> None:
+        self._copies.note(copy, content + 1)
+        self._elsewhere.add(content)
+
+    def _has_other(self, path: str, name: str) -> None:
+        """A source was given a content that nobody knows."""
+
+    def _now_has(self, number: int, content: int, *, is_copied: bool = False) -> None:
+        """What its memory was right for is late as long as a source has something else, unless it is expected back."""
+        self._present[number] = content
+        home = self._home[number]
+        if content == home and self._can_be_right(self._names[number]):
+            self._late &= ~(1 << home)
+        elif not (is_copied and self._comes_back and home in self._elsewhere):
+            self._late |= 1 << home
+
+    def _can_be_right(self, path: str) -> bool:
+        """Whether a source may have now what its memory was right for."""
+        return path not in self._given
+
+    def _new_content(self, path: str, *, late: bool = False) -> int:
+        content = len(self._names)
+        self._names.append(path)
+        self._made_from.append(1 << content)
+        if late:
+            self._late |= 1 << content
+        return content
+
+    def _given_by(self, one: Overwritten) -> int:
+        """The content that a tensor gets that is overwritten whole."""
+        source = one.source
+        content = self._content_of(source) if source is not None and one.is_exact else _OTHER
+        if content == _OTHER:
+            content = self._new_content("")
+            self._made_from[content] = self._of(source) if source is not None else 0
+            if source is not None and one.is_exact and not self._is_source(source):
+                self._put_aside(source, content)
+        return content
+
+    def _content_of(self, tensor: torch.Tensor) -> int:
+        """Which content it holds bit for bit; _OTHER where nobody knows, or where it is a part of it."""
+        numbers = self._memory.shared(tensor)
+        if numbers:
+            contents = {self._present[number] for number in numbers}
+            is_whole = all(self._is_whole(number, tensor) for number in numbers)
+            return contents.pop() if is_whole and len(contents) == 1 else _OTHER
+        return self._copies.of(tensor) - 1
+
+    def _is_whole(self, number: int, tensor: torch.Tensor) -> bool:
+        source, own = self._by_path[self._names[number]], exact_copies.layout_of(tensor)
+        return own is not None and exact_copies.layout_of(source) == own
 
     def _derive(self, tensor: torch.Tensor, bits: int) -> bool:
-        """Whether it can be followed. A source that was written to is late, whatever was written."""
-        if id(tensor) in self._sources or self._shared(tensor):
+        """Whether it can be followed. A source that was written to is late, unless it was copied."""
+        if self._is_source(tensor):
             return True
         return self._derived.add(tensor, bits)
 
     def _of(self, tensor: torch.Tensor) -> int:
-        source = self._sources.get(id(tensor))
-        bits = (source[1] if source is not None else 0) | self._shared(tensor)
-        return bits or self._derived.of(tensor)
+        """What its content was computed from."""
+        numbers = self._sources_of(tensor)
+        return self._contents(numbers) if numbers else self._derived.of(tensor)
 
-    def _shared(self, tensor: torch.Tensor) -> int:
-        """The sources that it shares memory with."""
+    def _contents(self, numbers: Iterable[int]) -> int:
         bits = 0
-        for place in self._memory.shared(tensor):
-            bits |= 1 << self._moved.get(place, place)
+        for number in numbers:
+            bits |= self._made_from[self._present[number]]
         return bits
+
+    def _is_source(self, tensor: torch.Tensor) -> bool:
+        return bool(self._sources_of(tensor))
+
+    def _sources_of(self, tensor: torch.Tensor) -> set[int]:
+        """The sources that it is, or shares memory with, by number."""
+        known = self._known.get(id(tensor))
+        return {*self._memory.shared(tensor), *(known[1] if known is not None else ())}
 
     def _check(self, name: str, bits: int) -> None:
         what = self._what(bits)
@@ -187,15 +294,13 @@ class Watch(TorchFunctionMode):
                 "what a lost rank read there cannot be told any more"
             )
 
-    def _names(self, bits: int) -> list[str]:
-        names = []
-        while bits:
-            names.append(self._paths[(bits & -bits).bit_length() - 1])
-            bits &= bits - 1
-        return names
-
     def _what(self, bits: int) -> str:
-        names = self._names(bits & self._late)
-        if not names:
+        late = bits & self._late
+        if not late:
             return ""
-        return "gradients" if names[0].startswith("gradient") else f"{names[0]}, which it writes to,"
+        path = self._names[(late & -late).bit_length() - 1]
+        return "gradients" if path.startswith("gradient") else f"{path}, which it writes to,"
+
+
+_OTHER = -1
+"""A content that nobody knows."""

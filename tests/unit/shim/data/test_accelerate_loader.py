@@ -112,7 +112,7 @@ def test_another_process_goes_on_where_the_recorded_one_stood(draws: Draws, draw
     last: Any = None
     theirs = {**place, "loader": own}
     if record is not None:
-        theirs["iterator"], last = lead_iterators.rebuild(draws, own.base_dataloader, record)
+        theirs["iterator"], last = lead_iterators.rebuild(draws, own.base_dataloader, record, None)
     joiner.go_to(theirs, last)
     torch.set_rng_state(after)
     assert list(joiner) == rest
@@ -128,7 +128,7 @@ def test_a_batch_that_was_drawn_ahead_is_not_drawn_under_later_random_numbers(dr
     torch.manual_seed(4)  # the step's own numbers
     expected = next(recorded)
     torch.manual_seed(99)
-    _, last = lead_iterators.rebuild(draws, shard().base_dataloader, record)
+    _, last = lead_iterators.rebuild(draws, shard().base_dataloader, record, None)
     assert last == expected
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.iteration import loader_order
+from torchrelay.shim.capture.iteration import loader_order, shared_memory
 from torchrelay.shim.data import data_loader, lead_iterators
 from torchrelay.shim.data.iterator_replay import Draws
 
@@ -120,7 +121,7 @@ def test_a_joiners_iterator_is_led_to_where_the_recorded_one_stood(draws: Draws,
     rest = [next(recorded) for _ in range(6 - drawn)]
 
     torch.manual_seed(2)
-    joiner, _ = lead_iterators.rebuild(draws, SAMPLERS[kind](), record)
+    joiner, _ = lead_iterators.rebuild(draws, SAMPLERS[kind](), record, None)
     rng.restore(at)
     assert values([next(joiner) for _ in range(6 - drawn)]) == values(rest)
     with pytest.raises(StopIteration):
@@ -134,7 +135,7 @@ def test_an_iterator_that_nobody_has_drawn_from_chooses_its_order_at_its_first_d
     at = rng.capture()
     expected = values(list(recorded))
     torch.manual_seed(2)
-    joiner, _ = lead_iterators.rebuild(draws, loader_of(shuffle=True), record)
+    joiner, _ = lead_iterators.rebuild(draws, loader_of(shuffle=True), record, None)
     rng.restore(at)
     assert values(list(joiner)) == expected
 
@@ -149,7 +150,7 @@ def test_an_epoch_that_was_set_after_the_iterator_was_made_decides_its_order(dra
     loader.sampler.set_epoch(4)
     at = rng.capture()
     rest = values(list(recorded))
-    joiner, _ = lead_iterators.rebuild(draws, SAMPLERS["distributed"](), record)
+    joiner, _ = lead_iterators.rebuild(draws, SAMPLERS["distributed"](), record, None)
     rng.restore(at)
     assert values(list(joiner)) == rest
 
@@ -183,7 +184,7 @@ def test_skipped_items_are_not_loaded(draws: Draws) -> None:
     record = draws.record(iterator)
     assert record is not None
     loaded.clear()
-    lead_iterators.rebuild(draws, DataLoader(Counting(), batch_size=2), record)
+    lead_iterators.rebuild(draws, DataLoader(Counting(), batch_size=2), record, None)
     assert loaded == [8, 9]
 
 
@@ -321,3 +322,39 @@ def test_epochs_of_kept_workers_begin_where_nobody_has_gone_back(draws: Draws) -
     draws.rewind()
     draws.at_boundary()
     assert len(list(loader)) == 8
+
+
+class Counted:
+    """Counts in memory that worker processes share."""
+
+    def __init__(self) -> None:
+        self.counter = multiprocessing.Value("i", 0)
+
+    def __call__(self, samples: list[Any]) -> int:
+        with self.counter.get_lock():
+            self.counter.value += 1
+            return self.counter.value
+
+
+def test_workers_of_an_iterator_that_set_up_has_made_do_not_count_along(
+    draws: Draws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loader_of() -> DataLoader[Any]:
+        return DataLoader(range(8), batch_size=2, num_workers=1, collate_fn=Counted())  # type: ignore[arg-type]  # a data set
+
+    iterator = iter(loader_of())
+    assert next(iterator) == 1
+    record = draws.record(iterator)
+    assert record is not None
+    loader = loader_of()
+    of_set_up: Any = iter(loader)
+    workers, put, seen = [*of_set_up._workers], shared_memory.put, []
+
+    def look(*given: Any) -> None:
+        seen.append([worker.is_alive() for worker in workers])
+        put(*given)
+
+    monkeypatch.setattr(shared_memory, "put", look)
+    made, last = lead_iterators.rebuild(draws, loader, record, of_set_up)
+    assert seen == [[False]]
+    assert (last, [*made]) == (1, [2, 3, 4])

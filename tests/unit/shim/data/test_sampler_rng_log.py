@@ -54,7 +54,7 @@ def test_a_joiners_sampler_draws_the_orders_that_were_chosen_between_steps(draws
 
     torch.manual_seed(2)
     other = loader_of(sampler=ENDLESS[kind]())
-    joiner, _ = lead_iterators.rebuild(draws, other, record)
+    joiner, _ = lead_iterators.rebuild(draws, other, record, None)
     rng.restore(at)
     loader_order.set_order(other, order)
     assert values([next(joiner) for _ in range(14)]) == values(rest)

@@ -40,6 +40,12 @@ def cache() -> Iterator[Cache]:
         thread.join(60)
 
 
+def begun() -> DataChanges:
+    changes = DataChanges()
+    changes.settle()
+    return changes
+
+
 def gaps(data: Cache, changes: DataChanges, threads: OwnThreads | None = None) -> list[Gap]:
     threads = OwnThreads() if threads is None else threads
     changes.look([data])
@@ -48,14 +54,14 @@ def gaps(data: Cache, changes: DataChanges, threads: OwnThreads | None = None) -
 
 
 def test_what_is_carried_is_no_gap(cache: Cache) -> None:
-    changes = DataChanges()
+    changes = begun()
     assert gaps(cache, changes) == []
     cache.items[0] = 7
     assert gaps(cache, changes) == []
 
 
 def test_a_thread_that_a_changing_data_set_holds_bars_replacement(cache: Cache) -> None:
-    changes = DataChanges()
+    changes = begun()
     cache.start()
     assert gaps(cache, changes) == []
     cache.items[0] = 7
@@ -65,7 +71,7 @@ def test_a_thread_that_a_changing_data_set_holds_bars_replacement(cache: Cache) 
 
 
 def test_so_does_one_that_is_over(cache: Cache) -> None:
-    changes, threads = DataChanges(), OwnThreads()
+    changes, threads = begun(), OwnThreads()
     cache.start()
     assert cache.thread is not None
     gaps(cache, changes, threads)
@@ -78,7 +84,7 @@ def test_so_does_one_that_is_over(cache: Cache) -> None:
 
 
 def test_so_does_one_that_runs_its_method(cache: Cache) -> None:
-    changes = DataChanges()
+    changes = begun()
     threading.Thread(target=cache.work).start()
     assert gaps(cache, changes) == []
     cache.items[0] = 7
@@ -87,7 +93,7 @@ def test_so_does_one_that_runs_its_method(cache: Cache) -> None:
 
 @pytest.mark.parametrize("content", [numpy.zeros(1 << 16), [[place] for place in range(5000)]])
 def test_so_does_a_change_that_is_too_large(cache: Cache, content: Any) -> None:
-    changes = DataChanges()
+    changes = begun()
     assert gaps(cache, changes) == []
     cache.items = content
     (gap,) = gaps(cache, changes)
@@ -114,3 +120,14 @@ def test_so_does_another_order_in_what_is_taken_for_data(samples: Any) -> None:
     assert texts(9, first) == []  # not looked at
     (text,) = texts(10, second)
     assert text.startswith("script.samples: training changes it")
+
+
+def test_what_set_up_makes_of_a_data_set_before_training_is_made_by_a_new_process_too(cache: Cache) -> None:
+    changes = DataChanges()
+    assert gaps(cache, changes) == []
+    cache.items = numpy.zeros(1 << 16)  # type: ignore[assignment]  # as a constructor puts arrays in place of lists
+    assert gaps(cache, changes) == []
+    changes.settle()
+    assert gaps(cache, changes) == []
+    cache.items = numpy.ones(1 << 16)  # type: ignore[assignment]  # the same
+    assert len(gaps(cache, changes)) == 1

@@ -48,6 +48,12 @@ class StorageNotes:
         if storage is not None and storage.nbytes() == tensor.numel() * tensor.element_size():
             self._notes.pop(storage._cdata, None)
 
+    def drop(self, tensor: torch.Tensor) -> None:
+        """Whatever was noted on its storage."""
+        storage = _storage(tensor)
+        if storage is not None:
+            self._notes.pop(storage._cdata, None)
+
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     try:

@@ -43,14 +43,18 @@ def _capture(walk: Walk, kind: Kind, obj: torch.optim.Optimizer, parent: int, ke
 
 def _capture_values(walk: Walk, obj: torch.optim.Optimizer, number: int) -> None:
     """Optimizer state that is no tensor: step counts, histories."""
-    states = [obj.state.get(p, {}) for g in obj.param_groups for p in g["params"]]
+    parameters = [p for g in obj.param_groups for p in g["params"]]
+    states = [obj.state.get(p, {}) for p in parameters]
     plain: dict[tuple[int, str], Any] = {
         (place, name): value
         for place, values in enumerate(states)
         for name, value in values.items()
         if not isinstance(value, torch.Tensor)
     }
-    orders = ((place, optimizer_order.now(obj, place, values)) for place, values in enumerate(states))
+    orders = (
+        (place, optimizer_order.now(obj, place, parameter, values))
+        for place, (parameter, values) in enumerate(zip(parameters, states))
+    )
     plain |= {(place, optimizer_order.NAME): order for place, order in orders if order}
     if plain:
         walk.push(walk.add(Kind.OPTIMIZER_STATE, obj.state, number, "state", plain), plain)
@@ -170,7 +174,14 @@ def _fill_state(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
             optimizer.state[parameters[place]][name] = decoded
 
 
-def _of_state(parent: Any, key: Any) -> Any:
+def _of_state(optimizer: torch.optim.Optimizer, key: tuple[int, str]) -> Any:
+    """What an optimizer has made with itself already: others may hold that, too."""
+    place, name = key
+    for group in optimizer.param_groups:
+        if place < len(group["params"]):
+            values = optimizer.state.get(group["params"][place])
+            return values.get(name, ABSENT) if isinstance(values, dict) else ABSENT
+        place -= len(group["params"])
     return ABSENT
 
 

@@ -70,6 +70,11 @@ class DataChanges:
         """By id of a data set that is drawn from in this process, it and those within it."""
         self.changed: dict[int, Any] = {}
         """By id, data sets that something beside their draws has changed."""
+        self._is_settled = False
+
+    def settle(self) -> None:
+        """Training has begun: until then set-up makes data sets, part by part, and a new process makes them by its own."""
+        self._is_settled = True
 
     def drawn(self, dataset: Any) -> None:
         """Its draws in this process may have changed it: what it was before tells nothing any more."""
@@ -90,7 +95,7 @@ class DataChanges:
             for owner in (outer, *_data_sets_below(outer)):
                 known = self._before.get(id(owner))
                 now = self._note(owner)
-                if known is None or known[0] is not owner or now == known[1]:
+                if not self._is_settled or known is None or known[0] is not owner or now == known[1]:
                     continue
                 self.changed[id(owner)] = owner
                 if self._streams_here(owner):

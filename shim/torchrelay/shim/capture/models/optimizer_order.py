@@ -14,45 +14,69 @@ import torch
 NAME = ""
 """Of the entry that the order is journalled as; no optimizer has one without a name."""
 
-_recorded: weakref.WeakKeyDictionary[torch.optim.Optimizer, dict[int, tuple[str, ...]]] = weakref.WeakKeyDictionary()
+Entry = str | tuple[str, tuple[int, ...], str]
+"""A name; with shape and type of elements for a tensor that does not have its parameter's, such as a factored average."""
+
+_recorded: weakref.WeakKeyDictionary[torch.optim.Optimizer, dict[int, tuple[Entry, ...]]] = weakref.WeakKeyDictionary()
 
 
-def of(values: Mapping[str, Any]) -> tuple[str, ...]:
+def of(parameter: torch.Tensor, values: Mapping[str, Any]) -> tuple[Entry, ...]:
     """Of one parameter's state; empty where there is only one order."""
     tensors = {isinstance(value, torch.Tensor) for value in values.values()}
-    return tuple(values) if len(tensors) > 1 else ()
+    if len(tensors) < 2:
+        return ()
+    shape, dtype = parameter.shape, parameter.dtype
+    return tuple(
+        name
+        if not isinstance(value, torch.Tensor) or (value.shape == shape and value.dtype is dtype)
+        else (name, tuple(value.shape), str(value.dtype).removeprefix("torch."))
+        for name, value in values.items()
+    )
 
 
-def now(optimizer: torch.optim.Optimizer, place: int, values: Mapping[str, Any]) -> tuple[str, ...]:
+def now(
+    optimizer: torch.optim.Optimizer, place: int, parameter: torch.Tensor, values: Mapping[str, Any]
+) -> tuple[Entry, ...]:
     """Of the state of the parameter at `place`. In a new process whose tensors have not come yet, what was recorded."""
     recorded = _recorded.get(optimizer, {}).get(place, ())
-    return of(values) if all(name in values for name in recorded) else recorded
+    return of(parameter, values) if all(_name(entry) in values for entry in recorded) else recorded
 
 
-def remember(optimizer: torch.optim.Optimizer, place: int, names: tuple[str, ...]) -> None:
+def remember(optimizer: torch.optim.Optimizer, place: int, entries: tuple[Entry, ...]) -> None:
     """What was recorded for the parameter at `place`."""
-    _recorded.setdefault(optimizer, {})[place] = names
+    _recorded.setdefault(optimizer, {})[place] = entries
 
 
 def restore(optimizer: torch.optim.Optimizer) -> None:
     """Once all entries are there."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for place, names in _recorded.get(optimizer, {}).items():
+    for place, entries in _recorded.get(optimizer, {}).items():
         values = optimizer.state[parameters[place]]
-        for name in names:
+        for name in map(_name, entries):
             if name in values:
                 values[name] = values.pop(name)
 
 
 def make_missing(optimizer: torch.optim.Optimizer) -> None:
-    """For a step that is gone through before the tensors have come: in their places stand zeros of the parameter's form.
+    """For a step that is gone through before the tensors have come: in their places stand zeros of their form.
 
     An optimizer that makes all entries at once, where there is none, would find the numbers alone.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for place, names in _recorded.get(optimizer, {}).items():
+    for place, entries in _recorded.get(optimizer, {}).items():
         values = optimizer.state[parameters[place]]
-        for name in names:
-            if name not in values:
-                values[name] = torch.zeros_like(parameters[place], requires_grad=False)
+        for entry in entries:
+            if _name(entry) not in values:
+                values[_name(entry)] = _zeros(parameters[place], entry)
     restore(optimizer)
+
+
+def _name(entry: Entry) -> str:
+    return entry if isinstance(entry, str) else entry[0]
+
+
+def _zeros(parameter: torch.Tensor, entry: Entry) -> torch.Tensor:
+    if isinstance(entry, str):
+        return torch.zeros_like(parameter, requires_grad=False)
+    _, shape, dtype = entry
+    return torch.zeros(shape, dtype=getattr(torch, dtype), device=parameter.device)

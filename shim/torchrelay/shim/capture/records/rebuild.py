@@ -111,7 +111,7 @@ class StateRebuild:
         def elsewhere(path: str) -> Iterator[Any]:
             for holder, key in self._holders_of_parts.get((number, path), ()):
                 parent = self.there(holder)
-                yield None if parent is ABSENT else child(self._nodes[holder].kind, parent, key)
+                yield None if parent is ABSENT else self._child(holder, parent, key)
 
         return module_parts.put(node.content[7], root, early, elsewhere)
 
@@ -177,11 +177,18 @@ class StateRebuild:
         if node.kind is Kind.LOOPS:
             return self._loops
         parent = self.objects[node.parent]
-        there = ABSENT if parent is ABSENT else child(self._nodes[node.parent].kind, parent, node.key)
+        there = ABSENT if parent is ABSENT else self._child(node.parent, parent, node.key)
         handler = HANDLERS[node.kind]
         if _is_of_set_up(node):
             there = self._of_set_up(node, there)
         return there if self._stands_for(node, there) else handler.make(self, node)
+
+    def _child(self, number: int, parent: Any, key: Any) -> Any:
+        """What stands at a key of the object of a node, or ABSENT."""
+        node = self._nodes[number]
+        if node.kind is Kind.OPTIMIZER_STATE:
+            parent = self.there(node.parent)  # it tells which parameter is at a place
+        return child(node.kind, parent, key)
 
     def _of_set_up(self, node: EncodedNode, there: Any) -> Any:
         """Variables mean one thing and then another, and may not be bound yet: whoever else holds it counts before them."""
@@ -198,7 +205,7 @@ class StateRebuild:
         """The object of a node by whoever else holds it in the record, and is here already."""
         for holder, key in self._holders.get(number, ()):
             parent = self.there(holder)
-            there = ABSENT if parent is ABSENT else child(self._nodes[holder].kind, parent, key)
+            there = ABSENT if parent is ABSENT else self._child(holder, parent, key)
             if self._stands_for(self._nodes[number], there):
                 return there
         return ABSENT
@@ -211,7 +218,7 @@ class StateRebuild:
         if node.parent < 0:
             return ABSENT
         parent = self.there(node.parent)
-        there = ABSENT if parent is ABSENT else child(self._nodes[node.parent].kind, parent, node.key)
+        there = ABSENT if parent is ABSENT else self._child(node.parent, parent, node.key)
         return there if self._stands_for(node, there) else ABSENT
 
     @functools.cached_property

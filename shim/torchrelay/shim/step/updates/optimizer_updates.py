@@ -17,6 +17,7 @@ from torchrelay.shim.step.updates.closure_steps import WholeSteps
 from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 from torchrelay.shim.step.updates.early_writes import EarlyWrites
 from torchrelay.shim.step.updates.late_writes import LateWrites
+from torchrelay.shim.step.updates.overwritten_weights import OverwrittenWeights
 from torchrelay.shim.step.updates.update_gate import UpdateGate
 from torchrelay.shim.step.updates.updated_gradients import UpdatedGradients
 from torchrelay.shim.step.updates.updated_tensors import UpdatedTensors
@@ -30,7 +31,7 @@ class Updates:
         self._engine = engine
         self.early, self.late, self.whole = EarlyUpdates(), LateWrites(), WholeSteps(engine)
         self.writes, self.updated = EarlyWrites(), UpdatedTensors()
-        self.gradients = UpdatedGradients()
+        self.gradients, self.overwritten = UpdatedGradients(), OverwrittenWeights()
         self._done = 0
         """In this iteration."""
         self._depth = 0
@@ -48,6 +49,7 @@ class Updates:
         self._done, self._depth = 0, 0
         self.whole.forget()
         self.updated.begin_step()
+        self.overwritten.look_no_more()
 
     def within_a_step(self) -> bool:
         return self._depth > 0
@@ -94,8 +96,12 @@ class Updates:
         if at_boundary and self._engine.replaced.late is not None:
             return self._engine.replaced.late
         late = self.late.until(commit.state if at_boundary else commit.state.as_it_is_now())
-        copied = self.updated.tensors()
+        copied = self.as_updated()
         return {path: times for path, times in late.items() if path not in copied}
+
+    def as_updated(self) -> dict[str, torch.Tensor]:
+        """Return copies of what tensors held after the latest update and may hold no more, by path."""
+        return self.updated.tensors() | self.overwritten.tensors()
 
     # In front of the update.
 
@@ -187,6 +193,7 @@ class Updates:
         self.early.drop()
         self.writes.drop()
         self.updated.look_no_more()
+        self.overwritten.gate_passed()
 
     def look_no_more(self) -> None:
         """The loop is over: what steps write past torch's counts was seen before, or is not seen."""
@@ -312,6 +319,7 @@ class Updates:
         elif engine.commit is not None and not engine.step.astray:
             self.late.note(engine.commit.state)
             self.updated.note(engine.commit.state)
+            self.overwritten.note(engine.commit.state)
             self.gradients.note(engine.commit.state)
             if engine.own is not None:
                 engine.own.after_update()

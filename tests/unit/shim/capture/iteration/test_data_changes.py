@@ -35,7 +35,9 @@ class Samples(Dataset[Any]):
 
 @pytest.fixture
 def changes() -> DataChanges:
-    return DataChanges()
+    made = DataChanges()
+    made.settle()
+    return made
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {

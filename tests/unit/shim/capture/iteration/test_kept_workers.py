@@ -114,7 +114,7 @@ def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Draws, d
 
     torch.manual_seed(99)
     other = loader_of(data(), multiprocessing_context=start)
-    made, last = lead_iterators.rebuild(draws, other, record)
+    made, last = lead_iterators.rebuild(draws, other, record, None)
     assert values([last]) == values(first[1:])
     assert values(made) == rest
     assert values(other) == later
@@ -140,7 +140,7 @@ def test_so_do_those_that_read_a_stream(draws: Draws) -> None:
     rest, later = values(iterator), values(loader)
     torch.manual_seed(99)
     other = loader_of(Stream(), shuffle=False)
-    made, _ = lead_iterators.rebuild(draws, other, record)
+    made, _ = lead_iterators.rebuild(draws, other, record, None)
     assert values(made) == rest
     assert values(other) == later
     assert len(rest) == 7
@@ -155,7 +155,7 @@ def test_an_iterator_that_set_up_has_made_is_not_gone_on_with(draws: Draws) -> N
     other = loader_of()
     next(iter(other))
     assert record is not None
-    made, _ = lead_iterators.rebuild(draws, other, record)
+    made, _ = lead_iterators.rebuild(draws, other, record, None)
     assert values(made) == rest
 
 

@@ -25,6 +25,19 @@ class Counting(torch.optim.SGD):
                 state["step"] += 1
 
 
+class Factored(torch.optim.SGD):
+    """Keeps averages of rows alone, in another precision."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if not state:
+                    state["step"], state["rows"] = 0, torch.zeros(parameter.shape[:1], dtype=torch.float64)
+                state["rows"] += parameter.detach().reshape(parameter.shape[0], -1).sum(1)
+                state["step"] += 1
+
+
 def names() -> dict[str, Any]:
     model = torch.nn.Linear(2, 2)
     return {"model": model, "optimizer": Counting(model.parameters(), lr=0.1)}
@@ -51,3 +64,57 @@ def test_an_optimizer_can_be_stepped_before_its_tensors_have_come() -> None:
     assert differences(decode(encode(take(source))), decode(encode(take(target)))) == []
     target["optimizer"].step()
     assert [values["step"] for values in target["optimizer"].state.values()] == [2, 2]
+
+
+def test_tensors_that_have_not_come_have_the_form_that_they_will_have() -> None:
+    source, target = names(), names()
+    for one in (source, target):
+        one["optimizer"] = Factored(one["model"].parameters(), lr=0.1)
+    source["optimizer"].step()
+    carry(source, target)
+    optimizer_order.make_missing(target["optimizer"])
+    assert differences(decode(encode(take(source))), decode(encode(take(target)))) == []
+    target["optimizer"].step()
+    rows = [values["rows"] for values in target["optimizer"].state.values()]
+    assert [(tuple(r.shape), r.dtype) for r in rows] == [((2,), torch.float64)] * 2
+    assert list(target["optimizer"].state[target["model"].weight]) == ["step", "rows"]
+
+
+class Factors:
+    def __init__(self) -> None:
+        self.rows = torch.zeros(2)
+
+
+class Preconditioned(torch.optim.SGD):
+    """Makes its state with itself, and has what computes with it in objects of its own."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, lr=0.1)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {"step": 0, "factors": Factors()}
+        held = [values["factors"].rows for values in self.state.values()]
+        self.add = lambda: [rows.add_(1.0) for rows in held]
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.add()
+
+
+def test_objects_that_an_optimizer_makes_with_itself_stay_those_that_it_computes_with() -> None:
+    source, target = names(), names()
+    for one in (source, target):
+        one["optimizer"] = Preconditioned(one["model"].parameters())
+    source["optimizer"].step()
+    carry(source, target)
+    target["optimizer"].step()
+    rows = [values["factors"].rows.tolist() for values in target["optimizer"].state.values()]
+    assert rows == [[2.0, 2.0]] * 2
+
+
+def test_objects_that_training_has_made_are_made() -> None:
+    source, target = names(), names()
+    source["optimizer"].state[source["model"].bias] = {"step": 1, "factors": Factors()}
+    carry(source, target)
+    made = target["optimizer"].state[target["model"].bias]["factors"]
+    assert type(made) is Factors
+    assert target["model"].weight not in target["optimizer"].state

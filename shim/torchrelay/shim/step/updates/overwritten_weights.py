@@ -1,0 +1,96 @@
+"""Weights that make room for others between two steps, as the update has left them: an average is evaluated in their place.
+
+A rank that is lost meanwhile goes through the rest of its step once more. Others may stand in the evaluation then, where none of
+their tensors has the weights any more, but a copy that the script has put aside. So this process keeps one of its own from the
+moment when they are overwritten until the next gate, in the memory of the host.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.tensors.tensor_bytes import size_bytes
+
+MOST_BYTES = 1 << 30
+"""The script has put aside as much itself. Weights that are larger together have no copy."""
+
+
+class OverwrittenWeights:
+    def __init__(self) -> None:
+        self._training_thread = threading.main_thread().ident
+        self._state: HostState | None = None
+        """Of the boundary whose update is done, until the next head is reached."""
+        self._of_trees: tuple[list[object], dict[int, tuple[str, torch.Tensor]]] = ([], {})
+        """Parameters that an optimizer updates by the address of their memory, as of these trees."""
+        self._copies: dict[str, torch.Tensor] = {}
+        self._size_bytes = 0
+
+    def note(self, state: HostState) -> None:
+        """Right after an update; the latest one of a step counts."""
+        self.gate_passed()
+        self._state = state
+
+    def look_no_more(self) -> None:
+        """The next head is reached: what is overwritten from here on is the next step's affair."""
+        self._state = None
+
+    def gate_passed(self) -> None:
+        """Until the update is done nobody has what it leaves."""
+        self._state, self._copies, self._size_bytes = None, {}, 0
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return what they held after the latest update, by path."""
+        return self._copies
+
+    def about_to_overwrite(self, targets: Iterable[Any]) -> None:
+        """Before `targets` are overwritten, in any thread."""
+        if self._state is None or threading.get_ident() != self._training_thread:
+            return
+        with torch._C.DisableTorchFunction():
+            for target in targets:
+                if isinstance(target, torch.Tensor):
+                    self._keep(target, self._state)
+
+    def _keep(self, target: torch.Tensor, state: HostState) -> None:
+        address = _address(target)
+        path, parameter = self._weights(state).get(address, ("", None))
+        if not address or parameter is None or path in self._copies or _address(parameter) != address:
+            return
+        part = local(parameter).detach()
+        self._size_bytes += size_bytes(part)
+        if self._size_bytes > MOST_BYTES:
+            self._state, self._copies = None, {}
+            return
+        self._copies[path] = part.to("cpu", copy=True)
+
+    def _weights(self, state: HostState) -> dict[int, tuple[str, torch.Tensor]]:
+        trees: list[object] = [large for large, _ in state.tree_versions]
+        known, found = self._of_trees
+        if len(known) != len(trees) or any(now is not then for now, then in zip(trees, known)):
+            updated = {
+                id(p) for _, optimizer in state.optimizers for group in optimizer.param_groups for p in group["params"]
+            }
+            found = dict(_by_address((path, p) for path, p in device.parameters(state).items() if id(p) in updated))
+            self._of_trees = trees, found
+        return found
+
+
+def _by_address(found: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[int, tuple[str, torch.Tensor]]]:
+    for path, parameter in found:
+        if address := _address(parameter):
+            yield address, (path, parameter)
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where its memory is; 0 without memory of its own."""
+    try:
+        return local(tensor).data_ptr()
+    except RuntimeError:  # NotImplementedError is one: a sparse tensor, a fake one
+        return 0

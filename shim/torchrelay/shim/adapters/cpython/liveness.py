@@ -2,8 +2,9 @@
 
 A backward data flow over the bytecode. After a rewind a `for` that was rewritten yields the same item again: that it could
 end there is no way on, and keeps no variable of the iteration before alive. Seen on 3.10 to 3.13; opcodes are told by their
-names, and an unknown one that names a local counts as a read. Where the answer cannot be known (`locals()`, `exec`), every
-variable counts as live.
+names, and an unknown one that names a local counts as a read. Code that uses `locals`, `vars`, `dir`, `eval` or `exec` may read
+every variable there. Every one counts as live at all times where such a function is kept for later, and in a module that has
+`eval` or `exec`: what that defines may read the module's variables whenever it is called.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import bisect
 import dis
 import functools
+import itertools
 import sys
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-_ALL_LIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
+_READ_ANY = frozenset({"locals", "vars", "eval", "exec", "dir"})
+_DEFINE = frozenset({"eval", "exec"})
 _BY_NAME = frozenset({"eval", "exec", "globals"})
 _OF_ATTRIBUTES = frozenset(
     {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR", "IMPORT_NAME", "IMPORT_FROM"}
@@ -68,7 +71,7 @@ _answers: dict[tuple[int, int], CodeLiveness] = {}
 
 
 def _live_after(code: CodeType, offset: int) -> frozenset[str] | None:
-    if _may_read_any(code):
+    if _may_read_any_later(code):
         return None
     live = _live_in(code)
     instructions = _instructions(code)
@@ -106,11 +109,27 @@ def _effect(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, .
     return names, ()
 
 
+def _is_use(instruction: dis.Instruction, of: frozenset[str]) -> bool:
+    """Whether it uses one of these as a variable: `model.eval()` is no `eval`."""
+    return type(instruction.argval) is str and instruction.argval in of and instruction.opname not in _OF_ATTRIBUTES
+
+
 @functools.lru_cache(maxsize=512)
-def _may_read_any(code: CodeType, by: frozenset[str] = _ALL_LIVE) -> bool:
-    """Whether it uses one of `by` as a variable: `model.eval()` is no `eval`."""
-    return bool(by & set(code.co_names)) and any(
-        i.argval in by for i in _instructions(code) if i.opname not in _OF_ATTRIBUTES and type(i.argval) is str
+def _may_read_any(code: CodeType, by: frozenset[str]) -> bool:
+    return bool(by & set(code.co_names)) and any(_is_use(instruction, by) for instruction in _instructions(code))
+
+
+@functools.lru_cache(maxsize=512)
+def _may_read_any_later(code: CodeType) -> bool:
+    """Whether it may read every variable elsewhere than where it names a function that does."""
+    if not _READ_ANY & set(code.co_names):
+        return False
+    if code.co_name == "<module>" and _may_read_any(code, _DEFINE):
+        return True
+    instructions = _instructions(code)
+    return any(
+        _is_use(instruction, _READ_ANY) and following.opname.startswith("STORE_")
+        for instruction, following in itertools.pairwise(instructions)
     )
 
 
@@ -195,6 +214,9 @@ def _live_in(code: CodeType) -> tuple[frozenset[str], ...]:
     """For each instruction the names that may be read from it on, before they are written."""
     instructions, successors = _instructions(code), _successors(code)
     effects = [(frozenset(reads), frozenset(writes)) for reads, writes in map(_effect, instructions)]
+    if _may_read_any(code, _READ_ANY):
+        every = frozenset(code.co_varnames) | frozenset(code.co_names)
+        effects = [(every, w) if _is_use(i, _READ_ANY) else (r, w) for i, (r, w) in zip(instructions, effects)]
     places = {instruction.offset: place for place, instruction in enumerate(instructions)}
     handlers: list[list[int]] = [[] for _ in instructions]
     for start, end, target in _handlers(code):

@@ -1,4 +1,4 @@
-"""Where an iterator of Python's own stands (`enumerate`, `zip`, `map`, those of lists, `itertools`): read, and written back.
+"""Where an iterator of Python's own stands (`enumerate`, `zip`, `map`, those of lists and arrays, `itertools`): read, and put back.
 
 Nothing is drawn from it or from what is below it. Their objects are flat: references that the garbage collector tells of, and
 plain numbers. What has the address of a reference is one, the other words are numbers. Each type is tried on a sample of its
@@ -35,6 +35,17 @@ class IteratorPlace(NamedTuple):
 
 
 Maker = Callable[[Any], Any]
+
+
+class _ByPlace:
+    """As arrays of numpy: Python asks for one element after the other."""
+
+    def __getitem__(self, place: int) -> int:
+        if place < 6:
+            return place + 1
+        raise IndexError
+
+
 _ITERTOOLS: dict[str, Maker] = {
     "chain": lambda source: itertools.chain(source),
     "islice": lambda source: itertools.islice(source, 5),
@@ -60,6 +71,7 @@ _MAKERS: dict[type, Maker] = {
     type(iter(b"")): lambda source: iter(b"abcdef"),
     type(iter(range(0))): lambda source: iter(range(2, 9)),
     type(iter(int, 1)): lambda source: iter(source.__next__, 5),
+    type(iter(_ByPlace())): lambda source: iter(_ByPlace()),
     enumerate: lambda source: enumerate(source),
     zip: lambda source: zip(source, source),
     map: lambda source: map(str, source),

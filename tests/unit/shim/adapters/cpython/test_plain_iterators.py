@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy
+
 from torchrelay.shim.adapters.cpython import plain_iterators
 
 
@@ -14,3 +16,19 @@ def test_an_address_that_enumerate_borrows_is_no_number_of_its_place() -> None:
     assert max(place.numbers) < 1 << 32, "an address"
     plain_iterators.write(counted, place)
     assert [*counted] == [(6, "b"), (7, "c")]
+
+
+def test_an_iterator_of_an_array_goes_on_where_it_stood_and_is_over_where_it_was() -> None:
+    array = numpy.arange(3)
+    iterator, other = iter(array), plain_iterators.made(type(iter(array)))
+    next(iterator)
+    place = plain_iterators.read(iterator)
+    assert place is not None
+    plain_iterators.write(other, place)
+    assert [*iterator] == [*other] == [1, 2]
+    over = plain_iterators.read(iterator)
+    assert over is not None
+    plain_iterators.write(other, over)
+    assert [*other] == []
+    plain_iterators.write(iterator, place)
+    assert [*iterator] == [1, 2]

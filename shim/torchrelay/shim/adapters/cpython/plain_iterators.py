@@ -46,6 +46,7 @@ class _ByPlace:
         raise IndexError
 
 
+_BY_PLACE = type(iter(_ByPlace()))
 _ITERTOOLS: dict[str, Maker] = {
     "chain": lambda source: itertools.chain(source),
     "islice": lambda source: itertools.islice(source, 5),
@@ -71,7 +72,7 @@ _MAKERS: dict[type, Maker] = {
     type(iter(b"")): lambda source: iter(b"abcdef"),
     type(iter(range(0))): lambda source: iter(range(2, 9)),
     type(iter(int, 1)): lambda source: iter(source.__next__, 5),
-    type(iter(_ByPlace())): lambda source: iter(_ByPlace()),
+    _BY_PLACE: lambda source: iter(_ByPlace()),
     enumerate: lambda source: enumerate(source),
     zip: lambda source: zip(source, source),
     map: lambda source: map(str, source),
@@ -117,7 +118,17 @@ def _write(obj: Any, place: IteratorPlace, skip: frozenset[int]) -> None:
 
 def read(iterator: Any) -> IteratorPlace | None:
     skip = _skipped(type(iterator))
-    return None if skip is None else _read(iterator, skip)
+    if skip is None:
+        return None
+    place = _read(iterator, skip)
+    if type(iterator) is _BY_PLACE and not all(map(_is_asked_without_code, place.held.values())):
+        return None  # code of the script's runs in its draws, and may not give the same twice
+    return place
+
+
+def _is_asked_without_code(value: Any) -> bool:
+    cls = type(value)
+    return cls is _ByPlace or (cls.__module__ == "numpy" and cls.__name__ == "ndarray")
 
 
 def write(iterator: Any, place: IteratorPlace) -> None:

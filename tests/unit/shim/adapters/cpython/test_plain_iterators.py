@@ -32,3 +32,11 @@ def test_an_iterator_of_an_array_goes_on_where_it_stood_and_is_over_where_it_was
     assert [*other] == []
     plain_iterators.write(iterator, place)
     assert [*iterator] == [1, 2]
+
+
+def test_one_that_asks_an_object_of_the_scripts_is_left_alone() -> None:
+    class Samples:
+        def __getitem__(self, place: int) -> int:
+            return place
+
+    assert plain_iterators.read(iter(Samples())) is None

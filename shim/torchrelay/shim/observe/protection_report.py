@@ -16,6 +16,7 @@ from torchrelay.shim.adapters.parallel import comm_hooks, ddp, wrappers
 from torchrelay.shim.capture.iteration import kept_workers
 from torchrelay.shim.capture.models import device, module_parts
 from torchrelay.shim.capture.records import encode
+from torchrelay.shim.capture.values import large_arrays
 from torchrelay.shim.journal import writer
 from torchrelay.shim.observe import changed_data_sets
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
@@ -402,9 +403,9 @@ class Reporter:
         iterators = {name for name, _ in commit.state.iterators}
         found = []
         for name in dict.fromkeys(commit.state.unknown):
-            if name not in iterators:
-                kind = "array" if "(an array " in name else "object"
-                changes = self._unseen.found.get(name)
+            changes = self._unseen.found.get(name)
+            if name not in iterators and (changes or not name.endswith(large_arrays.READ_ONLY)):
+                kind = "array" if " array " in name else "object"
                 why = f", and {changes}: no rank can be replaced" if changes else ""
                 text = f"{name}: its state cannot be captured{why}"
                 found.append(Gap(kind, BARS if changes else LEFT, text, *self._place(commit, name)))

@@ -1,8 +1,8 @@
 """Which objects that cannot be captured training changes: a replay buffer in an array, an emulator behind an environment.
 
 A new process has what its own set-up made of them, and would go on with other numbers once that is something else. An array tells
-by its content. An object that does not pickle shows nothing: it counts as changed once the objects on the way to it hold other
-values than before, as those do that count its steps.
+by its content, one that cannot be written to by being there. An object that does not pickle shows nothing: it counts as changed
+once the objects on the way to it hold other values than before, as those do that count its steps.
 
 A namespace is not on that way: it holds variables of all kinds, as a module does. So does a trainer, whose method the training
 loop stands in. It is not on the way to what hangs below an object whose class says how it is pickled, as a tokenizer's does: that
@@ -14,13 +14,14 @@ Objects of the standard library are connections, digests and the like, from whic
 from __future__ import annotations
 
 import sys
+import weakref
 import zlib
 from collections.abc import Iterator
 from typing import Any
 
 from torchrelay.shim.capture.records.rebuild import child
 from torchrelay.shim.capture.state.host_state import HostState
-from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values import by_value, large_arrays
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 
@@ -39,6 +40,7 @@ class UnseenChanges:
         self.found: dict[str, str] = {}
         """Name in the host state -> how it is known to change."""
         self._arrays: dict[str, int] = {}
+        self._read_only: dict[str, weakref.ref[Any]] = {}
         self._holders: dict[str, list[Any]] = {}
 
     def look(self, state: HostState, boundary: int) -> None:
@@ -50,7 +52,12 @@ class UnseenChanges:
             parent, key = place
             obj = child(state.nodes[parent].kind, state.nodes[parent].obj, key)
             kind = kind_of(type(obj))
-            if kind is Kind.NDARRAY and obj.dtype.kind != "O" and obj.nbytes <= left_bytes:
+            if name.endswith(large_arrays.NEW_READ_ONLY):
+                self.found[name] = "training has put it there"
+            elif name.endswith(large_arrays.READ_ONLY):
+                if self._read_only.setdefault(name, weakref.ref(obj))() is not obj:
+                    self.found[name] = "training has put another one in its place"
+            elif kind is Kind.NDARRAY and obj.dtype.kind != "O" and obj.nbytes <= left_bytes:
                 left_bytes -= obj.nbytes
                 now = _content(obj)
                 if self._arrays.setdefault(name, now) != now:

@@ -135,3 +135,33 @@ def test_after_the_first_boundaries_arrays_are_looked_at_at_powers_of_two() -> N
     assert not unseen.found
     unseen.look(take(space), 16)
     assert unseen.found
+
+
+def read_only(value: int) -> numpy.ndarray:
+    array = numpy.full((100, 1000), value)[:50]  # a part: it is not carried
+    array.flags.writeable = False
+    return array
+
+
+def test_another_read_only_array_in_the_place_of_one_is_a_change_and_the_same_one_is_none() -> None:
+    first, second = read_only(1), read_only(2)
+    space, unseen, trees = {"held": [first, second], "tokens": first}, UnseenChanges(), ModuleTrees()
+    unseen.look(take(space, trees), 0)
+    trees.arrays.settle()
+    unseen.look(take(space, trees), 99)  # at a boundary where contents are not looked at
+    assert not unseen.found
+    space["tokens"] = second
+    unseen.look(take(space, trees), 100)
+    assert [(name.partition(" ")[0], why) for name, why in unseen.found.items()] == [
+        ("script.tokens", "training has put another one in its place")
+    ]
+
+
+def test_a_read_only_array_that_set_up_has_not_made_is_a_change_at_once() -> None:
+    space: dict[str, Any] = {"tokens": None}
+    unseen, trees = UnseenChanges(), ModuleTrees()
+    unseen.look(take(space, trees), 0)
+    trees.arrays.settle()
+    space["tokens"] = read_only(1)
+    unseen.look(take(space, trees), 99)
+    assert [*unseen.found.values()] == ["training has put it there"]

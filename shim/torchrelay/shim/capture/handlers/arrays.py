@@ -45,6 +45,9 @@ def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         walk.unknown(
             f"{walk.state.path(parent, key)} (an array larger than {small.SMALL_BYTES >> 10} KiB)", parent, key
         )
+    else:
+        what = large_arrays.READ_ONLY if walk.trees.arrays.is_of_set_up(obj) else large_arrays.NEW_READ_ONLY
+        walk.unknown(f"{walk.state.path(parent, key)} {what}", parent, key)
 
 
 def _same(trees: ModuleTrees, node: StateNode) -> bool:
@@ -55,6 +58,10 @@ def _same(trees: ModuleTrees, node: StateNode) -> bool:
         return True
     if then is None:
         return True
+    return _is_alike(now, then)
+
+
+def _is_alike(now: Any, then: Any) -> bool:
     return large_arrays.is_same(now, then) if large_arrays.is_large(then) else alike(now, then)
 
 
@@ -88,7 +95,9 @@ def _fits(node: EncodedNode, there: Any) -> bool:
         return tensor is not None and content.fits(tensor) and tensor.stride() == content.stride
     if is_window(there):  # it looks into another one's memory here, and has memory of its own there
         return False
-    return bool((there.shape, there.dtype) == (content.shape, content.dtype))
+    if (there.shape, there.dtype) != (content.shape, content.dtype):
+        return False
+    return bool(there.flags.writeable) or _is_alike(there, content)
 
 
 def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:

@@ -15,6 +15,11 @@ from torchrelay.shim.capture.values.small import SMALL_BYTES
 MOST_BYTES = 8 << 20
 """Of one array. Each is compared with what it was at each boundary and gate."""
 _ALL_BYTES = 16 << 20
+_HEADER_BYTES = 4 << 10
+"""What may stand in front of an array in the bytes that were read."""
+READ_ONLY = f"(a read-only array larger than {SMALL_BYTES >> 10} KiB)"
+NEW_READ_ONLY = f"(a read-only array larger than {SMALL_BYTES >> 10} KiB, which set-up has not made)"
+"""What names of such arrays end with that are not carried: nobody writes to them, but others may take their place."""
 
 
 def is_large(array: Any) -> bool:
@@ -49,6 +54,9 @@ class LargeArrays:
         """A journal had it by value: it is carried on, whatever there is besides."""
         if is_large(array):
             self._carried[id(array)] = weakref.ref(array)
+
+    def is_of_set_up(self, array: Any) -> bool:
+        return _is_in(self._of_set_up, array)
 
     def is_carried(self, array: Any) -> bool:
         """Return whether the content of a large array is carried; once it is, it stays so."""
@@ -85,6 +93,10 @@ def _has_memory_of_its_own(array: Any) -> bool:
     """Whether nothing else than numpy has made it (a file, a tensor, another process), and it is all of it, without gaps."""
     plain = sys.modules["numpy"].ndarray
     memory = _memory(array)
-    if type(array) is not plain or type(memory) is not plain or not array.flags.writeable:
+    if type(array) is not plain:
         return False
-    return bool(memory.nbytes == array.nbytes and any(_order(array)))
+    if type(memory) is bytes:  # what was read from a file, by `numpy.frombuffer`
+        return bool(len(memory) - array.nbytes <= _HEADER_BYTES and any(_order(array)))
+    return bool(
+        type(memory) is plain and array.flags.writeable and memory.nbytes == array.nbytes and any(_order(array))
+    )

@@ -128,3 +128,14 @@ def test_an_array_of_objects_goes_back() -> None:
 def test_arrays_of_objects_are_compared_by_what_they_hold(other: Any, found: list[str]) -> None:
     then, now = (encode.decode(encode.encode(take({"table": table}))) for table in (objects((2,), [1], "a"), other))
     assert [str(difference) for difference in differences(then, now)] == found
+
+
+@pytest.mark.parametrize("count", [10, 50_000])
+def test_another_read_only_array_takes_the_place_of_the_one_that_set_up_has_made(count: int) -> None:
+    tokens = numpy.frombuffer(numpy.arange(count, dtype=numpy.uint16).tobytes(), dtype=numpy.uint16)
+    of_set_up = numpy.frombuffer(bytes(2 * count), dtype=numpy.uint16)
+    target: dict[str, Any] = {"tokens": of_set_up, "also": of_set_up}
+    rebuilt(in_training({"tokens": tokens, "also": tokens}), target)
+    assert target["tokens"].tolist() == tokens.tolist()
+    assert target["also"] is target["tokens"]
+    assert not of_set_up.any()

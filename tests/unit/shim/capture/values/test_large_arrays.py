@@ -95,3 +95,19 @@ def test_arrays_are_compared_bit_by_bit() -> None:
     assert not large_arrays.is_same(array, numpy.zeros((3, 4), "i8"))
     assert not large_arrays.is_same(array, numpy.asfortranarray(array))
     assert large_arrays.is_same(numpy.asfortranarray(array), numpy.asfortranarray(array))
+
+
+def test_what_was_read_from_a_file_is_carried_unless_that_holds_more() -> None:
+    arrays, read = settled(), bytes(1 << 20)
+    first = numpy.frombuffer(read, numpy.uint16)
+    assert arrays.is_carried(first)
+    assert arrays.is_carried(numpy.frombuffer(bytes(1 << 20), numpy.uint16, offset=1024))
+    assert not arrays.is_carried(numpy.frombuffer(read, numpy.uint16)), "the same bytes"
+    assert not arrays.is_carried(numpy.frombuffer(bytes(1 << 20), numpy.uint16, offset=1 << 19))
+
+
+def test_what_is_of_set_up_is_known() -> None:
+    arrays, data = LargeArrays(), large()
+    assert not arrays.is_carried(data)
+    arrays.settle()
+    assert [arrays.is_of_set_up(array) for array in (data, large())] == [True, False]

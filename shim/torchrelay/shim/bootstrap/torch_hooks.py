@@ -76,7 +76,7 @@ def install_for(engine: Engine) -> None:
     engine.tracker.is_over = engine.draws.is_over
     engine.draws.on_draw = engine.alive
     OtherProcesses(engine).install()
-    tensor_copying.watch(functools.partial(guard.tell, engine.updates.overwritten.about_to_overwrite))
+    tensor_copying.watch(engine.updates.overwritten.about_to_overwrite)
     if engine.faults is not None:
         DataFaults(engine).install()
 

@@ -85,7 +85,7 @@ class Engine:
         self.protection = INTEGRITY
         """Of tensors that go to another machine, as in `transfer_protection`."""
         self.link, self.journal, self.tracker, self.log = link, journal, tracker, log
-        self.guard = Guard(self._self)
+        self.guard: Guard = Guard(self._self)
         tracker.takes = self.guard.takes
         self.trees = ModuleTrees()
         self.draws = Draws()

@@ -31,7 +31,7 @@ class Updates:
         self._engine = engine
         self.early, self.late, self.whole = EarlyUpdates(), LateWrites(), WholeSteps(engine)
         self.writes, self.updated = EarlyWrites(), UpdatedTensors()
-        self.gradients, self.overwritten = UpdatedGradients(), OverwrittenWeights()
+        self.gradients, self.overwritten = UpdatedGradients(), OverwrittenWeights(engine.guard.tell)
         self._done = 0
         """In this iteration."""
         self._depth = 0

@@ -8,7 +8,7 @@ moment when they are overwritten until the next gate, in the memory of the host.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -23,12 +23,16 @@ MOST_BYTES = 1 << 30
 
 
 class OverwrittenWeights:
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[..., Any]) -> None:
+        """`tell`: calls what it is given, and lets nothing that fails there reach the script."""
+        self._tell = tell
         self._training_thread = threading.main_thread().ident
         self._state: HostState | None = None
         """Of the boundary whose update is done, until the next head is reached."""
+        self._weights: dict[int, tuple[str, torch.Tensor]] | None = None
+        """Parameters that an optimizer updates by the address of their memory, once somebody has asked since the update."""
         self._of_trees: tuple[list[object], dict[int, tuple[str, torch.Tensor]]] = ([], {})
-        """Parameters that an optimizer updates by the address of their memory, as of these trees."""
+        """The same as of these trees."""
         self._copies: dict[str, torch.Tensor] = {}
         self._size_bytes = 0
 
@@ -39,38 +43,42 @@ class OverwrittenWeights:
 
     def look_no_more(self) -> None:
         """The next head is reached: what is overwritten from here on is the next step's affair."""
-        self._state = None
+        self._state = self._weights = None
 
     def gate_passed(self) -> None:
         """Until the update is done nobody has what it leaves."""
-        self._state, self._copies, self._size_bytes = None, {}, 0
+        self._state = self._weights = None
+        self._copies, self._size_bytes = {}, 0
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return what they held after the latest update, by path."""
         return self._copies
 
     def about_to_overwrite(self, targets: Iterable[Any]) -> None:
-        """Before `targets` are overwritten, in any thread."""
+        """Before `targets` are overwritten, in any thread. Some scripts do so a thousand times in a step."""
         if self._state is None or threading.get_ident() != self._training_thread:
             return
+        weights = self._weights
+        if weights is None:
+            self._tell(self._find_weights, self._state)
+            weights = self._weights or {}
+        for target in targets:
+            address = _address(target)
+            if address in weights:
+                self._tell(self._keep, address, *weights[address])
+
+    def _keep(self, address: int, path: str, parameter: torch.Tensor) -> None:
+        if path in self._copies or _address(parameter) != address:
+            return
         with torch._C.DisableTorchFunction():
-            for target in targets:
-                if isinstance(target, torch.Tensor):
-                    self._keep(target, self._state)
+            part = local(parameter).detach()
+            self._size_bytes += size_bytes(part)
+            if self._size_bytes > MOST_BYTES:
+                self.gate_passed()
+            else:
+                self._copies[path] = part.to("cpu", copy=True)
 
-    def _keep(self, target: torch.Tensor, state: HostState) -> None:
-        address = _address(target)
-        path, parameter = self._weights(state).get(address, ("", None))
-        if not address or parameter is None or path in self._copies or _address(parameter) != address:
-            return
-        part = local(parameter).detach()
-        self._size_bytes += size_bytes(part)
-        if self._size_bytes > MOST_BYTES:
-            self._state, self._copies = None, {}
-            return
-        self._copies[path] = part.to("cpu", copy=True)
-
-    def _weights(self, state: HostState) -> dict[int, tuple[str, torch.Tensor]]:
+    def _find_weights(self, state: HostState) -> None:
         trees: list[object] = [large for large, _ in state.tree_versions]
         known, found = self._of_trees
         if len(known) != len(trees) or any(now is not then for now, then in zip(trees, known)):
@@ -79,7 +87,7 @@ class OverwrittenWeights:
             }
             found = dict(_by_address((path, p) for path, p in device.parameters(state).items() if id(p) in updated))
             self._of_trees = trees, found
-        return found
+        self._weights = found
 
 
 def _by_address(found: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[int, tuple[str, torch.Tensor]]]:
@@ -88,9 +96,15 @@ def _by_address(found: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[int
             yield address, (path, parameter)
 
 
-def _address(tensor: torch.Tensor) -> int:
+def _address(tensor: Any) -> int:
     """Where its memory is; 0 without memory of its own."""
+    if not isinstance(tensor, torch.Tensor):
+        return 0
     try:
-        return local(tensor).data_ptr()
+        with torch._C.DisableTorchFunction():
+            return tensor.data_ptr() if type(tensor) in _PLAIN else local(tensor).data_ptr()
     except RuntimeError:  # NotImplementedError is one: a sparse tensor, a fake one
         return 0
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)

@@ -20,7 +20,7 @@ class Job:
         self.average = torch.nn.Linear(2, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.trees = ModuleTrees()
-        self.copies = OverwrittenWeights()
+        self.copies = OverwrittenWeights(lambda act, *given: act(*given))
 
     def update(self) -> None:
         self.copies.note(take({"model": self.model, "average": self.average, "optimizer": self.optimizer}, self.trees))

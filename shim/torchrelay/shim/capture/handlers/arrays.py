@@ -56,7 +56,7 @@ def _same(trees: ModuleTrees, node: StateNode) -> bool:
         if trees.owner_of_array(now) is None:
             raise WalkAnew
         return True
-    if then is None:
+    if then is None or type(now.base) is bytes:  # nobody can write to bytes
         return True
     return _is_alike(now, then)
 

@@ -35,10 +35,9 @@ class ParameterAttributes:
             self._trees = [*trees]
             self._with_some = [*_with_attributes(state)]
         marks = {f"{path}.{name}": _mark(value) for path, p in self._with_some for name, value in vars(p).items()}
-        for name, mark in marks.items():
-            if self._before.get(name, mark if boundary == 0 else None) != mark:
-                self.found[name] = None
-        self._before = marks if self._with_some else {}
+        if not is_anew:  # of models that are met for the first time, set-up has made what is there
+            self.found.update((name, None) for name, mark in marks.items() if self._before.get(name) != mark)
+        self._before = marks
 
     def gaps(self) -> list[Gap]:
         for name in self.found:

@@ -67,3 +67,13 @@ def test_between_two_looks_at_all_those_that_are_known_are_looked_at() -> None:
     model.weight.is_marked = False
     attributes.look(take({"model": model}, trees), 11)
     assert [*attributes.found] == ["module0.weight.is_marked"]
+
+
+def test_a_process_that_takes_over_a_rank_meets_them_at_a_later_boundary() -> None:
+    model, trees, attributes = torch.nn.Linear(2, 2), ModuleTrees(), ParameterAttributes()
+    mark(model.weight)
+    attributes.look(take({"model": model}, trees), 12)
+    assert not attributes.found
+    count(model.weight)
+    attributes.look(take({"model": model}, trees), 13)
+    assert [*attributes.found] == ["module0.weight.steps"]

@@ -22,7 +22,6 @@ from torchrelay.shim.observe import changed_data_sets
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
 from torchrelay.shim.observe.lacking_elements import LackingElements
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
-from torchrelay.shim.observe.parameter_attributes import ParameterAttributes
 from torchrelay.shim.observe.unseen_changes import UnseenChanges
 from torchrelay.shim.script import sites
 
@@ -52,7 +51,7 @@ class Reporter:
         self._replaced: Gap | None = None
         self._wrapped_at: dict[int, SourcePlace] = {}
         self._unseen, self._bulk, self._lacking = UnseenChanges(), ChangedBulk(), LackingElements()
-        self._own_threads, self._at_parameters = changed_data_sets.OwnThreads(), ParameterAttributes()
+        self._own_threads = changed_data_sets.OwnThreads()
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
         self._behind: Gap | None = None
@@ -71,7 +70,6 @@ class Reporter:
         if commit.state.bulk:
             self._bulk.look(commit.state, commit.boundary, commit.activation)
         self._lacking.look(commit.state, commit.boundary)
-        self._at_parameters.look(commit.state, commit.boundary)
         changes = self._engine.draws.data_changes
         self._own_threads.look(changes.changed.values())
         settled = bool(self._engine.tracker.boundary_sites)
@@ -84,7 +82,6 @@ class Reporter:
             len(self._own_threads),
             len(self._bulk.found),
             self._lacking.found,
-            len(self._at_parameters.found),
             settled,
             commit.activation.site,
             self._beside,
@@ -329,7 +326,6 @@ class Reporter:
         found += self._changed_models(commit)
         found += self._compiled()
         found += self._no_way_in(commit)
-        found += self._at_parameters.gaps()
         found += self._lacking.gaps(commit.state, commit.boundary) + self._unknown(commit)
         changes = self._engine.draws.data_changes
         found += changed_data_sets.gaps(commit.state, changes, self._bulk, self._own_threads)

@@ -10,6 +10,7 @@ from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.capture.handlers.handler import Handler, made_for_one_use, not_made
 from torchrelay.shim.capture.models.module_state import make_module, put_bare, put_tree
 from torchrelay.shim.capture.models.modules import TreeContent
+from torchrelay.shim.capture.models.parameter_attributes import OfParameter, attributes_of
 from torchrelay.shim.capture.models.spaces import fields
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import StateNode
@@ -49,9 +50,10 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     same_values = now.values is then.values or pointers(now.values) == pointers(then.values)
     same_flags = now.flags is then.flags or now.flags == then.flags
     same_tensors = now.bound is then.bound and now.forms is then.forms
-    if same_values and same_flags and same_tensors and now.buffers == then.buffers:
+    same_attributes = now.attributes is then.attributes
+    if same_values and same_attributes and same_flags and same_tensors and now.buffers == then.buffers:
         return None
-    edges = node.edges if same_values else tree.objects(now)
+    edges = node.edges if same_values and same_attributes else tree.objects(now)
     return StateNode(Kind.MODULE, node.obj, node.parent, node.key, now, edges)
 
 
@@ -79,7 +81,12 @@ def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
 def _child(parent: Any, key: Any) -> Any:
     name, attribute = key
     owner = dict(parent.named_modules()).get(name) if name else parent
-    return ABSENT if owner is None else fields(owner).get(attribute, ABSENT)
+    if owner is None:
+        return ABSENT
+    if type(attribute) is OfParameter:
+        found = attributes_of(owner, attribute)
+        return ABSENT if found is None else found
+    return fields(owner).get(attribute, ABSENT)
 
 
 def _capture_ddp(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

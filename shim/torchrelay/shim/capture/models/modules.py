@@ -20,6 +20,7 @@ from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.capture.models.aliases import Owners, as_tensor, memory_of
 from torchrelay.shim.capture.models.bound_tensors import BoundTensors, Place, TensorForm
 from torchrelay.shim.capture.models.module_parts import class_of
+from torchrelay.shim.capture.models.parameter_attributes import AttributeEdges, ParameterAttributes
 from torchrelay.shim.capture.models.spaces import (
     BUFFERS,
     PARAMETERS,
@@ -57,7 +58,7 @@ Slot = tuple[str, str]
 class TreeContent:
     """`flags`: `training` of each module, None for one that stands for another; `values`: own attributes in the order of the
     tree's slots; `buffers`: content of small ones; `bound`, `forms`: which tensors parameters and buffers are bound to, in the
-    order of the slots of `BoundTensors`; `next_hook`: the number that the next hook would get.
+    order of the slots of `BoundTensors`; `next_hook`: the number that the next hook would get; `attributes`: of parameters.
     """
 
     tree: ModuleTree
@@ -67,6 +68,7 @@ class TreeContent:
     bound: list[Any]
     forms: list[TensorForm | None]
     next_hook: int
+    attributes: AttributeEdges
 
     def named(self) -> dict[Place, Any]:
         """Tensors by where they stood."""
@@ -114,6 +116,7 @@ class ModuleTree:
         self._object_slots = [place for place, value in enumerate(self._first) if type(value) not in PLAIN]
         self._hooks = [((name, kept), found) for name, module in named for kept, found in callables.hooks(module)]
         self._bound = BoundTensors(named)
+        self._attributes = ParameterAttributes(self._bound.slots, self._bound.tensors)
         self.small_buffers: dict[str, torch.Tensor] = {}
         self.large: list[tuple[str, torch.Tensor]] = []
         self.hooked_tensors: list[str] = []
@@ -210,12 +213,15 @@ class ModuleTree:
             if pointers(tensors) != pointers(self._bound.tensors):
                 known = {*self.small_buffers}
                 self._bound.look_again(tensors)
+                self._attributes = ParameterAttributes(self._bound.slots, tensors)
                 self._name_tensors()
                 self.changing |= self.small_buffers.keys() - known
         if self._bound.have_other_flags():
             self._bound.look_again(self._bound.tensors)
         buffers = self._take_buffers() if self.small_buffers else {}
-        return TreeContent(self, *self._latest, buffers, self._bound.tensors, self._bound.forms, next_hook())
+        flags, values = self._latest
+        bound, attributes = self._bound, self._attributes.take()
+        return TreeContent(self, flags, values, buffers, bound.tensors, bound.forms, next_hook(), attributes)
 
     def forms(self, content: TreeContent) -> dict[Place, TensorForm | None]:
         """Of parameters and buffers; what the journal of the set-up has already is left out."""
@@ -258,18 +264,22 @@ class ModuleTree:
             and not self.small_buffers
             and not any(self._empty)
             and not self._bound.have_other_flags()
+            and self._attributes.take() is content.attributes
             and bool(self._at)
             and self._versions.take() == self._at
         )
 
-    def objects(self, content: TreeContent) -> list[tuple[Slot, Any]]:
-        """Attributes that may have state below: those that had when the tree was made, and those that were rebound since."""
+    def objects(self, content: TreeContent) -> list[tuple[Any, Any]]:
+        """Attributes that may have state below: those that had when the tree was made, and those that were rebound since.
+
+        With those of parameters.
+        """
         values = content.values
         places = set(self._object_slots)
         if pointers(values) != pointers(self._first):
             places.update(p for p, (now, then) in enumerate(zip(values, self._first)) if now is not then)
         found = [(self.slots[p], values[p]) for p in sorted(places) if type(values[p]) not in PLAIN]
-        return [*found, *self._hooks]
+        return [*found, *self._hooks, *content.attributes]
 
     def _take_buffers(self) -> dict[str, small.TensorValue]:
         """By content: native batch norm writes its running statistics without counting up their versions."""

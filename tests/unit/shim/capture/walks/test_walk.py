@@ -99,7 +99,7 @@ def test_what_cannot_be_captured_is_named() -> None:
     ]
     fixed = numpy.ones(20_000)
     fixed.flags.writeable = False
-    assert take({"fixed": fixed, "closed": Closed()}).unknown == []
+    assert take({"fixed": fixed, "closed": Closed()}).unknown == ["script.fixed (a read-only array larger than 64 KiB)"]
 
 
 def test_too_many_objects_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,12 @@ from torchrelay.shim.adapters.parallel import wrappers
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of, put_gradient
 from torchrelay.shim.capture.models import device, optimizer_order
+from torchrelay.shim.capture.records.effects import Effect, Way
+from torchrelay.shim.capture.rng import tensor_bytes
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.comm.collective_records import RESULT
 from torchrelay.shim.gradients.gradient_record import GradientRecord, put, zeros
+from torchrelay.shim.journal import payload
 from torchrelay.shim.saves import save_records
 from torchrelay.shim.tensors.tensor_bytes import write
 
@@ -65,6 +68,7 @@ class Destination:
         """Those of the donor, if it still had them."""
         self._updated: dict[str, torch.Tensor] = {}
         """What the donor's tensors and gradients held right after the update."""
+        self._effects: torch.Tensor | None = None
         self.results: dict[str, torch.Tensor] = {}
         """Of collectives that the donor has finished since the gate, where they were too large for a record."""
 
@@ -102,6 +106,10 @@ class Destination:
         """All tensors of this process by path, once they were received, but those that are carried."""
         found = device.whole(self._state, self._state.roots)
         return {path: tensor for path, tensor in found.items() if path not in self._carried}
+
+    def effects(self) -> dict[Way, Effect] | None:
+        """Return what the donor's update has left beside tensors; None where the donor has not looked."""
+        return None if self._effects is None else payload.load(tensor_bytes(self._effects), dict)
 
     def take_updated(self) -> None:
         """Put what the update has left into the tensors that a donor has written to since.
@@ -212,6 +220,8 @@ class Destination:
                 tensor = self.gradients[info.path] = self._room(info, self.gradients)
             if info.path.startswith(device.UPDATED):
                 tensor = self._updated[info.path.removeprefix(device.UPDATED)] = self._room(info, {})
+            if info.path == device.EFFECTS:
+                tensor = self._effects = self._room(info, {})
             if info.path.startswith(RESULT):
                 tensor = self.results[info.path] = self._room(info, self.results)
             if info.path.startswith(save_records.PREFIX):

@@ -19,6 +19,7 @@ from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.join.catch_up import Tail
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.join.joiner_dialogue import Dialogue
+from torchrelay.shim.join.own_update import OwnUpdate
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.journal import payload
 from torchrelay.shim.journal.writer import script_frames
@@ -44,6 +45,7 @@ class ShadowStep:
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
         self.tail: Tail | None = None
+        self._own_update: OwnUpdate | None = None
         self._heads = HeadsToPass()
 
     # Up to the gate, and in place of the update.
@@ -65,6 +67,7 @@ class ShadowStep:
         left = put_state(self._engine, self._trees, nodes, frame, at_gate=True)
         boundary_proof.check_at_gate(self._engine, nodes, self._trees, frame, left)
         rng.restore(self._gate.rng)
+        self._own_update = OwnUpdate(self._engine.writer.walk(script_frames(frame)))
 
     def at_step_end(self) -> None:
         """After the last update of the iteration. Does nothing where that was another one before."""
@@ -73,6 +76,9 @@ class ShadowStep:
         engine, plan = self._engine, self._plan
         assert engine.commit is not None
         frame = engine.commit.activation.frame
+        assert self._own_update is not None
+        self._own_update.done()
+        updated = engine.writer.walk(script_frames(sys._getframe(1)))
         flags = [node.content for node in decode(self._gate.on(self._journal)) if node.kind is Kind.DDP]
         wrappers = (node.obj for node in engine.commit.state.nodes if node.kind is Kind.DDP)
         for wrapped, content in zip(wrappers, flags):
@@ -82,6 +88,7 @@ class ShadowStep:
         destination = self._dialogue.destination(frame, behind=True)
         arrived = self._dialogue.receive(destination)
         destination.take_updated()
+        self._own_update.put_right(updated, destination.effects())
         self._late = {path: times for path, times in self._late.items() if path not in destination.carried()}
         collective_records.give(finished, destination.results)
         if plan.offline or plan.donor_collectives >= 0:

@@ -345,6 +345,7 @@ class Writer:
         engine = self._engine
         body = tuple(engine.records.log[engine.records.body_mark :])
         state = self.walk(script_frames(frame), commit.state, at_gate=True)
+        engine.updates.effects.at_gate(state)
         if engine.own is not None:
             engine.own.at_gate(state)
         known, large = commit.state.index, state.large

@@ -35,6 +35,7 @@ from torchrelay.protocol.words.positions import StandingPosition, SurvivorAction
 from torchrelay.shim.adapters.parallel import fsdp2, wrappers
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.agent_link import unfit
+from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.comm import collective_records, pipelining
 from torchrelay.shim.journal import payload
@@ -235,6 +236,8 @@ class GenerationSwitch:
             tensors |= engine.replaced.tensors
         if boundary == engine.step.gates_passed:
             tensors |= {f"{device.UPDATED}{path}": copy for path, copy in engine.updates.as_updated().items()}
+            if effects := engine.updates.effects.written():
+                tensors[device.EFFECTS] = rng.byte_tensor(effects)
         return tensors
 
     def _rebuild(self, order: Rebuild) -> None:

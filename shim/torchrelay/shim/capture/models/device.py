@@ -20,6 +20,9 @@ GRADIENT = "gradient."
 UPDATED = "updated."
 """The same of what a tensor or a gradient held right after the latest update: the donor has gone on since."""
 
+EFFECTS = "effects of the update"
+"""Path of what the donor's latest update has left beside tensors, as bytes."""
+
 BEFORE = "before."
 """The same of tensors that the boundary before had, where the donor has others now."""
 

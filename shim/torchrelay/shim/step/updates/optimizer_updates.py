@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,18 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.words.positions import RankPhase
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.journal.writer import script_frames
 from torchrelay.shim.observe.origins import call_site
+from torchrelay.shim.step.costs import OwnWork
 from torchrelay.shim.step.step_state import StepPosition
 from torchrelay.shim.step.updates.closure_steps import WholeSteps
 from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 from torchrelay.shim.step.updates.early_writes import EarlyWrites
 from torchrelay.shim.step.updates.late_writes import LateWrites
 from torchrelay.shim.step.updates.overwritten_weights import OverwrittenWeights
+from torchrelay.shim.step.updates.update_effects import UpdateEffects
 from torchrelay.shim.step.updates.update_gate import UpdateGate
 from torchrelay.shim.step.updates.updated_gradients import UpdatedGradients
 from torchrelay.shim.step.updates.updated_tensors import UpdatedTensors
@@ -32,6 +37,7 @@ class Updates:
         self.early, self.late, self.whole = EarlyUpdates(), LateWrites(), WholeSteps(engine)
         self.writes, self.updated = EarlyWrites(), UpdatedTensors()
         self.gradients, self.overwritten = UpdatedGradients(), OverwrittenWeights(engine.guard.tell)
+        self.effects = UpdateEffects()
         self._done = 0
         """In this iteration."""
         self._depth = 0
@@ -321,5 +327,17 @@ class Updates:
             self.updated.note(engine.commit.state)
             self.overwritten.note(engine.commit.state)
             self.gradients.note(engine.commit.state)
+            self._note_effects(engine.commit.state)
             if engine.own is not None:
                 engine.own.after_update()
+
+    def _note_effects(self, state: HostState) -> None:
+        engine = self._engine
+        own = OwnWork(engine.trees.reads)
+
+        def walk() -> HostState:
+            return engine.writer.walk(script_frames(sys._getframe(1)), state, at_gate=True)
+
+        if self.effects.note(walk, is_last=self.all_done()):
+            engine.costs.gate(own.took_s())
+            engine.budget.spent(own.took_cpu_s())

@@ -144,6 +144,7 @@ class UpdateGate:
         self._writes.drop()
         engine.replaced.drop()
         engine.updates.updated.gate_passed()
+        engine.updates.effects.gate_passed()
         engine.updates.overwritten.gate_passed()
         engine.updates.gradients.gate_passed()
         engine.gradients.passed()

@@ -1,0 +1,147 @@
+"""What code has changed between two walks, as far as it is plain values and small tensors, told so that another process can use it.
+
+Each value is known by the way that leads to it, as the script would write it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.state.host_state import HostState, StateNode, path_of
+from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind
+from torchrelay.shim.capture.values.long_list import LongContent
+from torchrelay.shim.capture.values.small import SMALL_BYTES, TensorValue
+
+Way = tuple[Any, str]
+"""Key of a root (a function's variables, a module's), and the path from there."""
+
+_WHOLE = "whole"
+"""Key of a value that is all that its node holds."""
+
+
+class Leaf(NamedTuple):
+    """A value of a state; `number`, `key`: the node that holds it, and where."""
+
+    number: int
+    key: Any
+    value: Any
+
+
+class Effect(NamedTuple):
+    """`before`, `after`: empty where there was nothing, else with one element. `repeated`: code has changed it before, too, so
+    ranks that had the same before it have the same behind it. `number`: the node that holds it now, or -1.
+    """
+
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+    repeated: bool = False
+    number: int = -1
+
+
+def effects(then: HostState, now: HostState) -> dict[Way, Effect]:
+    """Return what differs. Both states are of this process; nodes that neither walk has looked at anew are left out."""
+    same = set(map(id, then.nodes)).intersection(map(id, now.nodes))
+    before = leaves(then, (n for n, node in enumerate(then.nodes) if id(node) not in same))
+    after = leaves(now, (n for n, node in enumerate(now.nodes) if id(node) not in same))
+    roots = {node.key for node in then.nodes if node.parent < 0} & {node.key for node in now.nodes if node.parent < 0}
+    found = {}
+    for way in dict.fromkeys((*before, *after)):
+        effect = Effect(_value(before, way), _value(after, way), number=after[way].number if way in after else -1)
+        if way[0] in roots and not alike(effect.before, effect.after):
+            found[way] = effect
+    return found
+
+
+def leaves(state: HostState, numbers: Iterable[int]) -> dict[Way, Leaf]:
+    """Return the values that these nodes hold."""
+    found: dict[Way, Leaf] = {}
+    for number in numbers:
+        root = None
+        for key, value in _held(state.nodes[number]):
+            root = state.root(number).key if root is None else root
+            keys = () if key is _WHOLE else (key,)
+            found.setdefault((root, path_of(state.nodes, number, *keys)), Leaf(number, key, value))
+    return found
+
+
+def is_counter(effect: Effect) -> bool:
+    """Whether it counts up by one, as code does in whatever it computes."""
+    values = (*effect.before, *effect.after)
+    return len(values) == 2 and set(map(type, values)) == {int} and values[1] - values[0] == 1
+
+
+def tensor_of(state: HostState, leaf: Leaf) -> torch.Tensor | None:
+    """Return the tensor that holds a value; None for a plain one."""
+    node = state.nodes[leaf.number]
+    if node.kind is Kind.TENSOR:
+        return node.obj  # type: ignore[no-any-return]  # its kind tells
+    if node.kind is Kind.MODULE and type(leaf.key) is str:
+        return dict(node.obj.named_buffers()).get(leaf.key)
+    return None
+
+
+def put(state: HostState, leaf: Leaf, value: Any) -> None:
+    """Put a value in the place of a leaf of `state`, which has just been walked and says so, too, from then on.
+
+    Raises StateMismatchError where that cannot be.
+    """
+    node = state.nodes[leaf.number]
+    if node.kind is Kind.OPTIMIZER_STATE:
+        place, name = leaf.key
+        parameters = [p for group in state.nodes[node.parent].obj.param_groups for p in group["params"]]
+        node.obj[parameters[place]][name] = value
+        return
+    undo = HANDLERS[node.kind].undo
+    if undo is None:
+        raise StateMismatchError(f"{state.path(leaf.number)} cannot be written to")
+    state.nodes[leaf.number] = replace(node, content=_with(node, leaf.key, value))
+    undo(state.nodes[leaf.number])
+
+
+def _with(node: StateNode, key: Any, value: Any) -> Any:
+    content = node.content
+    if node.kind is Kind.MODULE:
+        if type(key) is str:
+            return replace(content, buffers={**content.buffers, key: value})
+        values = [*content.values]
+        values[content.tree.slots.index(key)] = value
+        return replace(content, values=values)
+    return value if key is _WHOLE else {**content, key: value}
+
+
+def _value(found: Mapping[Way, Leaf], way: Way) -> tuple[Any, ...]:
+    return (found[way].value,) if way in found else ()
+
+
+def _held(node: StateNode) -> Iterator[tuple[Any, Any]]:
+    content = node.content
+    if node.kind is Kind.TENSOR:
+        if isinstance(content, TensorValue) and len(content.data) <= SMALL_BYTES:
+            yield _WHOLE, content
+    elif node.kind is Kind.MODULE:
+        yield from content.buffers.items()
+        yield from ((slot, value) for slot, value in zip(content.tree.slots, content.values) if _is_plain(value))
+    elif node.kind in _MAPPINGS:
+        yield from ((key, value) for key, value in content.items() if _is_plain(value))
+    elif node.kind in _SEQUENCES:
+        items = content.values() if isinstance(content, LongContent) else content
+        if isinstance(items, list | deque) and all(map(_is_plain, items)):
+            yield _WHOLE, [*items]
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
+
+
+_MAPPINGS = frozenset(
+    {Kind.FRAME, Kind.GLOBALS, Kind.ATTRS, Kind.DICT, Kind.PARAM_GROUP, Kind.OPTIMIZER, Kind.OPTIMIZER_STATE}
+)
+_SEQUENCES = frozenset({Kind.LIST, Kind.DEQUE})

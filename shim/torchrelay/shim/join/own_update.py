@@ -1,0 +1,87 @@
+"""The update that a joiner makes in the lost rank's place, with gradients of its own alone and tensors that have not come yet.
+
+What it computes from these is wrong. Tensors of models and optimizers come from a donor anyway. Of all else that it has changed,
+what depends on them is taken from the donor, if both ranks had the same before and updates change it each time. What does not
+depend on them is right: it is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import dynamo
+from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.records import effects
+from torchrelay.shim.capture.records.effects import Effect, Leaf, Way
+from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.tensors.taint import Watch
+
+
+class _UpdateWatch(Watch):
+    """Notes that a number was read which depends on a source, and lets it be read."""
+
+    def __init__(self, sources: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(sources, sources.keys())
+        self.has_read = False
+
+    def _check(self, name: str, bits: int) -> None:
+        self.has_read |= bool(self._what(bits))
+
+
+class OwnUpdate:
+    """From the gate to the end of the step's last update. `at_gate`: the state there, which is the lost rank's."""
+
+    def __init__(self, at_gate: HostState) -> None:
+        self._at_gate = at_gate
+        self._watch: _UpdateWatch | None = None
+        if not dynamo.compilations():  # compiled code is compiled once more where something watches it
+            self._watch = _UpdateWatch(_not_known(at_gate))
+            self._watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+
+    def done(self) -> None:
+        if self._watch is not None:
+            self._watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
+
+    def put_right(self, now: HostState, given: Mapping[Way, Effect] | None) -> None:
+        """`now`: the state behind the update. `given`: what the donor's update has changed; None where the donor has not looked.
+
+        Raises StateMismatchError where that does not tell what the lost rank's update has left.
+        """
+        before = effects.leaves(self._at_gate, range(len(self._at_gate.nodes)))
+        own, places = effects.effects(self._at_gate, now), effects.leaves(now, range(len(now.nodes)))
+        for way in dict.fromkeys((*own, *(given or ()))):
+            mine = own.get(way)
+            if mine is None and way not in before and way not in places:
+                continue  # the donor's alone
+            there = given.get(way) if given is not None else None
+            if not self._depends(now, places.get(way), mine):
+                continue
+            if there is not None and mine is not None and alike(mine.after, there.after):
+                continue
+            was = (before[way].value,) if way in before else ()
+            if there is not None and there.repeated and alike(was, there.before) and there.after and way in places:
+                effects.put(now, places[way], there.after[0])
+            elif mine is not None and not (given is None and effects.is_counter(mine)):
+                raise StateMismatchError(
+                    f"the update has left in {way[1]} what it has computed from gradients, and no other rank has the same"
+                )
+
+    def _depends(self, now: HostState, leaf: Leaf | None, effect: Effect | None) -> bool:
+        """Whether what the update has left there, or that it has left nothing, may come of what is not known."""
+        if self._watch is None:
+            return True
+        tensor = effects.tensor_of(now, leaf) if leaf is not None else None
+        if tensor is not None and effect is not None and self._watch.computed_from(tensor):
+            return True
+        return self._watch.has_read
+
+
+def _not_known(state: HostState) -> dict[str, torch.Tensor]:
+    """Gradients and tensors that a donor gives. Counts of steps, which optimizers read for themselves, do not lead to others."""
+    found: dict[str, Any] = {**device.gradients(state), **device.whole(state, state.roots)}
+    return {path: tensor for path, tensor in found.items() if not path.startswith("optimizer") or tensor.numel() > 1}

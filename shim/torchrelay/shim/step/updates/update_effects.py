@@ -1,0 +1,72 @@
+"""What an update leaves in plain values and small tensors that no optimizer's state has: a step size that adapts, an own momentum.
+
+A rank that is lost behind its gate is restored by going through the rest of that step once more, without the gradients of others.
+What its update computes from these is wrong, and has to come from a rank that has made the same update.
+
+Which updates leave such things is seen at a process's first ones and now and then. From then on a walk behind each of them costs
+as much as the one at the gate.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+from torchrelay.shim.capture.records.effects import Effect, Way, effects, is_counter, leaves
+from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values.kinds import GONE
+
+_FIRST_UPDATES, _LOOK_EACH = 4, 64
+"""Looked behind at the first updates of a process, and at each so many-th one."""
+
+
+class UpdateEffects:
+    def __init__(self) -> None:
+        self.are_given = False
+        """Whether updates were seen to leave anything but counts."""
+        self._updates = 0
+        self._at_gate: HostState | None = None
+        """Of the gate that this process is at, or has passed."""
+        self._latest: dict[Way, Effect] = {}
+        self._looked = False
+        self._known: set[Way] = set()
+        """What updates before the latest one have changed."""
+        self._holders: set[int] = set()
+        """Numbers of the nodes that held it."""
+
+    def at_gate(self, state: HostState) -> None:
+        self._at_gate = state if self._looks() else None
+
+    def gate_passed(self) -> None:
+        """Until the update is done nobody knows what it leaves."""
+        self._known.update(self._latest)
+        self._latest, self._looked = {}, False
+        self._updates += 1
+
+    def note(self, walk: Callable[[], HostState], *, is_last: bool) -> bool:
+        """Right after an update; the latest one of a step counts, `is_last`. Return whether it has looked."""
+        at_gate = self._at_gate
+        if at_gate is None:
+            return False
+        if is_last:
+            self._at_gate = None  # the objects that it holds are the script's to free
+        now = walk()
+        found = effects(at_gate, now)
+        self.are_given |= not all(map(is_counter, found.values()))
+        self._latest, self._looked = self._unchanged(now) | found, True
+        self._holders.update(effect.number for effect in found.values() if effect.number >= 0)
+        return True
+
+    def written(self) -> bytes:
+        """Return the effects of the latest update, for `read`; nothing where nobody has looked."""
+        if not self._looked:
+            return b""
+        return pickle.dumps({way: e._replace(repeated=way in self._known) for way, e in self._latest.items()})
+
+    def _unchanged(self, now: HostState) -> dict[Way, Effect]:
+        """What others have changed, and this one may not have: a number that was computed anew, and is the same."""
+        there = leaves(now, (n for n in self._holders if n < len(now.nodes) and now.nodes[n].kind is not GONE))
+        return {way: Effect((leaf.value,), (leaf.value,)) for way, leaf in there.items() if way in self._known}
+
+    def _looks(self) -> bool:
+        return self.are_given or self._updates < _FIRST_UPDATES or self._updates % _LOOK_EACH == 0

@@ -1,0 +1,120 @@
+"""What a joiner's own update has left, put right by what a donor tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from support.host_state import take
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.records.effects import Effect, Way
+from torchrelay.shim.join.own_update import OwnUpdate
+
+WAY = ("script", "script.holder.norm")
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.norm, self.count = 1.0, 0
+        self.momentum = torch.zeros(2)
+
+
+class Joiner:
+    def __init__(self) -> None:
+        self.model, self.holder = torch.nn.Linear(2, 1), Holder()
+        self.model.weight.grad = torch.ones(1, 2)
+        self.names: dict[str, Any] = {"model": self.model, "holder": self.holder}
+
+    def goes_through(self, update: Callable[[Joiner], object], given: Mapping[Way, Effect] | None) -> Holder:
+        own = OwnUpdate(take(self.names))
+        try:
+            update(self)
+        finally:
+            own.done()
+        own.put_right(take(self.names), given)
+        return self.holder
+
+
+def reads(joiner: Joiner) -> None:
+    assert joiner.model.weight.grad is not None
+    joiner.holder.norm = float(joiner.model.weight.grad.norm())
+
+
+def counts(joiner: Joiner) -> None:
+    joiner.holder.count += 1
+
+
+def adds_up(joiner: Joiner) -> None:
+    assert joiner.model.weight.grad is not None
+    joiner.holder.momentum.add_(joiner.model.weight.grad[0])
+
+
+def reads_nothing(joiner: Joiner) -> None:
+    joiner.holder.norm = 5.0
+
+
+def told(before: float = 1.0, after: float = 7.0, *, repeated: bool = True) -> dict[Way, Effect]:
+    return {WAY: Effect((before,), (after,), repeated)}
+
+
+def test_a_number_that_was_read_from_gradients_is_the_donors() -> None:
+    assert Joiner().goes_through(reads, told()).norm == 7.0
+
+
+def test_what_does_not_depend_on_them_is_left_as_it_is() -> None:
+    assert Joiner().goes_through(reads_nothing, told()).norm == 5.0
+    assert Joiner().goes_through(reads_nothing, None).norm == 5.0
+
+
+def test_a_count_is_right_beside_numbers_that_were_read() -> None:
+    def both(joiner: Joiner) -> None:
+        counts(joiner)
+        float(joiner.model.weight.detach().sum())
+
+    assert Joiner().goes_through(both, None).count == 1
+
+
+@pytest.mark.parametrize("given", [None, {}, told(before=2.0), told(repeated=False)])
+def test_nobody_goes_on_with_a_number_that_no_other_rank_has(given: dict[Way, Effect] | None) -> None:
+    with pytest.raises(StateMismatchError, match=r"holder\.norm .* no other rank has the same"):
+        Joiner().goes_through(reads, given)
+
+
+def test_a_small_tensor_is_the_donors_where_gradients_are_in_it() -> None:
+    way = ("script", "script.holder.momentum")
+    with pytest.raises(StateMismatchError, match="momentum"):
+        Joiner().goes_through(adds_up, None)
+    before, after = take({"holder": Holder()}), Holder()
+    after.momentum.fill_(3)
+    content = [
+        next(node.content for node in state.nodes if node.obj is not None and isinstance(node.obj, torch.Tensor))
+        for state in (before, take({"holder": after}))
+    ]
+    given = {way: Effect((content[0],), (content[1],), repeated=True)}
+    assert Joiner().goes_through(adds_up, given).momentum.tolist() == [3, 3]
+
+
+def test_what_the_donor_has_changed_and_this_process_has_not_is_the_donors_where_a_number_may_have_decided() -> None:
+    def decides(joiner: Joiner) -> None:
+        assert joiner.model.weight.grad is not None
+        if joiner.model.weight.grad.sum() > 100:
+            joiner.holder.norm = 7.0
+
+    assert Joiner().goes_through(decides, told()).norm == 7.0
+    assert Joiner().goes_through(counts, told()).norm == 1.0
+
+
+def test_counts_of_steps_that_an_optimizer_reads_say_nothing_of_gradients() -> None:
+    joiner = Joiner()
+    optimizer = torch.optim.Adam(joiner.model.parameters())
+    optimizer.step()
+    joiner.names["optimizer"] = optimizer
+
+    def steps(joiner: Joiner) -> None:
+        optimizer.step()
+        joiner.holder.norm = 5.0
+
+    assert joiner.goes_through(steps, None).norm == 5.0

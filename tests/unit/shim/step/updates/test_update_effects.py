@@ -1,0 +1,96 @@
+"""Which updates are looked behind, and what is told of them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from support.host_state import take
+
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.step.updates import update_effects
+from torchrelay.shim.step.updates.update_effects import UpdateEffects
+
+
+class Steps:
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {"scale": 1.0, "count": 0}
+        self.trees, self.effects = ModuleTrees(), UpdateEffects()
+        self.walks = 0
+
+    def step(self, *updates: Callable[[], object]) -> dict[str, tuple[Any, Any, bool]]:
+        """Return what is told before the next gate, by path."""
+        self.effects.at_gate(take(self.names, self.trees))
+        self.effects.gate_passed()
+        for number, update in enumerate(updates or (self.count,)):
+            update()
+            self.effects.note(self.walk, is_last=number == len(updates or (0,)) - 1)
+        written = self.effects.written()
+        return {way[1]: tuple(effect[:3]) for way, effect in pickle.loads(written).items()} if written else {}
+
+    def walk(self) -> Any:
+        self.walks += 1
+        return take(self.names, self.trees)
+
+    def count(self) -> None:
+        self.names["count"] += 1
+
+    def adapt(self) -> None:
+        self.names["scale"] *= 0.5
+
+
+def test_the_first_updates_are_looked_behind_and_then_some_if_they_only_count() -> None:
+    steps = Steps()
+    for _ in range(update_effects._LOOK_EACH + 1):
+        steps.step()
+    assert steps.walks == update_effects._FIRST_UPDATES + 1
+    assert not steps.effects.are_given
+
+
+def test_once_one_has_left_more_each_one_is_looked_behind() -> None:
+    steps = Steps()
+    for _ in range(10):
+        steps.step(steps.adapt)
+    assert steps.walks == 10
+
+
+def test_what_was_changed_before_is_told_apart_from_what_is_changed_for_the_first_time() -> None:
+    steps = Steps()
+    assert steps.step(steps.adapt) == {"script.scale": ((1.0,), (0.5,), False)}
+    assert steps.step(steps.adapt, steps.count) == {
+        "script.scale": ((0.5,), (0.25,), True),
+        "script.count": ((0,), (1,), False),
+    }
+
+
+def test_all_updates_of_a_step_are_told_together() -> None:
+    steps = Steps()
+    steps.step(steps.adapt)
+    assert steps.step(steps.adapt, steps.adapt)["script.scale"] == ((0.5,), (0.125,), True)
+
+
+def test_what_earlier_updates_have_changed_is_told_when_this_one_leaves_it_as_it_was() -> None:
+    steps = Steps()
+    steps.step(steps.adapt)
+    assert steps.step() == {"script.scale": ((0.5,), (0.5,), True), "script.count": ((0,), (1,), False)}
+
+
+def test_nothing_is_told_between_a_gate_and_the_end_of_the_update_behind_it() -> None:
+    steps = Steps()
+    steps.step(steps.adapt)
+    steps.effects.at_gate(take(steps.names, steps.trees))
+    assert steps.effects.written()  # others may still be behind the gate before
+    steps.effects.gate_passed()
+    assert not steps.effects.written()
+
+
+def test_no_look_is_another_answer_than_no_change() -> None:
+    steps = Steps()
+    for _ in range(update_effects._FIRST_UPDATES):
+        steps.step()
+    steps.step()
+    assert steps.effects.written() == b""
+    steps = Steps()
+    steps.step(lambda: None)
+    assert pickle.loads(steps.effects.written()) == {}

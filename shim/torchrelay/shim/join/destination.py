@@ -69,6 +69,8 @@ class Destination:
         self._updated: dict[str, torch.Tensor] = {}
         """What the donor's tensors and gradients held right after the update."""
         self._effects: torch.Tensor | None = None
+        self.received: frozenset[str] = frozenset()
+        """Paths of all that has come."""
         self.results: dict[str, torch.Tensor] = {}
         """Of collectives that the donor has finished since the gate, where they were too large for a record."""
 
@@ -199,6 +201,7 @@ class Destination:
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """The tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
         before = [info for info in infos if info.path.startswith(device.BEFORE)]
+        self.received = frozenset(info.path.removeprefix(device.BEFORE) for info in infos)
         self.has_before = bool(before)
         if not before:
             return self._place(infos)

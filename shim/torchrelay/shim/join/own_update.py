@@ -7,7 +7,7 @@ depend on them is right: it is left as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -47,38 +47,47 @@ class OwnUpdate:
         if self._watch is not None:
             self._watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
 
-    def put_right(self, now: HostState, given: Mapping[Way, Effect] | None) -> None:
+    def put_right(
+        self, now: HostState, given: Mapping[Way, Effect] | None, received: Collection[str] = frozenset()
+    ) -> None:
         """`now`: the state behind the update. `given`: what the donor's update has changed; None where the donor has not looked.
+        `received`: paths of the tensors that have come from it.
 
         Raises StateMismatchError where that does not tell what the lost rank's update has left.
         """
         before = effects.leaves(self._at_gate, range(len(self._at_gate.nodes)))
         own, places = effects.effects(self._at_gate, now), effects.leaves(now, range(len(now.nodes)))
         for way in dict.fromkeys((*own, *(given or ()))):
-            mine = own.get(way)
-            if mine is None and way not in before and way not in places:
-                continue  # the donor's alone
+            mine, place = own.get(way), places.get(way) or _place_in(now, self._at_gate, before.get(way))
+            if place is None or effects.tensor_path(now, place) in received:
+                continue  # the donor's alone, or it has a tensor there
             there = given.get(way) if given is not None else None
-            if not self._depends(now, places.get(way), mine):
+            if not self._depends(now, place, mine):
                 continue
             if there is not None and mine is not None and alike(mine.after, there.after):
                 continue
             was = (before[way].value,) if way in before else ()
-            if there is not None and there.repeated and alike(was, there.before) and there.after and way in places:
-                effects.put(now, places[way], there.after[0])
+            if there is not None and there.repeated and alike(was, there.before) and there.after:
+                effects.put(now, place, there.after[0])
             elif mine is not None and not (given is None and effects.is_counter(mine)):
                 raise StateMismatchError(
                     f"the update has left in {way[1]} what it has computed from gradients, and no other rank has the same"
                 )
 
-    def _depends(self, now: HostState, leaf: Leaf | None, effect: Effect | None) -> bool:
+    def _depends(self, now: HostState, leaf: Leaf, effect: Effect | None) -> bool:
         """Whether what the update has left there, or that it has left nothing, may come of what is not known."""
         if self._watch is None:
             return True
-        tensor = effects.tensor_of(now, leaf) if leaf is not None else None
+        tensor = effects.tensor_of(now, leaf)
         if tensor is not None and effect is not None and self._watch.computed_from(tensor):
             return True
         return self._watch.has_read
+
+
+def _place_in(now: HostState, then: HostState, leaf: Leaf | None) -> Leaf | None:
+    """Where a value stood that is no longer there, in a later state of this process; None where nobody has what held it."""
+    number = now.index.get(id(then.nodes[leaf.number].obj)) if leaf is not None else None
+    return leaf._replace(number=number) if leaf is not None and number is not None else None
 
 
 def _not_known(state: HostState) -> dict[str, torch.Tensor]:

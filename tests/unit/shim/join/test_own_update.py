@@ -11,9 +11,21 @@ from support.host_state import take
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.records.effects import Effect, Way
+from torchrelay.shim.join import own_update
 from torchrelay.shim.join.own_update import OwnUpdate
 
 WAY = ("script", "script.holder.norm")
+
+
+@pytest.fixture(autouse=True)
+def compilations(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Say how much of the script torch has compiled: what other tests have compiled does not count."""
+
+    def are(count: int) -> None:
+        monkeypatch.setattr(own_update.dynamo, "compilations", lambda: count)
+
+    are(0)
+    return are
 
 
 class Holder:
@@ -69,6 +81,11 @@ def test_what_does_not_depend_on_them_is_left_as_it_is() -> None:
     assert Joiner().goes_through(reads_nothing, None).norm == 5.0
 
 
+def test_compiled_code_is_not_watched_so_all_that_it_leaves_is_the_donors(compilations: Callable[[int], None]) -> None:
+    compilations(1)
+    assert Joiner().goes_through(reads_nothing, told()).norm == 7.0
+
+
 def test_a_count_is_right_beside_numbers_that_were_read() -> None:
     def both(joiner: Joiner) -> None:
         counts(joiner)
@@ -105,6 +122,38 @@ def test_what_the_donor_has_changed_and_this_process_has_not_is_the_donors_where
 
     assert Joiner().goes_through(decides, told()).norm == 7.0
     assert Joiner().goes_through(counts, told()).norm == 1.0
+
+
+def ratios(joiner: Joiner, optimizer: torch.optim.Optimizer, ratio: Any) -> None:
+    """As LAMB keeps them: a whole number where a norm is zero, and else a tensor."""
+    float(joiner.model.weight.detach().sum())
+    optimizer.state[joiner.model.weight]["ratio"] = ratio
+
+
+def with_ratio(ratio: Any) -> tuple[Joiner, torch.optim.Optimizer]:
+    joiner = Joiner()
+    optimizer = torch.optim.SGD([joiner.model.weight])
+    optimizer.state[joiner.model.weight]["ratio"] = ratio
+    joiner.names["optimizer"] = optimizer
+    return joiner, optimizer
+
+
+def test_a_number_in_the_place_of_a_tensor_that_the_donor_has_given_is_no_question() -> None:
+    joiner, optimizer = with_ratio(1)
+    own = OwnUpdate(take(joiner.names))
+    ratios(joiner, optimizer, 2.5)
+    own.done()
+    own.put_right(take(joiner.names), {}, {"optimizer0.0.ratio"})
+    with pytest.raises(StateMismatchError, match="ratio"):
+        own.put_right(take(joiner.names), {})
+
+
+def test_a_tensor_in_the_place_of_a_number_that_the_donor_has_makes_room_for_it() -> None:
+    joiner, optimizer = with_ratio(1)
+    way = ("script", "script.optimizer.state[(0, 'ratio')]")
+    given = {way: Effect((1,), (1,), repeated=True)}
+    joiner.goes_through(lambda joiner: ratios(joiner, optimizer, torch.ones(())), given)
+    assert optimizer.state[joiner.model.weight] == {"ratio": 1}
 
 
 def test_counts_of_steps_that_an_optimizer_reads_say_nothing_of_gradients() -> None:

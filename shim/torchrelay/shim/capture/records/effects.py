@@ -88,6 +88,16 @@ def tensor_of(state: HostState, leaf: Leaf) -> torch.Tensor | None:
     return None
 
 
+def tensor_path(state: HostState, leaf: Leaf) -> str:
+    """Return the path of the tensor that would be in an optimizer's state there; empty where tensors have no such path."""
+    node = state.nodes[leaf.number]
+    if node.kind is not Kind.OPTIMIZER_STATE:
+        return ""
+    optimizer, (place, name) = state.nodes[node.parent].obj, leaf.key
+    number = next(n for n, (_, other) in enumerate(state.optimizers) if other is optimizer)
+    return f"optimizer{number}.{place}.{name}"
+
+
 def put(state: HostState, leaf: Leaf, value: Any) -> None:
     """Put a value in the place of a leaf of `state`, which has just been walked and says so, too, from then on.
 

@@ -11,6 +11,7 @@ from torchrelay.protocol.names import BARS
 from torchrelay.shim.capture.iteration.data_changes import DataChanges, carried
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.state.parts import attributes
+from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
 
@@ -19,23 +20,25 @@ class OwnThreads:
     """Data that training changes, and that a thread of its own was seen to work on. Between two epochs there may be none."""
 
     def __init__(self) -> None:
-        self._owners: dict[int, Any] = {}
+        self._owners: ByIdentity[bool] = ByIdentity()
 
     def __len__(self) -> int:
         return len(self._owners)
 
     def look(self, owners: Iterable[Any]) -> None:
-        """`owners`: all data that training has changed; what is not among it any more is let go of."""
-        self._owners = {id(owner): owner for owner in owners if self.have_worked_on(owner) or _has_one(owner)}
+        """`owners`: all data that training has changed."""
+        for owner in owners:
+            if _has_one(owner):
+                self._owners.put(owner, True)
 
     def have_worked_on(self, owner: Any) -> bool:
-        return id(owner) in self._owners
+        return self._owners.get(owner) is not None
 
 
 def gaps(state: HostState, changes: DataChanges, bulk: ChangedBulk, threads: OwnThreads) -> list[Gap]:
     """Return what the report says of the data that training has changed."""
     found = [_not_carried_gap(path, NOWHERE) for path in sorted(bulk.found)]
-    for owner in changes.changed.values():
+    for owner in changes.changed.objects():
         number = state.index.get(id(owner))
         if number is None:
             continue

@@ -71,7 +71,7 @@ class Reporter:
             self._bulk.look(commit.state, commit.boundary, commit.activation)
         self._lacking.look(commit.state, commit.boundary)
         changes = self._engine.draws.data_changes
-        self._own_threads.look(changes.changed.values())
+        self._own_threads.look(changes.changed.objects())
         settled = bool(self._engine.tracker.boundary_sites)
         keeper = self._engine.keeper
         key = (

@@ -49,7 +49,7 @@ def begun() -> DataChanges:
 def gaps(data: Cache, changes: DataChanges, threads: OwnThreads | None = None) -> list[Gap]:
     threads = OwnThreads() if threads is None else threads
     changes.look([data])
-    threads.look(changes.changed.values())
+    threads.look(changes.changed.objects())
     return changed_data_sets.gaps(take({"data": data}), changes, ChangedBulk(), threads)
 
 

@@ -20,6 +20,7 @@ from torch.utils.data import IterableDataset
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.capture.state.parts import attributes, dataset_parts, loader_own, own_attributes
 from torchrelay.shim.capture.values.base_types import deque_items, dict_items, fields, list_items, set_items
+from torchrelay.shim.capture.values.by_identity import ByIdentity, held
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.tensors.tensor_versions import version_of
 
@@ -35,8 +36,8 @@ _BY_ITSELF = frozenset({Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RAN
 _EACH = 8
 """Boundaries at which all is looked at; after these, powers of two, beside the iterations of outer loops."""
 
-_carried: dict[int, tuple[Any, set[str]]] = {}
-"""By id of a data set, with it: names of its attributes that are state."""
+_carried: ByIdentity[set[str]] = ByIdentity()
+"""Of a data set: names of its attributes that are state."""
 
 
 def is_due(boundary: int) -> bool:
@@ -52,24 +53,23 @@ def carried(owner: Any) -> dict[str, Any]:
 
 def carry(owner: Any, names: Iterable[str]) -> None:
     """Let these attributes of a data set be state."""
-    _carried.setdefault(id(owner), (owner, set()))[1].update(names)
+    _carried.put(owner, {*_names(owner), *names})
 
 
 def _names(owner: Any) -> set[str]:
-    known = _carried.get(id(owner))
-    return known[1] if known is not None and known[0] is owner else set()
+    return _carried.get(owner) or set()
 
 
 class DataChanges:
     """Of the data sets that training's state leads to, and of those within them."""
 
     def __init__(self) -> None:
-        self._before: dict[int, tuple[Any, dict[str, Any]]] = {}
-        """By id of a data set, with it: what was below its attributes when nobody drew from it."""
-        self._within: dict[int, list[Any]] = {}
-        """By id of a data set that is drawn from in this process, it and those within it."""
-        self.changed: dict[int, Any] = {}
-        """By id, data sets that something beside their draws has changed."""
+        self._before: ByIdentity[dict[str, Any]] = ByIdentity()
+        """Of a data set: what was below its attributes when nobody drew from it."""
+        self._within: ByIdentity[list[Callable[[], Any]]] = ByIdentity()
+        """Of a data set that is drawn from in this process: it and those within it."""
+        self.changed: ByIdentity[None] = ByIdentity()
+        """Data sets that something beside their draws has changed."""
         self._is_settled = False
 
     def settle(self) -> None:
@@ -78,39 +78,42 @@ class DataChanges:
 
     def drawn(self, dataset: Any) -> None:
         """Its draws in this process may have changed it: what it was before tells nothing any more."""
-        within = self._within.get(id(dataset))
-        if within is None or within[0] is not dataset:
-            within = self._within[id(dataset)] = [dataset, *_data_sets_below(dataset)]
+        within = self._within.get(dataset)
+        if within is None:
+            within = [*map(held, (dataset, *_data_sets_below(dataset)))]
+            self._within.put(dataset, within)
         for owner in within:
-            self._before.pop(id(owner), None)
+            self._before.pop(owner())
 
     def is_drawn(self, dataset: Any) -> None:
         """All was drawn from it for now."""
-        for owner in self._within.get(id(dataset), ()):
-            self._note(owner)
+        for there in self._within.get(dataset) or ():
+            owner = there()
+            if owner is not None:
+                self._note(owner)
 
     def look(self, datasets: Iterable[Any]) -> None:
         """Let be state what was changed since the look before."""
         for outer in datasets:
             for owner in (outer, *_data_sets_below(outer)):
-                known = self._before.get(id(owner))
+                known = self._before.get(owner)
                 now = self._note(owner)
-                if not self._is_settled or known is None or known[0] is not owner or now == known[1]:
+                if not self._is_settled or known is None or now == known:
                     continue
-                self.changed[id(owner)] = owner
+                self.changed.put(owner, None)
                 if self._streams_here(owner):
                     continue
-                names = {name for name in now if name and now[name] != known[1].get(name)}
+                names = {name for name in now if name and now[name] != known.get(name)}
                 carry(owner, names)
 
     def _streams_here(self, owner: Any) -> bool:
         """Whether it is drawn from in this process and goes on from where it is: going back leaves it there."""
-        drawn = (within for known in self._within.values() for within in known)
+        drawn = (within() for known in self._within.values() for within in known)
         return issubclass(type(owner), IterableDataset) and any(within is owner for within in drawn)
 
     def _note(self, owner: Any) -> dict[str, Any]:
         now = _marks(owner)
-        self._before[id(owner)] = owner, now
+        self._before.put(owner, now)
         return now
 
 

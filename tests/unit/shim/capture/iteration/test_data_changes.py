@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_what_the_script_changes_below_a_data_set_is_state_from_then_on(name: st
     CHANGES[name](data)
     changes.look([data])
     assert [*data_changes.carried(data)] == [name]
-    assert [*changes.changed.values()] == [data]
+    assert [*changes.changed.objects()] == [data]
 
 
 def test_plain_attributes_are_state_anyway(changes: DataChanges) -> None:
@@ -68,7 +69,7 @@ def test_plain_attributes_are_state_anyway(changes: DataChanges) -> None:
     data.epoch = 1
     changes.look([data])
     assert data_changes.carried(data) == {}
-    assert [*changes.changed.values()] == [data]
+    assert [*changes.changed.objects()] == [data]
 
 
 def test_what_draws_change_is_not_meant_and_what_the_script_does_between_two_passes_is(changes: DataChanges) -> None:
@@ -178,3 +179,18 @@ def test_a_look_at_many_arrays_costs_no_more_than_its_share(
     data.nested[0].fill(2)  # type: ignore[attr-defined]  # the same
     changes.look([data])
     assert [*data_changes.carried(data)] == ["nested"]
+
+
+def test_data_sets_that_the_script_lets_go_of_are_free_at_once(changes: DataChanges) -> None:
+    data = Samples()
+    gone = [weakref.ref(data)]
+    changes.drawn(data)
+    changes.is_drawn(data)
+    changes.look([data])
+    data.grow()
+    changes.look([data])
+    assert data_changes.carried(data)
+    assert gone[0]() is data
+    del data
+    assert gone[0]() is None
+    assert not len(changes.changed)

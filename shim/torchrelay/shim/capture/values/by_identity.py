@@ -1,0 +1,58 @@
+"""What is known of objects of the script, by which object it is: asks none for a hash, and keeps none alive that can be told of."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def held(obj: Any) -> Callable[[], Any]:
+    """Return what gives the object as long as it lives. One of a class without weak references is kept alive."""
+    try:
+        return weakref.ref(obj)
+    except TypeError:
+        return lambda: obj
+
+
+class ByIdentity(Generic[T]):
+    """An entry goes with its object."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[Callable[[], Any], T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, obj: Any) -> T | None:
+        entry = self._entries.get(id(obj))
+        return entry[1] if entry is not None and entry[0]() is obj else None
+
+    def put(self, obj: Any, value: T) -> None:
+        entries, key = self._entries, id(obj)
+        known = entries.get(key)
+        if known is not None and known[0]() is obj:
+            entries[key] = known[0], value
+            return
+        try:
+            entries[key] = weakref.ref(obj, lambda _: entries.pop(key, None)), value
+        except TypeError:
+            entries[key] = held(obj), value
+
+    def pop(self, obj: Any) -> None:
+        entry = self._entries.get(id(obj))
+        if entry is not None and entry[0]() is obj:
+            del self._entries[id(obj)]
+
+    def objects(self) -> Iterator[Any]:
+        """Yield those that live."""
+        for there, _ in [*self._entries.values()]:
+            obj = there()
+            if obj is not None:
+                yield obj
+
+    def values(self) -> Iterator[T]:
+        for _, value in [*self._entries.values()]:
+            yield value

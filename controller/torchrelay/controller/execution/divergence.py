@@ -23,6 +23,8 @@ class Divergence:
         self._job, self._outbox, self._driver = job, outbox, driver
         self._target = -1
         self._alike: Alike = {}
+        self._alike_at_target: Alike = {}
+        """With what was alike since no step had written to it: the next one may write another thing in each rank."""
         self._told: dict[int, dict[int, ReplicaCheck]] = {}
         """Boundary -> rank -> what it holds there, since the target of the latest migration."""
         self._found: Apart | None = None
@@ -32,15 +34,16 @@ class Divergence:
         migration = self._driver.migration
         if migration is not None and migration.state.phase in _BEFORE_COMMIT:
             self._begin(migration.state.target)
-        if not self._alike or not self._target <= check.boundary <= self._target + LOOKS_AFTER:
+        if not self._alike_at_target or not self._target <= check.boundary <= self._target + LOOKS_AFTER:
             return
         if 0 < self._target <= check.since:
             if check.since < check.boundary:
-                self._alike = {}  # paths mean other tensors than before the migration
+                self._forget()  # paths mean other tensors than before the migration
             return  # the loop that begins here may only stand in, and then this boundary is told of anew
         here = self._told.setdefault(check.boundary, {})
         here[worker.rank] = check
-        self._found = self._found or apart(self._alike, here)
+        known = self._alike_at_target if check.boundary == self._target else self._alike
+        self._found = self._found or apart(known, here)
 
     def committed(self, target: int) -> None:
         """A migration is in force: its ranks go on from `target`."""
@@ -51,9 +54,11 @@ class Divergence:
             return
         self._target, self._told = target, {}
         job = self._job
-        self._alike = alike(
-            {rank: (*job.checks_left.get(rank, ()), *known) for rank, known in job.checks.items()}, target
-        )
+        checks = {rank: (*job.checks_left.get(rank, ()), *known) for rank, known in job.checks.items()}
+        self._alike, self._alike_at_target = (alike(checks, target, unwritten=unwritten) for unwritten in (False, True))
+
+    def _forget(self) -> None:
+        self._alike, self._alike_at_target = {}, {}
 
     def settle(self, now_s: float) -> None:
         """Acts on what was found, as soon as the migration that it was found in allows."""
@@ -61,7 +66,7 @@ class Divergence:
         if self._found is None or (migration is not None and migration.state.phase not in _BEFORE_COMMIT):
             return
         found, self._found = self._found, None
-        self._alike = {}
+        self._forget()
         reason = found.reason()
         self._outbox.emit(HealthVerdict(k.STOP, "replicas", "", found.path, found.ranks, "done", k.NOBODY, reason))
         self._driver.diverged(m.Diverged(found.ranks[0], reason), now_s)

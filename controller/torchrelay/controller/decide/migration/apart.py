@@ -36,10 +36,11 @@ class Apart:
         )
 
 
-def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int) -> Alike:
+def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritten: bool) -> Alike:
     """What groups of ranks held the same at each boundary that all of them have told of.
 
     Only boundaries before `before` speak for that. Later ones, from which ranks have gone back, can only speak against it.
+    `unwritten`: with what was equal since nobody had written to it. Once somebody does, each rank may write something of its own.
     """
     told = {rank: {c.boundary: c for c in known} for rank, known in checks.items()}
     told = {rank: known for rank, known in told.items() if any(b < before for b in known)}
@@ -57,7 +58,8 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int) -> Alike:
         for rank, known in told.items():
             held = [_all(known[b]).get(path, "") for b in common]
             kept = path in known[common[-1]].ddp_paths
-            if all(held) and (kept or len(common) >= SEEN_EQUAL):
+            seen_equal = len(common) >= SEEN_EQUAL and (unwritten or len(set(held)) > 1)
+            if all(held) and (kept or seen_equal):
                 gone = [_all(known[b]).get(path, "") for b in later]
                 groups.setdefault((*held, *gone), set()).add(rank)
         found[path] = [frozenset(group) for group in groups.values() if len(group) > 1]

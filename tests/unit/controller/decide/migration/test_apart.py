@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from torchrelay.controller.decide.migration.apart import alike, apart
+from collections.abc import Iterable, Mapping
+
+from torchrelay.controller.decide.migration import apart as decide
+from torchrelay.controller.decide.migration.apart import Alike, apart
 from torchrelay.protocol.messages import ReplicaCheck
 
 
 def check(boundary: int, kept: tuple[str, ...] = (), since: int = 0, **digests: str) -> ReplicaCheck:
     small = {name: digests.pop(name) for name in list(digests) if name.startswith("small")}
     return ReplicaCheck(boundary, digests, kept, since, small)
+
+
+def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritten: bool = False) -> Alike:
+    return decide.alike(checks, before, unwritten=unwritten)
 
 
 def test_what_was_equal_at_all_boundaries_and_is_not_any_more_is_named_with_its_ranks() -> None:
@@ -72,3 +79,17 @@ def test_groups_of_ranks_that_hold_shards_are_compared_among_themselves() -> Non
     found = apart(known, {rank: check(6, w="xyxz"[rank]) for rank in range(4)})
     assert found is not None
     assert found.ranks == (1, 3)
+
+
+def test_what_nobody_had_written_to_counts_only_until_somebody_may() -> None:
+    """Statistics of a batch norm that an average of the weights takes over at the end of an epoch, for the first time."""
+    before = {rank: [check(1, small0="as initialised"), check(2, small0="as initialised")] for rank in range(2)}
+    assert alike(before, 5) == {}
+    found = apart(alike(before, 5, unwritten=True), {0: check(5, small0="as initialised"), 1: check(5, small0="other")})
+    assert found is not None
+    assert found.path == "small0"
+
+
+def test_what_a_wrapper_keeps_equal_counts_without_a_write_too() -> None:
+    frozen = {rank: [check(1, ("w",), w="a"), check(2, ("w",), w="a")] for rank in range(2)}
+    assert alike(frozen, 5) == {"w": [frozenset({0, 1})]}

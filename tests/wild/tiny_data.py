@@ -364,6 +364,8 @@ MAKERS = {
         tiny_runs.albef_run,
         tiny_runs.conversations,
         tiny_runs.token_archives,
+        tiny_runs.letter_numbers,
+        tiny_runs.question_pairs,
         tiny_runs.picture_statistics,
         tiny_runs.torchtune_run,
         tiny_tasks.ijepa_run,

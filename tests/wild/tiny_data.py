@@ -406,6 +406,8 @@ MAKERS = {
         tiny_fields.flying_chairs,
         tiny_fields.spoken_lines,
         tiny_fields.captions_lmdb,
+        tiny_fields.wave_features,
+        tiny_fields.road_pictures,
     )
 }
 

@@ -200,6 +200,7 @@ def wave_features(folder: Path) -> None:
 
     draw = np.random.default_rng(68)
     hop, bands = 16, 8
+    (folder / "out").mkdir()
     for part, count in (("train", 48), ("dev", 12)):
         (folder / "dump" / part).mkdir(parents=True)
         for number in range(count):

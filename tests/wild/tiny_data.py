@@ -407,7 +407,6 @@ MAKERS = {
         tiny_fields.spoken_lines,
         tiny_fields.captions_lmdb,
         tiny_fields.wave_features,
-        tiny_fields.road_pictures,
     )
 }
 

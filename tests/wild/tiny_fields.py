@@ -205,12 +205,21 @@ def wave_features(folder: Path) -> None:
         (folder / "dump" / part).mkdir(parents=True)
         for number in range(count):
             frames = int(draw.integers(32, 40))
-            wave = 0.5 * np.sin(np.arange(frames * hop) * draw.uniform(0.1, 1)) + 0.01 * draw.standard_normal(frames * hop)
+            wave = 0.5 * np.sin(np.arange(frames * hop) * draw.uniform(0.1, 1)) + 0.01 * draw.standard_normal(
+                frames * hop
+            )
             with h5py.File(folder / "dump" / part / f"{number:02}.h5", "w") as kept:
                 kept["wave"] = wave.astype(np.float32)
                 kept["feats"] = draw.standard_normal((frames, bands)).astype(np.float32)
     settings = yaml.safe_load((folder / "egs" / "ljspeech" / "voc1" / "conf" / "parallel_wavegan.v1.yaml").read_text())
-    sizes = {"layers": 4, "stacks": 2, "residual_channels": 8, "gate_channels": 16, "skip_channels": 8, "aux_channels": bands}
+    sizes = {
+        "layers": 4,
+        "stacks": 2,
+        "residual_channels": 8,
+        "gate_channels": 16,
+        "skip_channels": 8,
+        "aux_channels": bands,
+    }
     settings["generator_params"].update(sizes, upsample_params={"upsample_scales": [4, 4]})
     settings["discriminator_params"].update(layers=3, conv_channels=8)
     settings["stft_loss_params"].update(fft_sizes=[64, 128, 32], hop_sizes=[10, 20, 5], win_lengths=[40, 80, 16])
@@ -222,26 +231,3 @@ def wave_features(folder: Path) -> None:
         log_interval_steps=2, num_save_intermediate_results=2,
     )  # fmt: skip
     (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))
-
-
-def road_pictures(folder: Path) -> None:
-    """Make pictures of roads with boxes, an area and lines in each, in the form of BDD100K."""
-    from PIL import Image
-
-    draw = np.random.default_rng(69)
-    for part, count in (("train", 32), ("val", 8)):
-        for kind in ("images", "labels", "areas", "lines"):
-            (folder / "roads" / kind / part).mkdir(parents=True)
-        for number in range(count):
-            pixels = draw.integers(0, 255, (64, 64, 3), dtype=np.uint8)
-            area, line = np.zeros((64, 64), dtype=np.uint8), np.zeros((64, 64), dtype=np.uint8)
-            area[40:, 8:56], line[40:, 30:34] = 127, 255
-            pixels[area > 0] //= 2
-            Image.fromarray(pixels).save(folder / "roads" / "images" / part / f"{number:03}.jpg")
-            Image.fromarray(area).save(folder / "roads" / "areas" / part / f"{number:03}.png")
-            Image.fromarray(line).save(folder / "roads" / "lines" / part / f"{number:03}.png")
-            boxes = []
-            for left, top in draw.integers(0, 36, (2, 2)).tolist():
-                boxes.append({"category": "car", "box2d": {"x1": left, "y1": top, "x2": left + 24, "y2": top + 20}})
-            content = {"frames": [{"objects": boxes}]}
-            (folder / "roads" / "labels" / part / f"{number:03}.json").write_text(json.dumps(content))

@@ -49,6 +49,8 @@ def lay_out(program: Program, manifest: Manifest, sources: Path, destination: Pa
         raise SourceError(f"{program.file} has the digest {digest}, the manifest says {program.sha256}")
     pairs = [pair for name in program.replace for pair in manifest.replacements[name]] + list(program.edits)
     for path in destination.rglob("*.py"):
+        if not path.is_file():  # a link to what is not laid out
+            continue
         before = path.read_text(errors="surrogateescape")
         after = before
         for pattern, replacement in pairs:

@@ -364,6 +364,8 @@ MAKERS = {
         tiny_runs.albef_run,
         tiny_runs.conversations,
         tiny_runs.token_archives,
+        tiny_runs.letter_numbers,
+        tiny_runs.question_pairs,
         tiny_runs.picture_statistics,
         tiny_runs.torchtune_run,
         tiny_tasks.ijepa_run,
@@ -404,6 +406,7 @@ MAKERS = {
         tiny_fields.flying_chairs,
         tiny_fields.spoken_lines,
         tiny_fields.captions_lmdb,
+        tiny_fields.wave_features,
     )
 }
 

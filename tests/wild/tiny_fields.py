@@ -191,3 +191,43 @@ def captions_lmdb(folder: Path) -> None:
     for name, content in sizes.items():
         place = folder / "cn_clip" / "clip" / "model_configs" / f"{name}.json"
         place.write_text(json.dumps({**json.loads(place.read_text()), **content}))
+
+
+def wave_features(folder: Path) -> None:
+    """Make sounds with their features in HDF5 files, and Parallel WaveGAN's settings for two small networks."""
+    import h5py
+    import yaml
+
+    draw = np.random.default_rng(68)
+    hop, bands = 16, 8
+    (folder / "out").mkdir()
+    for part, count in (("train", 48), ("dev", 12)):
+        (folder / "dump" / part).mkdir(parents=True)
+        for number in range(count):
+            frames = int(draw.integers(32, 40))
+            wave = 0.5 * np.sin(np.arange(frames * hop) * draw.uniform(0.1, 1)) + 0.01 * draw.standard_normal(
+                frames * hop
+            )
+            with h5py.File(folder / "dump" / part / f"{number:02}.h5", "w") as kept:
+                kept["wave"] = wave.astype(np.float32)
+                kept["feats"] = draw.standard_normal((frames, bands)).astype(np.float32)
+    settings = yaml.safe_load((folder / "egs" / "ljspeech" / "voc1" / "conf" / "parallel_wavegan.v1.yaml").read_text())
+    sizes = {
+        "layers": 4,
+        "stacks": 2,
+        "residual_channels": 8,
+        "gate_channels": 16,
+        "skip_channels": 8,
+        "aux_channels": bands,
+    }
+    settings["generator_params"].update(sizes, upsample_params={"upsample_scales": [4, 4]})
+    settings["discriminator_params"].update(layers=3, conv_channels=8)
+    settings["stft_loss_params"].update(fft_sizes=[64, 128, 32], hop_sizes=[10, 20, 5], win_lengths=[40, 80, 16])
+    settings["generator_optimizer_params"]["lr"] = settings["discriminator_optimizer_params"]["lr"] = 0.001
+    settings["generator_scheduler_params"]["step_size"] = settings["discriminator_scheduler_params"]["step_size"] = 10
+    settings.update(
+        sampling_rate=4000, hop_size=hop, num_mels=bands, batch_max_steps=256, pin_memory=False, num_workers=1,
+        discriminator_train_start_steps=8, train_max_steps=28, save_interval_steps=12, eval_interval_steps=10,
+        log_interval_steps=2, num_save_intermediate_results=2,
+    )  # fmt: skip
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))

@@ -254,3 +254,32 @@ def torchtune_run(folder: Path) -> None:
         "log_every_n_steps": 1, "log_peak_memory_stats": False, "log_level": "INFO",
     }  # fmt: skip
     (folder / "tiny.yaml").write_text(json.dumps(settings))
+
+
+def letter_numbers(folder: Path) -> None:
+    """Make numbers of letters for training and for a test, where llm-baselines keeps those of Shakespeare's."""
+    import string
+
+    from tiny_data import text
+
+    letters = sorted(set(string.ascii_letters + string.digits + string.punctuation + " \n"))
+    place = folder / "src" / "data" / "datasets" / "shakespeare"
+    place.mkdir(parents=True)
+    for part, count in (("train", 1600), ("test", 400)):
+        numbers = [letters.index(letter) for letter in text(count, seed=count)]
+        np.array(numbers, dtype=np.uint16).tofile(place / f"{part}.npy")
+
+
+def question_pairs(folder: Path) -> None:
+    """Make pairs of a text and its answer, a tokenizer, and the settings of a tiny encoder, as DiffuSeq reads them."""
+    from tiny_data import text, tiny_bert
+
+    tiny_bert(folder)
+    (folder / "pairs").mkdir()
+    (folder / "out").mkdir()
+    for part, count, start in (("train", 96, 0), ("valid", 24, 4000)):
+        rows = [
+            json.dumps({"src": text(5 + number % 3, number), "trg": text(6, number + 900)})
+            for number in range(start, start + count)
+        ]
+        (folder / "pairs" / f"{part}.jsonl").write_text("\n".join(rows) + "\n")

@@ -20,6 +20,7 @@ import tiny_runs
 import tiny_sets
 import tiny_tasks
 import tiny_texts
+import tiny_views
 
 WORDS = (
     "the",
@@ -404,6 +405,8 @@ MAKERS = {
         tiny_fields.flying_chairs,
         tiny_fields.spoken_lines,
         tiny_fields.captions_lmdb,
+        tiny_views.picture_twins,
+        tiny_views.taught_pictures,
     )
 }
 

@@ -407,6 +407,7 @@ MAKERS = {
         tiny_fields.captions_lmdb,
         tiny_views.picture_twins,
         tiny_views.taught_pictures,
+        tiny_views.noisy_pictures,
     )
 }
 

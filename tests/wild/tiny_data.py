@@ -408,6 +408,7 @@ MAKERS = {
         tiny_views.picture_twins,
         tiny_views.taught_pictures,
         tiny_views.noisy_pictures,
+        tiny_views.measured_scenes,
     )
 }
 

@@ -1,4 +1,4 @@
-"""Tiny data for programs of the wild corpus that look at pictures: two views of a scene, a teacher's weights, pictures to mend."""
+"""Tiny data for programs of the wild corpus that look at pictures: two views, a teacher, pictures to clean, depths."""
 
 from __future__ import annotations
 
@@ -83,3 +83,23 @@ def noisy_pictures(folder: Path) -> None:
         "dist_params": {"backend": "gloo", "port": 29500},
     }  # fmt: skip
     (folder / "tiny.yml").write_text(json.dumps(options))
+
+
+def measured_scenes(folder: Path) -> None:
+    """Make pictures with the depth of each place, in centimetres for training and in parts of a metre for evaluation."""
+    from PIL import Image
+
+    draw = np.random.default_rng(74)
+    (folder / "scenes").mkdir()
+    for part, count, scale in (("vkitti2/train", 64, 100), ("kitti/val", 8, 256)):
+        lines = []
+        for number in range(count):
+            depth = np.kron(draw.uniform(2, 40, (8, 10)), np.ones((8, 8)))
+            picture = np.stack([depth * 6, 250 - depth * 5, draw.uniform(0, 250, depth.shape)], axis=2)
+            names = [f"scenes/{part[0]}{number:03}_{kind}.png" for kind in ("picture", "depth")]
+            for name, values in zip(names, (picture.astype(np.uint8), (depth * scale).astype(np.uint16))):
+                Image.fromarray(values).save(folder / name)
+            lines.append(" ".join(names))
+        place = folder / "dataset" / "splits" / f"{part}.txt"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("\n".join(lines) + "\n")

@@ -20,6 +20,7 @@ import tiny_runs
 import tiny_sets
 import tiny_tasks
 import tiny_texts
+import tiny_views
 
 WORDS = (
     "the",
@@ -407,6 +408,10 @@ MAKERS = {
         tiny_fields.spoken_lines,
         tiny_fields.captions_lmdb,
         tiny_fields.wave_features,
+        tiny_views.picture_twins,
+        tiny_views.taught_pictures,
+        tiny_views.noisy_pictures,
+        tiny_views.measured_scenes,
     )
 }
 

@@ -1,0 +1,105 @@
+"""Tiny data for programs of the wild corpus that look at pictures: two views, a teacher, pictures to clean, depths."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def picture_twins(folder: Path) -> None:
+    """Make pairs of pictures of one thing, the second moved by some pixels, and the list of them."""
+    from PIL import Image
+
+    draw = np.random.default_rng(71)
+    place = folder / "data" / "ARKitScenes_crops"
+    (place / "scenes").mkdir(parents=True)
+    names = [f"scenes/{number:04}" for number in range(96)]
+    for name in names:
+        coarse = np.kron(draw.integers(0, 255, (10, 10, 3)), np.ones((4, 4, 1))).astype(np.uint8)
+        for view, picture in ((1, coarse), (2, np.roll(coarse, (2, -3), (0, 1)))):
+            Image.fromarray(picture).save(place / f"{name}_{view}.jpg")
+    (place / "listing.txt").write_text("\n".join(["# scenes", *names]) + "\n")
+
+
+def taught_pictures(folder: Path) -> None:
+    """Make pictures in folders, and the weights of a network that tells classes of them."""
+    import timm
+    import torch
+    from tiny_data import image_folder
+
+    image_folder(folder)
+    torch.manual_seed(72)
+    torch.save({"model": timm.create_model("test_resnet", num_classes=1000).state_dict()}, folder / "teacher.pth")
+
+
+def noisy_pictures(folder: Path) -> None:
+    """Make pictures and noisy ones of them, and NAFNet's options for a small network that cleans them."""
+    from PIL import Image
+
+    draw = np.random.default_rng(73)
+    for part, count in (("train", 32), ("val", 4)):
+        for kind in ("clean", "noisy"):
+            (folder / "pairs" / part / kind).mkdir(parents=True)
+        for number in range(count):
+            clean = np.kron(draw.integers(40, 215, (6, 6, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+            noisy = clean + draw.integers(-30, 30, clean.shape)
+            for kind, picture in (("clean", clean), ("noisy", noisy)):
+                name = folder / "pairs" / part / kind / f"{number:02}.png"
+                Image.fromarray(picture.astype(np.uint8)).save(name)
+
+    def pairs(part: str, **further: Any) -> dict[str, Any]:
+        place = {"dataroot_gt": f"pairs/{part}/clean", "dataroot_lq": f"pairs/{part}/noisy"}
+        return {"name": part, "type": "PairedImageDataset", "io_backend": {"type": "disk"}, **place, **further}
+
+    options = {
+        "name": "tiny", "model_type": "ImageRestorationModel", "scale": 1, "num_gpu": 0, "manual_seed": 3,
+        "datasets": {
+            "train": pairs(
+                "train", filename_tmpl="{}", gt_size=32, use_flip=True, use_rot=True, use_shuffle=True,
+                num_worker_per_gpu=1, batch_size_per_gpu=4, dataset_enlarge_ratio=2, prefetch_mode=None,
+            ),
+            "val": pairs("val"),
+        },
+        "network_g": {
+            "type": "NAFNet", "width": 8, "enc_blk_nums": [1, 1], "middle_blk_num": 1, "dec_blk_nums": [1, 1],
+        },
+        "path": {"pretrain_network_g": None, "strict_load_g": True, "resume_state": None},
+        "train": {
+            "optim_g": {"type": "AdamW", "lr": 0.002, "weight_decay": 0.0, "betas": [0.9, 0.9]}, "total_iter": 28,
+            "scheduler": {"type": "TrueCosineAnnealingLR", "T_max": 28, "eta_min": 0.0001}, "warmup_iter": -1,
+            "pixel_opt": {"type": "PSNRLoss", "loss_weight": 1, "reduction": "mean"},
+        },
+        "val": {
+            "val_freq": 8, "save_img": True, "use_image": False,
+            "metrics": {
+                name: {"type": f"calculate_{name}", "crop_border": 0, "test_y_channel": False}
+                for name in ("psnr", "ssim")
+            },
+        },
+        "logger": {"print_freq": 1, "save_checkpoint_freq": 10, "use_tb_logger": True, "wandb": {"project": None}},
+        "dist_params": {"backend": "gloo", "port": 29500},
+    }  # fmt: skip
+    (folder / "tiny.yml").write_text(json.dumps(options))
+
+
+def measured_scenes(folder: Path) -> None:
+    """Make pictures with the depth of each place, in centimetres for training and in parts of a metre for evaluation."""
+    from PIL import Image
+
+    draw = np.random.default_rng(74)
+    (folder / "scenes").mkdir()
+    for part, count, scale in (("vkitti2/train", 64, 100), ("kitti/val", 8, 256)):
+        lines = []
+        for number in range(count):
+            depth = np.kron(draw.uniform(2, 40, (8, 10)), np.ones((8, 8)))
+            picture = np.stack([depth * 6, 250 - depth * 5, draw.uniform(0, 250, depth.shape)], axis=2)
+            names = [f"scenes/{part[0]}{number:03}_{kind}.png" for kind in ("picture", "depth")]
+            for name, values in zip(names, (picture.astype(np.uint8), (depth * scale).astype(np.uint16))):
+                Image.fromarray(values).save(folder / name)
+            lines.append(" ".join(names))
+        place = folder / "dataset" / "splits" / f"{part}.txt"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("\n".join(lines) + "\n")

@@ -27,9 +27,9 @@ def test_the_numbers_are_those_without_a_loss(kept: str, fault: str, undisturbed
 
 @pytest.mark.slow
 def test_a_process_that_has_taken_over_a_rank_tells_its_own_updates(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    faults = [FAULTS[0], "kill:rank=0,step=13,phase=data"]
-    run = relay(tmp_path, SCRIPT, "number", ranks=RANKS, spares=2, inject=faults)
-    assert_unharmed(run, undisturbed(SCRIPT, "number", ranks=RANKS), RANKS, faults, 2)
+    faults = [FAULTS[0], "kill:rank=1,step=11,phase=after-step", "kill:rank=0,step=13,phase=data"]
+    run = relay(tmp_path, SCRIPT, "number", ranks=RANKS, spares=3, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, "number", ranks=RANKS), RANKS, faults, 3)
 
 
 @pytest.mark.slow

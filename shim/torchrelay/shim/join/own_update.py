@@ -48,10 +48,14 @@ class OwnUpdate:
             self._watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
 
     def put_right(
-        self, now: HostState, given: Mapping[Way, Effect] | None, received: Collection[str] = frozenset()
+        self,
+        now: HostState,
+        given: Mapping[Way, Effect] | None,
+        changed_before: Collection[Way],
+        received: Collection[str] = frozenset(),
     ) -> None:
         """`now`: the state behind the update. `given`: what the donor's update has changed; None where the donor has not looked.
-        `received`: paths of the tensors that have come from it.
+        `changed_before`: what earlier updates of the lost rank have changed. `received`: paths of the tensors that have come.
 
         Raises StateMismatchError where that does not tell what the lost rank's update has left.
         """
@@ -67,7 +71,8 @@ class OwnUpdate:
             if there is not None and mine is not None and alike(mine.after, there.after):
                 continue
             was = (before[way].value,) if way in before else ()
-            if there is not None and there.repeated and alike(was, there.before) and there.after:
+            is_repeated = there is not None and way in changed_before and alike(was, there.before)
+            if there is not None and is_repeated and there.after:
                 effects.put(now, place, there.after[0])
             elif mine is not None and not (given is None and effects.is_counter(mine)):
                 raise StateMismatchError(

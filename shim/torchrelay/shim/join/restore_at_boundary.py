@@ -33,6 +33,7 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     engine.tracker.boundary_sites, engine.training.around = set(journal.training), set(journal.around)
     engine.saves.carry(journal.saves)
     engine.updates.early.turns = dict(journal.turns)
+    engine.updates.effects.take_over(journal.left_by_updates)
     engine.updates.whole.communicating |= {*journal.communicating}
     engine.updates.writes.take_over(journal.written_before_gates)
     engine.step.entered(journal.boundary)

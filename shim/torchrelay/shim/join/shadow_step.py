@@ -88,7 +88,9 @@ class ShadowStep:
         destination = self._dialogue.destination(frame, behind=True)
         arrived = self._dialogue.receive(destination)
         destination.take_updated()
-        self._own_update.put_right(updated, destination.effects(), destination.received)
+        self._own_update.put_right(
+            updated, destination.effects(), engine.updates.effects.changed_before, destination.received
+        )
         self._late = {path: times for path, times in self._late.items() if path not in destination.carried()}
         collective_records.give(finished, destination.results)
         if plan.offline or plan.donor_collectives >= 0:

@@ -178,6 +178,8 @@ class BoundaryJournal(NamedTuple):
     """Paths of tensors that the rank has copied at this head, as in OwnTensors."""
     scripted: bytes = b""
     """As ScriptedCalls has written it."""
+    left_by_updates: bytes = b""
+    """As UpdateEffects has written it."""
 
     def plain(self) -> Plain:
         """With the lengths of the blocks in their place."""

@@ -216,6 +216,7 @@ class Writer:
             process_group.described(),
             self._engine.own.carried if self._engine.own is not None else (),
             self._engine.scripted.written(),
+            self._engine.updates.effects.known(),
         )
         parts = record.in_parts()
         if settled:

@@ -236,7 +236,7 @@ class GenerationSwitch:
             tensors |= engine.replaced.tensors
         if boundary == engine.step.gates_passed:
             tensors |= {f"{device.UPDATED}{path}": copy for path, copy in engine.updates.as_updated().items()}
-            if effects := engine.updates.effects.written():
+            if effects := engine.updates.effects.latest():
                 tensors[device.EFFECTS] = rng.byte_tensor(effects)
         return tensors
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
@@ -40,13 +40,18 @@ class Joiner:
         self.model.weight.grad = torch.ones(1, 2)
         self.names: dict[str, Any] = {"model": self.model, "holder": self.holder}
 
-    def goes_through(self, update: Callable[[Joiner], object], given: Mapping[Way, Effect] | None) -> Holder:
+    def goes_through(
+        self,
+        update: Callable[[Joiner], object],
+        given: Mapping[Way, Effect] | None,
+        changed_before: Collection[Way] | None = None,
+    ) -> Holder:
         own = OwnUpdate(take(self.names))
         try:
             update(self)
         finally:
             own.done()
-        own.put_right(take(self.names), given)
+        own.put_right(take(self.names), given, (given or ()) if changed_before is None else changed_before)
         return self.holder
 
 
@@ -68,8 +73,8 @@ def reads_nothing(joiner: Joiner) -> None:
     joiner.holder.norm = 5.0
 
 
-def told(before: float = 1.0, after: float = 7.0, *, repeated: bool = True) -> dict[Way, Effect]:
-    return {WAY: Effect((before,), (after,), repeated)}
+def told(before: float = 1.0, after: float = 7.0) -> dict[Way, Effect]:
+    return {WAY: Effect((before,), (after,))}
 
 
 def test_a_number_that_was_read_from_gradients_is_the_donors() -> None:
@@ -94,10 +99,15 @@ def test_a_count_is_right_beside_numbers_that_were_read() -> None:
     assert Joiner().goes_through(both, None).count == 1
 
 
-@pytest.mark.parametrize("given", [None, {}, told(before=2.0), told(repeated=False)])
+@pytest.mark.parametrize("given", [None, {}, told(before=2.0)])
 def test_nobody_goes_on_with_a_number_that_no_other_rank_has(given: dict[Way, Effect] | None) -> None:
     with pytest.raises(StateMismatchError, match=r"holder\.norm .* no other rank has the same"):
         Joiner().goes_through(reads, given)
+
+
+def test_that_both_had_the_same_says_nothing_where_no_update_had_changed_it() -> None:
+    with pytest.raises(StateMismatchError, match=r"holder\.norm .* no other rank has the same"):
+        Joiner().goes_through(reads, told(), changed_before=())
 
 
 def test_a_small_tensor_is_the_donors_where_gradients_are_in_it() -> None:
@@ -110,7 +120,7 @@ def test_a_small_tensor_is_the_donors_where_gradients_are_in_it() -> None:
         next(node.content for node in state.nodes if node.obj is not None and isinstance(node.obj, torch.Tensor))
         for state in (before, take({"holder": after}))
     ]
-    given = {way: Effect((content[0],), (content[1],), repeated=True)}
+    given = {way: Effect((content[0],), (content[1],))}
     assert Joiner().goes_through(adds_up, given).momentum.tolist() == [3, 3]
 
 
@@ -143,15 +153,15 @@ def test_a_number_in_the_place_of_a_tensor_that_the_donor_has_given_is_no_questi
     own = OwnUpdate(take(joiner.names))
     ratios(joiner, optimizer, 2.5)
     own.done()
-    own.put_right(take(joiner.names), {}, {"optimizer0.0.ratio"})
+    own.put_right(take(joiner.names), {}, (), {"optimizer0.0.ratio"})
     with pytest.raises(StateMismatchError, match="ratio"):
-        own.put_right(take(joiner.names), {})
+        own.put_right(take(joiner.names), {}, ())
 
 
 def test_a_tensor_in_the_place_of_a_number_that_the_donor_has_makes_room_for_it() -> None:
     joiner, optimizer = with_ratio(1)
     way = ("script", "script.optimizer.state[(0, 'ratio')]")
-    given = {way: Effect((1,), (1,), repeated=True)}
+    given = {way: Effect((1,), (1,))}
     joiner.goes_through(lambda joiner: ratios(joiner, optimizer, torch.ones(())), given)
     assert optimizer.state[joiner.model.weight] == {"ratio": 1}
 

@@ -66,6 +66,7 @@ FULL = BOUNDARY._replace(
     groups=(("1", (0, 2), "gloo", "of the fold"),),
     carried=("module1.weight",),
     scripted=b"calls",
+    left_by_updates=b"ways",
 )
 GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8)
 

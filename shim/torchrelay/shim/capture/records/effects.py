@@ -36,13 +36,10 @@ class Leaf(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """`before`, `after`: empty where there was nothing, else with one element. `repeated`: code has changed it before, too, so
-    ranks that had the same before it have the same behind it. `number`: the node that holds it now, or -1.
-    """
+    """`before`, `after`: empty where there was nothing, else with one element. `number`: the node that holds it now, or -1."""
 
     before: tuple[Any, ...]
     after: tuple[Any, ...]
-    repeated: bool = False
     number: int = -1
 
 

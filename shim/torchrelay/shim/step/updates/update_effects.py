@@ -22,25 +22,26 @@ _FIRST_UPDATES, _LOOK_EACH = 4, 64
 
 class UpdateEffects:
     def __init__(self) -> None:
-        self.are_given = False
-        """Whether updates were seen to leave anything but counts."""
+        self.changed_before: set[Way] = set()
+        """What updates have changed, but counts: ranks that had the same before a further one have the same behind it."""
+        self._is_told = False
+        """Whether updates were seen to leave anything but counts, so that each one is looked behind."""
+        self._written: bytes | None = None
+        self._holders: set[int] = set()
+        """Numbers of the nodes that held it."""
         self._updates = 0
         self._at_gate: HostState | None = None
         """Of the gate that this process is at, or has passed."""
-        self._latest: dict[Way, Effect] = {}
-        self._looked = False
-        self._known: set[Way] = set()
-        """What updates before the latest one have changed."""
-        self._holders: set[int] = set()
-        """Numbers of the nodes that held it."""
+        self._latest: dict[Way, Effect] | None = None
+        """None where nobody has looked behind the latest update."""
 
     def at_gate(self, state: HostState) -> None:
-        self._at_gate = state if self._looks() else None
+        looks = self._is_told or self._updates < _FIRST_UPDATES or self._updates % _LOOK_EACH == 0
+        self._at_gate = state if looks else None
 
     def gate_passed(self) -> None:
         """Until the update is done nobody knows what it leaves."""
-        self._known.update(self._latest)
-        self._latest, self._looked = {}, False
+        self._latest = None
         self._updates += 1
 
     def note(self, walk: Callable[[], HostState], *, is_last: bool) -> bool:
@@ -52,21 +53,30 @@ class UpdateEffects:
             self._at_gate = None  # the objects that it holds are the script's to free
         now = walk()
         found = effects(at_gate, now)
-        self.are_given |= not all(map(is_counter, found.values()))
-        self._latest, self._looked = self._unchanged(now) | found, True
+        self._latest = self._unchanged(now) | found
+        changed = {way for way, effect in found.items() if not is_counter(effect)}
+        if not changed <= self.changed_before:
+            self.changed_before |= changed
+            self._is_told, self._written = True, None
         self._holders.update(effect.number for effect in found.values() if effect.number >= 0)
         return True
 
-    def written(self) -> bytes:
-        """Return the effects of the latest update, for `read`; nothing where nobody has looked."""
-        if not self._looked:
-            return b""
-        return pickle.dumps({way: e._replace(repeated=way in self._known) for way, e in self._latest.items()})
+    def latest(self) -> bytes:
+        """Return the effects of the latest update by way, pickled; nothing where nobody has looked."""
+        return b"" if self._latest is None else pickle.dumps(self._latest)
+
+    def known(self) -> bytes:
+        """Return what a process that takes over this rank has to know, for `take_over`."""
+        if self._written is None:
+            self._written = pickle.dumps((self._is_told, self.changed_before)) if self._is_told else b""
+        return self._written
+
+    def take_over(self, known: bytes) -> None:
+        """Go on as the lost rank would have."""
+        self._is_told, self.changed_before = pickle.loads(known) if known else (False, set())
+        self._written = None
 
     def _unchanged(self, now: HostState) -> dict[Way, Effect]:
         """What others have changed, and this one may not have: a number that was computed anew, and is the same."""
         there = leaves(now, (n for n in self._holders if n < len(now.nodes) and now.nodes[n].kind is not GONE))
-        return {way: Effect((leaf.value,), (leaf.value,)) for way, leaf in there.items() if way in self._known}
-
-    def _looks(self) -> bool:
-        return self.are_given or self._updates < _FIRST_UPDATES or self._updates % _LOOK_EACH == 0
+        return {way: Effect((leaf.value,), (leaf.value,)) for way, leaf in there.items() if way in self.changed_before}

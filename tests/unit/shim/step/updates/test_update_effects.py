@@ -19,15 +19,15 @@ class Steps:
         self.trees, self.effects = ModuleTrees(), UpdateEffects()
         self.walks = 0
 
-    def step(self, *updates: Callable[[], object]) -> dict[str, tuple[Any, Any, bool]]:
+    def step(self, *updates: Callable[[], object]) -> dict[str, tuple[Any, Any]]:
         """Return what is told before the next gate, by path."""
         self.effects.at_gate(take(self.names, self.trees))
         self.effects.gate_passed()
         for number, update in enumerate(updates or (self.count,)):
             update()
             self.effects.note(self.walk, is_last=number == len(updates or (0,)) - 1)
-        written = self.effects.written()
-        return {way[1]: tuple(effect[:3]) for way, effect in pickle.loads(written).items()} if written else {}
+        latest = self.effects.latest()
+        return {way[1]: effect[:2] for way, effect in pickle.loads(latest).items()} if latest else {}
 
     def walk(self) -> Any:
         self.walks += 1
@@ -45,7 +45,7 @@ def test_the_first_updates_are_looked_behind_and_then_some_if_they_only_count() 
     for _ in range(update_effects._LOOK_EACH + 1):
         steps.step()
     assert steps.walks == update_effects._FIRST_UPDATES + 1
-    assert not steps.effects.are_given
+    assert steps.effects.known() == b""
 
 
 def test_once_one_has_left_more_each_one_is_looked_behind() -> None:
@@ -55,34 +55,31 @@ def test_once_one_has_left_more_each_one_is_looked_behind() -> None:
     assert steps.walks == 10
 
 
-def test_what_was_changed_before_is_told_apart_from_what_is_changed_for_the_first_time() -> None:
+def test_what_an_update_has_changed_is_told_with_what_was_there_before() -> None:
     steps = Steps()
-    assert steps.step(steps.adapt) == {"script.scale": ((1.0,), (0.5,), False)}
-    assert steps.step(steps.adapt, steps.count) == {
-        "script.scale": ((0.5,), (0.25,), True),
-        "script.count": ((0,), (1,), False),
-    }
+    assert steps.step(steps.adapt) == {"script.scale": ((1.0,), (0.5,))}
+    assert steps.step(steps.adapt, steps.count) == {"script.scale": ((0.5,), (0.25,)), "script.count": ((0,), (1,))}
 
 
 def test_all_updates_of_a_step_are_told_together() -> None:
     steps = Steps()
     steps.step(steps.adapt)
-    assert steps.step(steps.adapt, steps.adapt)["script.scale"] == ((0.5,), (0.125,), True)
+    assert steps.step(steps.adapt, steps.adapt)["script.scale"] == ((0.5,), (0.125,))
 
 
 def test_what_earlier_updates_have_changed_is_told_when_this_one_leaves_it_as_it_was() -> None:
     steps = Steps()
     steps.step(steps.adapt)
-    assert steps.step() == {"script.scale": ((0.5,), (0.5,), True), "script.count": ((0,), (1,), False)}
+    assert steps.step() == {"script.scale": ((0.5,), (0.5,)), "script.count": ((0,), (1,))}
 
 
 def test_nothing_is_told_between_a_gate_and_the_end_of_the_update_behind_it() -> None:
     steps = Steps()
     steps.step(steps.adapt)
     steps.effects.at_gate(take(steps.names, steps.trees))
-    assert steps.effects.written()  # others may still be behind the gate before
+    assert steps.effects.latest()  # others may still be behind the gate before
     steps.effects.gate_passed()
-    assert not steps.effects.written()
+    assert not steps.effects.latest()
 
 
 def test_no_look_is_another_answer_than_no_change() -> None:
@@ -90,7 +87,19 @@ def test_no_look_is_another_answer_than_no_change() -> None:
     for _ in range(update_effects._FIRST_UPDATES):
         steps.step()
     steps.step()
-    assert steps.effects.written() == b""
+    assert steps.effects.latest() == b""
     steps = Steps()
     steps.step(lambda: None)
-    assert pickle.loads(steps.effects.written()) == {}
+    assert pickle.loads(steps.effects.latest()) == {}
+
+
+def test_a_process_that_takes_over_a_rank_knows_what_updates_have_changed_and_looks_behind_each() -> None:
+    steps = Steps()
+    steps.step(steps.adapt, steps.count)
+    successor = Steps()
+    successor.effects.take_over(steps.effects.known())
+    assert {path for _, path in successor.effects.changed_before} == {"script.scale"}
+    for _ in range(10):
+        successor.step()
+    assert successor.walks == 10
+    assert successor.effects.known() == steps.effects.known()

@@ -5,6 +5,7 @@ Each value is known by the way that leads to it, as the script would write it.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -83,6 +84,18 @@ def tensor_of(state: HostState, leaf: Leaf) -> torch.Tensor | None:
     if node.kind is Kind.MODULE and type(leaf.key) is str:
         return dict(node.obj.named_buffers()).get(leaf.key)
     return None
+
+
+def may_be_computed(effect: Effect) -> bool:
+    """Whether a change may come of what the code computes: it counts nothing, and is more than a first value such as zeros."""
+    if effect.before and effect.after:
+        return not is_counter(effect)
+    return any(isinstance(value, TensorValue) and not _is_uniform(value) for value in effect.after)
+
+
+def _is_uniform(value: TensorValue) -> bool:
+    count = math.prod(value.shape)
+    return count <= 1 or value.data == value.data[: len(value.data) // count] * count
 
 
 def tensor_path(state: HostState, leaf: Leaf) -> str:

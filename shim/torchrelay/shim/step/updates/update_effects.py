@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 
-from torchrelay.shim.capture.records.effects import Effect, Way, effects, is_counter, leaves
+from torchrelay.shim.capture.records.effects import Effect, Way, effects, leaves, may_be_computed
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import GONE
 
@@ -23,9 +23,9 @@ _FIRST_UPDATES, _LOOK_EACH = 4, 64
 class UpdateEffects:
     def __init__(self) -> None:
         self.changed_before: set[Way] = set()
-        """What updates have changed, but counts: ranks that had the same before a further one have the same behind it."""
+        """What updates may have computed: ranks that had the same before a further one have the same behind it."""
         self._is_told = False
-        """Whether updates were seen to leave anything but counts, so that each one is looked behind."""
+        """Whether updates were seen to compute anything, so that each one is looked behind."""
         self._written: bytes | None = None
         self._holders: set[int] = set()
         """Numbers of the nodes that held it."""
@@ -54,7 +54,7 @@ class UpdateEffects:
         now = walk()
         found = effects(at_gate, now)
         self._latest = self._unchanged(now) | found
-        changed = {way for way, effect in found.items() if not is_counter(effect)}
+        changed = {way for way, effect in found.items() if may_be_computed(effect)}
         if not changed <= self.changed_before:
             self.changed_before |= changed
             self._is_told, self._written = True, None

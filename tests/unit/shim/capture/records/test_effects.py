@@ -13,7 +13,9 @@ from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import effects
 from torchrelay.shim.capture.records.effects import Effect, Way
 from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.long_list import LONG
+from torchrelay.shim.capture.values.small import TensorValue
 
 
 class Holder:
@@ -125,3 +127,27 @@ def test_large_tensors_are_told_elsewhere() -> None:
 )
 def test_counting_is_adding_one_to_a_whole_number(before: Any, after: Any, counts: bool) -> None:
     assert effects.is_counter(Effect(before, after)) is counts
+
+
+def small_tensor(*values: float) -> TensorValue:
+    return small.take(torch.tensor(values))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "computed"),
+    [
+        ((1.0,), (2.0,), True),
+        ((1,), (2,), False),
+        ((), (True,), False),
+        ((), (1.5,), False),
+        ((1.5,), (), False),
+        ((), (small_tensor(0, 0, 0),), False),
+        ((), (small_tensor(1),), False),
+        ((), (small_tensor(0, 1, 0),), True),
+        ((small_tensor(0, 0),), (small_tensor(1, 1),), True),
+    ],
+)
+def test_a_first_value_is_computed_if_it_is_a_tensor_of_different_numbers(
+    before: tuple[Any, ...], after: tuple[Any, ...], computed: bool
+) -> None:
+    assert effects.may_be_computed(Effect(before, after)) is computed

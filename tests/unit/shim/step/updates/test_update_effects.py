@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from support.host_state import take
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
@@ -46,6 +47,29 @@ def test_the_first_updates_are_looked_behind_and_then_some_if_they_only_count() 
         steps.step()
     assert steps.walks == update_effects._FIRST_UPDATES + 1
     assert steps.effects.known() == b""
+
+
+def test_what_the_first_update_makes_is_no_reason_to_look_behind_each() -> None:
+    """Such as the mark that a scheduler leaves at an optimizer, or the state of one that keeps its counts in numbers."""
+    steps = Steps()
+    steps.step(lambda: steps.names.update(called=True, steps=1))
+    for _ in range(10):
+        steps.step()
+    assert steps.walks == update_effects._FIRST_UPDATES
+
+
+def test_optimizers_of_torch_with_a_scheduler_are_not_looked_behind_each_time() -> None:
+    steps = Steps()
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    steps.names = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        steps.step(optimizer.step)
+        scheduler.step()
+    assert steps.walks == update_effects._FIRST_UPDATES
 
 
 def test_once_one_has_left_more_each_one_is_looked_behind() -> None:

@@ -45,10 +45,11 @@ class Effect(NamedTuple):
 
 
 def effects(then: HostState, now: HostState) -> dict[Way, Effect]:
-    """Return what differs. Both states are of this process; nodes that neither walk has looked at anew are left out."""
-    same = set(map(id, then.nodes)).intersection(map(id, now.nodes))
-    before = leaves(then, (n for n, node in enumerate(then.nodes) if id(node) not in same))
-    after = leaves(now, (n for n, node in enumerate(now.nodes) if id(node) not in same))
+    """Return what differs. Both states are of this process, and where both go on from an earlier one, from the same."""
+    both_go_on = then.takes_over and now.takes_over
+    numbers = then.renewed | now.renewed if both_go_on else range(max(len(then.nodes), len(now.nodes)))
+    before = leaves(then, (n for n in numbers if n < len(then.nodes)))
+    after = leaves(now, (n for n in numbers if n < len(now.nodes)))
     roots = {node.key for node in then.nodes if node.parent < 0} & {node.key for node in now.nodes if node.parent < 0}
     found = {}
     for way in dict.fromkeys((*before, *after)):

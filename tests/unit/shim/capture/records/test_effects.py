@@ -10,12 +10,13 @@ import torch
 from support.host_state import take
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.records import effects
+from torchrelay.shim.capture.records import effects, encode
 from torchrelay.shim.capture.records.effects import Effect, Way
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.long_list import LONG
 from torchrelay.shim.capture.values.small import TensorValue
+from torchrelay.shim.capture.walks.rewalk import Rewalk
 
 
 class Holder:
@@ -67,6 +68,21 @@ def test_each_change_is_told_with_what_was_there_before() -> None:
     assert named["norms"] == Effect(([1.0, 2.0],), ([1.0, 2.0, 3.0],))
     assert named["by_name['a']"] == Effect((1,), (2,))
     assert len(found) == 11, found
+
+
+def test_walks_that_go_on_from_one_boundary_tell_the_same() -> None:
+    names, trees = namespace(), ModuleTrees()
+    del names["optimizer"]  # numbers in its state take a walk from scratch
+    base = take(names, trees)
+    encode.encode(base)
+    states = []
+    for change in (lambda: None, lambda: names["norms"].append(3.0)):
+        change()
+        states.append(Rewalk(trees, base, at_gate=True).run([], {"script": names}))
+        encode.encode(states[-1])
+    assert all(state.takes_over for state in states)
+    ((way, effect),) = effects.effects(*states).items()
+    assert (way[1], effect[:2]) == ("script.norms", (([1.0, 2.0],), ([1.0, 2.0, 3.0],)))
 
 
 def test_what_another_process_had_alike_is_alike_after_the_same_changes_are_put_there() -> None:

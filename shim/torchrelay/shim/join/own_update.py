@@ -46,6 +46,8 @@ class OwnUpdate:
     def done(self) -> None:
         if self._watch is not None:
             self._watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
+        if dynamo.compilations():
+            self._watch = None  # what was compiled meanwhile was not watched
 
     def put_right(
         self,

@@ -76,8 +76,9 @@ class ShadowStep:
         engine, plan = self._engine, self._plan
         assert engine.commit is not None
         frame = engine.commit.activation.frame
-        assert self._own_update is not None
-        self._own_update.done()
+        own_update = self._own_update
+        assert own_update is not None  # a step ends behind its gate
+        own_update.done()
         updated = engine.writer.walk(script_frames(sys._getframe(1)))
         flags = [node.content for node in decode(self._gate.on(self._journal)) if node.kind is Kind.DDP]
         wrappers = (node.obj for node in engine.commit.state.nodes if node.kind is Kind.DDP)
@@ -88,9 +89,8 @@ class ShadowStep:
         destination = self._dialogue.destination(frame, behind=True)
         arrived = self._dialogue.receive(destination)
         destination.take_updated()
-        self._own_update.put_right(
-            updated, destination.effects(), engine.updates.effects.changed_before, destination.received
-        )
+        changed_before = engine.updates.effects.changed_before
+        own_update.put_right(updated, destination.effects(), changed_before, destination.received)
         self._late = {path: times for path, times in self._late.items() if path not in destination.carried()}
         collective_records.give(finished, destination.results)
         if plan.offline or plan.donor_collectives >= 0:

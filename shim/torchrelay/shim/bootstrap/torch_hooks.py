@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import optimizer as optimizers
 
-from torchrelay.shim.adapters.parallel import comm_hooks, ddp, fsdp2
+from torchrelay.shim.adapters.parallel import comm_hooks, ddp, fsdp2, uneven_inputs
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.adapters.tensors import tensor_copying, tensor_data
 from torchrelay.shim.adapters.torchscript import functions as torchscript
@@ -77,6 +77,7 @@ def install_for(engine: Engine) -> None:
     engine.draws.on_draw = engine.alive
     OtherProcesses(engine).install()
     tensor_copying.watch(engine.updates.overwritten.about_to_overwrite)
+    uneven_inputs.watch(functools.partial(guard.tell, engine.unprotected.trains_on_unevenly))
     if engine.faults is not None:
         DataFaults(engine).install()
 

@@ -47,6 +47,13 @@ class Unprotected:
         self.give_up(UnsupportedError(engine.budget.reason(state)))
         return True
 
+    def trains_on_unevenly(self) -> None:
+        """Ranks that are through make no more steps, and others go on: nobody waits for all in front of an update from here on."""
+        self.give_up(
+            UnsupportedError("ranks train on unlike numbers of batches (`join()`): some go on when others are through")
+        )
+        self._engine.tracker.live = False
+
     def give_up(self, error: Exception) -> None:
         """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""
         engine = self._engine

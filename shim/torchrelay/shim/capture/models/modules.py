@@ -284,7 +284,10 @@ class ModuleTree:
     def _take_buffers(self) -> dict[str, small.TensorValue]:
         """By content: native batch norm writes its running statistics without counting up their versions."""
         taken = self._reads.take_all(self.small_buffers)
-        self.changing.update(name for name, value in taken.items() if self._copies.get(name, value).data != value.data)
+        known = self._copies
+        self.changing.update(name for name, value in taken.items() if known.get(name, value).data != value.data)
+        if any(known.get(name, value).shape != value.shape for name, value in taken.items()):
+            self._bound.look_again(self._bound.tensors)  # resized in place, as observers of quantization are
         self._copies = taken
         return taken
 

@@ -132,6 +132,18 @@ def test_the_journal_tells_forms_that_are_not_those_of_the_set_up() -> None:
     assert sorted(content[3]) == ["center", "later"]
 
 
+def test_the_journal_tells_the_form_of_a_buffer_that_was_resized_in_place() -> None:
+    """As observers of quantization do in their first forward pass."""
+    model, trees = Model(), ModuleTrees()
+    namespace = {"model": model}
+    state = take(namespace, trees)
+    encode.begin_set_up(state)
+    model.center.resize_(4, 4).fill_(1)
+    now = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
+    (content,) = [n.content for n in encode.decode(encode.encode(now)) if n.kind.name == "MODULE"]
+    assert [(place[2], form.shape) for place, form in content[5].items()] == [("center", (4, 4))]
+
+
 def test_a_large_buffer_that_a_step_binds_anew_is_told_to_a_walk_that_goes_on() -> None:
     model, trees = Model(), ModuleTrees()
     namespace = {"model": model}

@@ -1,0 +1,23 @@
+"""Ranks with unlike numbers of batches: those that are through wait in `join()`, which torch makes for that, and not at a gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.relay_run import relay
+from support.training import differences
+
+SCRIPT, RANKS = "joined.py", 2
+
+
+@pytest.mark.slow
+def test_the_job_comes_to_its_end_as_with_torchrun_and_says_that_it_is_not_protected(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = relay(tmp_path, SCRIPT, ranks=RANKS)
+    assert run.status == 0, run.told()
+    assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
+    assert run.committed() == [], run.told()
+    assert "ranks train on unlike numbers of batches" in run.stderr

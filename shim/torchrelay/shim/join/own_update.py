@@ -16,7 +16,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.records import effects
-from torchrelay.shim.capture.records.effects import Effect, Leaf, Way
+from torchrelay.shim.capture.records.effects import Effect, HeldValue, Way
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.tensors.taint import Watch
@@ -81,7 +81,7 @@ class OwnUpdate:
                     f"the update has left in {way[1]} what it has computed from gradients, and no other rank has the same"
                 )
 
-    def _depends(self, now: HostState, leaf: Leaf, effect: Effect | None) -> bool:
+    def _depends(self, now: HostState, leaf: HeldValue, effect: Effect | None) -> bool:
         """Whether what the update has left there, or that it has left nothing, may come of what is not known."""
         if self._watch is None:
             return True
@@ -91,7 +91,7 @@ class OwnUpdate:
         return self._watch.has_read
 
 
-def _place_in(now: HostState, then: HostState, leaf: Leaf | None) -> Leaf | None:
+def _place_in(now: HostState, then: HostState, leaf: HeldValue | None) -> HeldValue | None:
     """Where a value stood that is no longer there, in a later state of this process; None where nobody has what held it."""
     number = now.index.get(id(then.nodes[leaf.number].obj)) if leaf is not None else None
     return leaf._replace(number=number) if leaf is not None and number is not None else None

@@ -28,7 +28,7 @@ _WHOLE = "whole"
 """Key of a value that is all that its node holds."""
 
 
-class Leaf(NamedTuple):
+class HeldValue(NamedTuple):
     """A value of a state; `number`, `key`: the node that holds it, and where."""
 
     number: int
@@ -59,15 +59,15 @@ def effects(then: HostState, now: HostState) -> dict[Way, Effect]:
     return found
 
 
-def leaves(state: HostState, numbers: Iterable[int]) -> dict[Way, Leaf]:
+def leaves(state: HostState, numbers: Iterable[int]) -> dict[Way, HeldValue]:
     """Return the values that these nodes hold."""
-    found: dict[Way, Leaf] = {}
+    found: dict[Way, HeldValue] = {}
     for number in numbers:
         root = None
         for key, value in _held(state.nodes[number]):
             root = state.root(number).key if root is None else root
             keys = () if key is _WHOLE else (key,)
-            found.setdefault((root, path_of(state.nodes, number, *keys)), Leaf(number, key, value))
+            found.setdefault((root, path_of(state.nodes, number, *keys)), HeldValue(number, key, value))
     return found
 
 
@@ -77,7 +77,7 @@ def is_counter(effect: Effect) -> bool:
     return len(values) == 2 and set(map(type, values)) == {int} and values[1] - values[0] == 1
 
 
-def tensor_of(state: HostState, leaf: Leaf) -> torch.Tensor | None:
+def tensor_of(state: HostState, leaf: HeldValue) -> torch.Tensor | None:
     """Return the tensor that holds a value; None for a plain one."""
     node = state.nodes[leaf.number]
     if node.kind is Kind.TENSOR:
@@ -99,7 +99,7 @@ def _is_uniform(value: TensorValue) -> bool:
     return count <= 1 or value.data == value.data[: len(value.data) // count] * count
 
 
-def tensor_path(state: HostState, leaf: Leaf) -> str:
+def tensor_path(state: HostState, leaf: HeldValue) -> str:
     """Return the path of the tensor that would be in an optimizer's state there; empty where tensors have no such path."""
     node = state.nodes[leaf.number]
     if node.kind is not Kind.OPTIMIZER_STATE:
@@ -109,8 +109,8 @@ def tensor_path(state: HostState, leaf: Leaf) -> str:
     return f"optimizer{number}.{place}.{name}"
 
 
-def put(state: HostState, leaf: Leaf, value: Any) -> None:
-    """Put a value in the place of a leaf of `state`, which has just been walked and says so, too, from then on.
+def put(state: HostState, leaf: HeldValue, value: Any) -> None:
+    """Put a value in the place of a held value of `state`, which has just been walked and says so, too, from then on.
 
     Raises StateMismatchError where that cannot be.
     """
@@ -138,7 +138,7 @@ def _with(node: StateNode, key: Any, value: Any) -> Any:
     return value if key is _WHOLE else {**content, key: value}
 
 
-def _value(found: Mapping[Way, Leaf], way: Way) -> tuple[Any, ...]:
+def _value(found: Mapping[Way, HeldValue], way: Way) -> tuple[Any, ...]:
     return (found[way].value,) if way in found else ()
 
 

@@ -53,11 +53,13 @@ class OwnUpdate:
         self,
         now: HostState,
         given: Mapping[Way, Effect] | None,
-        changed_before: Collection[Way],
+        changed_before: Collection[tuple[Way, bool]],
         received: Collection[str] = frozenset(),
     ) -> None:
         """`now`: the state behind the update. `given`: what the donor's update has changed; None where the donor has not looked.
-        `changed_before`: what earlier updates of the lost rank have changed. `received`: paths of the tensors that have come.
+        `changed_before`: what earlier updates of the lost rank have changed, with whether that was more than a first value: ranks
+        that have the same in one that others have changed, have it by more than initialisation. `received`: paths of the tensors
+        that have come.
 
         Raises StateMismatchError where that does not tell what the lost rank's update has left.
         """
@@ -73,7 +75,8 @@ class OwnUpdate:
             if there is not None and mine is not None and alike(mine.after, there.after):
                 continue
             was = (before[way].value,) if way in before else ()
-            is_repeated = there is not None and way in changed_before and alike(was, there.before)
+            had_one = there is not None and bool(there.before)
+            is_repeated = there is not None and (way, had_one) in changed_before and alike(was, there.before)
             if there is not None and is_repeated and there.after:
                 effects.put(now, place, there.after[0])
             elif mine is not None and not (given is None and effects.is_counter(mine)):

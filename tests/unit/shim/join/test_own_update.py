@@ -11,6 +11,7 @@ from support.host_state import take
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.records.effects import Effect, Way
+from torchrelay.shim.capture.values import small
 from torchrelay.shim.join import own_update
 from torchrelay.shim.join.own_update import OwnUpdate
 
@@ -44,14 +45,15 @@ class Joiner:
         self,
         update: Callable[[Joiner], object],
         given: Mapping[Way, Effect] | None,
-        changed_before: Collection[Way] | None = None,
+        changed_before: Collection[tuple[Way, bool]] | None = None,
     ) -> Holder:
         own = OwnUpdate(take(self.names))
         try:
             update(self)
         finally:
             own.done()
-        own.put_right(take(self.names), given, (given or ()) if changed_before is None else changed_before)
+        known = [(way, True) for way in given or ()] if changed_before is None else changed_before
+        own.put_right(take(self.names), given, known)
         return self.holder
 
 
@@ -107,7 +109,23 @@ def test_nobody_goes_on_with_a_number_that_no_other_rank_has(given: dict[Way, Ef
 
 def test_that_both_had_the_same_says_nothing_where_no_update_had_changed_it() -> None:
     with pytest.raises(StateMismatchError, match=r"holder\.norm .* no other rank has the same"):
-        Joiner().goes_through(reads, told(), changed_before=())
+        Joiner().goes_through(reads, told(), changed_before=[(WAY, False)])
+
+
+def test_what_each_update_makes_anew_is_the_donors_where_earlier_ones_have_made_it_too() -> None:
+    """As a scaler of gradients does with what it finds of infinite ones."""
+    way = ("script", "script.holder.found")
+    given = {way: Effect((), (small.take(torch.zeros(1)),))}
+
+    def finds(joiner: Joiner) -> None:
+        assert joiner.model.weight.grad is not None
+        joiner.holder.found = joiner.model.weight.grad.sum(dim=1)  # type: ignore[attr-defined]  # made here
+
+    joiner = Joiner()
+    joiner.goes_through(finds, given, changed_before=[(way, False)])
+    assert joiner.holder.found.tolist() == [0]  # type: ignore[attr-defined]  # the same
+    with pytest.raises(StateMismatchError, match="found"):
+        Joiner().goes_through(finds, given, changed_before=())
 
 
 def test_a_small_tensor_is_the_donors_where_gradients_are_in_it() -> None:

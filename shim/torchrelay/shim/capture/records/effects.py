@@ -88,10 +88,15 @@ def tensor_of(state: HostState, leaf: HeldValue) -> torch.Tensor | None:
 
 
 def may_be_computed(effect: Effect) -> bool:
-    """Whether a change may come of what the code computes: it counts nothing, and is more than a first value such as zeros."""
+    """Whether a change may come of what the code computes: no count, and no first value that is no tensor, such as a mark."""
     if effect.before and effect.after:
         return not is_counter(effect)
-    return any(isinstance(value, TensorValue) and not _is_uniform(value) for value in effect.after)
+    return any(isinstance(value, TensorValue) for value in effect.after)
+
+
+def is_first_value(effect: Effect) -> bool:
+    """Whether ranks have the same in it without having computed the same, such as zeros that a tensor is made of."""
+    return not effect.before and not any(isinstance(v, TensorValue) and not _is_uniform(v) for v in effect.after)
 
 
 def _is_uniform(value: TensorValue) -> bool:

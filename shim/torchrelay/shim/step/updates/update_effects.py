@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 
-from torchrelay.shim.capture.records.effects import Effect, Way, effects, leaves, may_be_computed
+from torchrelay.shim.capture.records.effects import Effect, Way, effects, is_first_value, leaves, may_be_computed
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import GONE
 
@@ -22,8 +22,8 @@ _FIRST_UPDATES, _LOOK_EACH = 4, 64
 
 class UpdateEffects:
     def __init__(self) -> None:
-        self.changed_before: set[Way] = set()
-        """What updates may have computed: ranks that had the same before a further one have the same behind it."""
+        self.changed_before: set[tuple[Way, bool]] = set()
+        """What updates may have computed, and whether that was more than a first value."""
         self._is_told = False
         """Whether updates were seen to compute anything, so that each one is looked behind."""
         self._written: bytes | None = None
@@ -54,7 +54,7 @@ class UpdateEffects:
         now = walk()
         found = effects(at_gate, now)
         self._latest = self._unchanged(now) | found
-        changed = {way for way, effect in found.items() if may_be_computed(effect)}
+        changed = {(way, not is_first_value(effect)) for way, effect in found.items() if may_be_computed(effect)}
         if not changed <= self.changed_before:
             self.changed_before |= changed
             self._is_told, self._written = True, None
@@ -79,4 +79,5 @@ class UpdateEffects:
     def _unchanged(self, now: HostState) -> dict[Way, Effect]:
         """What others have changed, and this one may not have: a number that was computed anew, and is the same."""
         there = leaves(now, (n for n in self._holders if n < len(now.nodes) and now.nodes[n].kind is not GONE))
-        return {way: Effect((leaf.value,), (leaf.value,)) for way, leaf in there.items() if way in self.changed_before}
+        known = {way for way, _ in self.changed_before}
+        return {way: Effect((leaf.value,), (leaf.value,)) for way, leaf in there.items() if way in known}

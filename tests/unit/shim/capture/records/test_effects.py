@@ -157,13 +157,26 @@ def small_tensor(*values: float) -> TensorValue:
         ((), (True,), False),
         ((), (1.5,), False),
         ((1.5,), (), False),
-        ((), (small_tensor(0, 0, 0),), False),
-        ((), (small_tensor(1),), False),
-        ((), (small_tensor(0, 1, 0),), True),
+        ((), (small_tensor(0, 0, 0),), True),
         ((small_tensor(0, 0),), (small_tensor(1, 1),), True),
     ],
 )
-def test_a_first_value_is_computed_if_it_is_a_tensor_of_different_numbers(
-    before: tuple[Any, ...], after: tuple[Any, ...], computed: bool
-) -> None:
+def test_marks_and_counts_are_not_computed(before: tuple[Any, ...], after: tuple[Any, ...], computed: bool) -> None:
     assert effects.may_be_computed(Effect(before, after)) is computed
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_one"),
+    [
+        ((), (1.5,), True),
+        ((), (small_tensor(0, 0, 0),), True),
+        ((), (small_tensor(1),), True),
+        ((), (small_tensor(0, 1, 0),), False),
+        ((1.0,), (1.5,), False),
+        ((small_tensor(0, 0),), (small_tensor(1, 1),), False),
+    ],
+)
+def test_a_first_value_says_nothing_unless_it_is_a_tensor_of_different_numbers(
+    before: tuple[Any, ...], after: tuple[Any, ...], is_one: bool
+) -> None:
+    assert effects.is_first_value(Effect(before, after)) is is_one

@@ -72,6 +72,15 @@ def test_optimizers_of_torch_with_a_scheduler_are_not_looked_behind_each_time() 
     assert steps.walks == update_effects._FIRST_UPDATES
 
 
+def test_a_tensor_that_each_update_makes_anew_is_looked_for_each_time() -> None:
+    steps = Steps()
+    for _ in range(10):
+        steps.names.pop("found", None)
+        steps.step(lambda: steps.names.update(found=torch.zeros(1)))
+    assert steps.walks == 10
+    assert {(way[1], more) for way, more in steps.effects.changed_before} == {("script.found", False)}
+
+
 def test_once_one_has_left_more_each_one_is_looked_behind() -> None:
     steps = Steps()
     for _ in range(10):
@@ -122,7 +131,7 @@ def test_a_process_that_takes_over_a_rank_knows_what_updates_have_changed_and_lo
     steps.step(steps.adapt, steps.count)
     successor = Steps()
     successor.effects.take_over(steps.effects.known())
-    assert {path for _, path in successor.effects.changed_before} == {"script.scale"}
+    assert {(way[1], more) for way, more in successor.effects.changed_before} == {("script.scale", True)}
     for _ in range(10):
         successor.step()
     assert successor.walks == 10

@@ -91,6 +91,8 @@ class FaultInjector:
         handle = modules[len(modules) // 2].register_forward_pre_hook(reached)
 
     def _fire(self, fault: Fault) -> None:
+        if fault.kind == PARTITION:
+            _cut_off()  # before others are told of it, who go on then
         self._link.send_and_wait(FaultInjected(str(fault), fault.step - 1))
         if fault.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -111,8 +113,6 @@ class FaultInjector:
         elif fault.kind == NODE:
             os.kill(self._link.agent_pid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does, which may take a moment
-        elif fault.kind == PARTITION:
-            _cut_off()
         elif fault.kind == "planned":
             self._link.send(MigrationWanted(fault.as_asked))
 

@@ -19,6 +19,7 @@ from torchrelay.shim.capture.records import effects
 from torchrelay.shim.capture.records.effects import Effect, HeldValue, Way
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.tensors.taint import Watch
 
 
@@ -66,11 +67,17 @@ class OwnUpdate:
         before = effects.leaves(self._at_gate, range(len(self._at_gate.nodes)))
         own, places = effects.effects(self._at_gate, now), effects.leaves(now, range(len(now.nodes)))
         for way in dict.fromkeys((*own, *(given or ()))):
-            mine, place = own.get(way), places.get(way) or _place_in(now, self._at_gate, before.get(way))
-            if place is None or effects.tensor_path(now, place) in received:
-                continue  # the donor's alone, or it has a tensor there
+            mine, state, place = own.get(way), now, places.get(way)
+            if place is None:
+                state, place = _place_in(now, self._at_gate, before.get(way))
+            if place is None:
+                if mine is not None and self._may_have_read():
+                    raise _unknown(way)  # with what held it
+                continue  # the donor's alone
+            if effects.tensor_path(state, place) in received:
+                continue  # the donor has a tensor there
             there = given.get(way) if given is not None else None
-            if not self._depends(now, place, mine):
+            if not self._depends(state, place, mine):
                 continue
             if there is not None and mine is not None and alike(mine.after, there.after):
                 continue
@@ -78,26 +85,38 @@ class OwnUpdate:
             had_one = there is not None and bool(there.before)
             is_repeated = there is not None and (way, had_one) in changed_before and alike(was, there.before)
             if there is not None and is_repeated and there.after:
-                effects.put(now, place, there.after[0])
+                effects.put(state, place, there.after[0])
             elif mine is not None and not (given is None and effects.is_counter(mine)):
-                raise StateMismatchError(
-                    f"the update has left in {way[1]} what it has computed from gradients, and no other rank has the same"
-                )
+                raise _unknown(way)
 
-    def _depends(self, now: HostState, leaf: HeldValue, effect: Effect | None) -> bool:
+    def _may_have_read(self) -> bool:
+        return self._watch is None or self._watch.has_read
+
+    def _depends(self, state: HostState, leaf: HeldValue, effect: Effect | None) -> bool:
         """Whether what the update has left there, or that it has left nothing, may come of what is not known."""
-        if self._watch is None:
+        if self._watch is None or self._watch.has_read:
             return True
-        tensor = effects.tensor_of(now, leaf)
-        if tensor is not None and effect is not None and self._watch.computed_from(tensor):
-            return True
-        return self._watch.has_read
+        tensor = effects.tensor_of(state, leaf)
+        return tensor is not None and effect is not None and bool(self._watch.computed_from(tensor))
 
 
-def _place_in(now: HostState, then: HostState, leaf: HeldValue | None) -> HeldValue | None:
-    """Where a value stood that is no longer there, in a later state of this process; None where nobody has what held it."""
-    number = now.index.get(id(then.nodes[leaf.number].obj)) if leaf is not None else None
-    return leaf._replace(number=number) if leaf is not None and number is not None else None
+def _unknown(way: Way) -> StateMismatchError:
+    return StateMismatchError(
+        f"the update has left in {way[1]} what it has computed from gradients, and no other rank has the same"
+    )
+
+
+def _place_in(now: HostState, then: HostState, leaf: HeldValue | None) -> tuple[HostState, HeldValue | None]:
+    """Where a value stood that is no longer there, and in which of the states; None where nobody has what held it.
+
+    An optimizer's state is left out of a walk that finds nothing but tensors there, and is there all the same.
+    """
+    if leaf is None:
+        return now, None
+    if then.nodes[leaf.number].kind is Kind.OPTIMIZER_STATE:
+        return then, leaf
+    number = now.index.get(id(then.nodes[leaf.number].obj))
+    return now, None if number is None else leaf._replace(number=number)
 
 
 def _not_known(state: HostState) -> dict[str, torch.Tensor]:

@@ -24,7 +24,7 @@ from torchrelay.shim.capture.values.small import SMALL_BYTES, TensorValue
 Way = tuple[Any, str]
 """Key of a root (a function's variables, a module's), and the path from there."""
 
-_WHOLE = "whole"
+_WHOLE = object()
 """Key of a value that is all that its node holds."""
 
 

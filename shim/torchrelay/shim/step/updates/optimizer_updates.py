@@ -200,6 +200,7 @@ class Updates:
         self.writes.drop()
         self.updated.look_no_more()
         self.overwritten.gate_passed()
+        self.effects.drop()
 
     def look_no_more(self) -> None:
         """The loop is over: what steps write past torch's counts was seen before, or is not seen."""

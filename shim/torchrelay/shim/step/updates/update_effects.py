@@ -44,6 +44,10 @@ class UpdateEffects:
         self._latest = None
         self._updates += 1
 
+    def drop(self) -> None:
+        """The rank is no longer protected: what the states hold is the script's to free."""
+        self._at_gate = self._latest = None
+
     def note(self, walk: Callable[[], HostState], *, is_last: bool) -> bool:
         """Right after an update; the latest one of a step counts, `is_last`. Return whether it has looked."""
         at_gate = self._at_gate

@@ -103,6 +103,17 @@ def put_all(state: HostState, found: dict[Way, Effect]) -> None:
         effects.put(state, places[way], effect.after[0])
 
 
+def test_no_key_of_the_script_is_taken_for_another_thing() -> None:
+    names = {"by_name": {"whole": 1, "other": 2}}
+    then = take(names)
+    names["by_name"]["whole"] = 5
+    found = effects.effects(then, take(names))
+    assert [path for _, path in found] == ["script.by_name['whole']"]
+    other = {"by_name": {"whole": 1, "other": 2}}
+    put_all(take(other), found)
+    assert other == {"by_name": {"whole": 5, "other": 2}}
+
+
 def test_several_values_of_one_object_stay_put_together() -> None:
     names = {"holder": Holder(a=1, b=2)}
     state = take(names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -96,17 +96,29 @@ class Writer:
         self.latest: tuple[list[bytes], bytes] = [], b""
         """The latest boundary's journal in parts, and the recording of the set-up that it goes with."""
 
-    def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
-        """`base`: the state at the latest boundary, which most of this one will be equal to."""
+    def walk(
+        self,
+        frames: Sequence[FrameType],
+        base: HostState | None = None,
+        *,
+        at_gate: bool = False,
+        aside: bool = False,
+        within: Collection[int] | None = None,
+    ) -> HostState:
+        """`base`: the state at the latest boundary, which most of this one will be equal to. `aside`: it stays the latest.
+
+        `within`: only these nodes of it are looked at. Raises WalkAnew where that does not do.
+        """
         trees, namespaces = self._engine.trees, self.modules.namespaces()
         if at_gate:
             self._training_has_begun()
         note_loops(trees, self._engine.tracker.stack)
         if base is not None:
             try:
-                return Rewalk(trees, base, at_gate=at_gate).run(frames, namespaces)
+                return Rewalk(trees, base, at_gate=at_gate, aside=aside, within=within).run(frames, namespaces)
             except WalkAnew:
-                pass
+                if within is not None:
+                    raise
         return Walk(trees, base if at_gate else None).run(frames, namespaces)
 
     def state_at(self, frame: FrameType, before: HostState | None, boundary: int) -> HostState:
@@ -123,11 +135,12 @@ class Writer:
 
     def head(self, activation: Activation) -> bytes:
         """Host state at the head of an outer loop, for joiners that pass it on their way in."""
-        outermost = self._engine.tracker.stack[0]
-        if self._engine.commit is not None:
-            self._look_at_data(self._engine.commit.state)
-        write = encode if self._is_set_up_of(outermost) else encode_whole
-        nodes = write(self.walk(script_frames(activation.frame)))
+        goes_on = self._is_set_up_of(self._engine.tracker.stack[0])
+        latest = self._engine.commit.state if self._engine.commit is not None else None
+        if latest is not None:
+            self._look_at_data(latest)
+        write = encode if goes_on else encode_whole
+        nodes = write(self.walk(script_frames(activation.frame), latest if goes_on else None, aside=True))
         return self._head_state([*nodes], rng.capture(), self._engine.saves.begun())
 
     def _training_has_begun(self) -> None:

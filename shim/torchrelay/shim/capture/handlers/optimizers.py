@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import repeat
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +24,8 @@ from torchrelay.shim.capture.values.base_types import dict_items, fields
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
+_STATE = "state"
+
 if TYPE_CHECKING:
     from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
@@ -38,41 +42,52 @@ def _capture(walk: Walk, kind: Kind, obj: torch.optim.Optimizer, parent: int, ke
     for name, functions in optimizer_hooks(obj):
         walk.edge(number, name, functions)
     if walk.trees.has_plain_state(obj):
-        _capture_values(walk, obj, number)
+        values = _plain_values(obj, {})
+        if values:
+            walk.state.nodes[number].edges.append((_STATE, obj.state))
+            state = walk.add(Kind.OPTIMIZER_STATE, obj.state, number, _STATE, values)
+            walk.state.nodes[state].seen = obj
+            walk.push(state, values)
 
 
-def _capture_values(walk: Walk, obj: torch.optim.Optimizer, number: int) -> None:
-    """Optimizer state that is no tensor: step counts, histories."""
-    parameters = [p for g in obj.param_groups for p in g["params"]]
-    states = [obj.state.get(p, {}) for p in parameters]
-    plain: dict[tuple[int, str], Any] = {
-        (place, name): value
-        for place, values in enumerate(states)
-        for name, value in values.items()
-        if not isinstance(value, torch.Tensor)
-    }
-    orders = (
-        (place, optimizer_order.now(obj, place, parameter, values))
-        for place, (parameter, values) in enumerate(zip(parameters, states))
-    )
-    plain |= {(place, optimizer_order.NAME): order for place, order in orders if order}
-    if plain:
-        walk.push(walk.add(Kind.OPTIMIZER_STATE, obj.state, number, "state", plain), plain)
+def _plain_values(optimizer: torch.optim.Optimizer, before: dict[tuple[int, str], Any]) -> dict[tuple[int, str], Any]:
+    """Optimizer state that is no tensor: step counts, histories. `before`: what was there, for the orders that are still true."""
+    found: dict[tuple[int, str], Any] = {}
+    orders: dict[tuple[int, str], Any] = {}
+    states, place = optimizer.state, -1
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            place += 1
+            values = states.get(parameter)
+            if not values:
+                continue
+            for name, value in values.items():
+                if not isinstance(value, torch.Tensor):
+                    found[place, name] = value
+            key = place, optimizer_order.NAME
+            order = optimizer_order.now(optimizer, place, parameter, values)
+            if order:
+                then = before.get(key)
+                orders[key] = then if then == order else order
+    return found | orders
 
 
 def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
-    optimizer = node.obj
-    if optimizer.param_groups is not node.edges[0][1] or trees.has_plain_state(optimizer):
+    optimizer, edges = node.obj, dict(node.edges)
+    if optimizer.param_groups is not edges["param_groups"]:
         raise WalkAnew
-    fields = optimizer.__dict__
-    if node.seen is not None and node.seen.still_true(fields):
+    kept = [(_STATE, optimizer.state)] if _STATE in edges else []
+    if (edges[_STATE] is not optimizer.state) if kept else trees.has_plain_state(optimizer):
+        raise WalkAnew
+    own = optimizer.__dict__
+    if node.seen is not None and node.seen.still_true(own):
         return None
-    content, seen = optimizer_attributes(optimizer), Bindings(fields, of_module=False)
+    content, seen = optimizer_attributes(optimizer), Bindings(own, of_module=False)
     if same_mapping(content, node.content):
         node.seen = seen
         return None
-    edges = [("param_groups", optimizer.param_groups), *not_plain(content), *optimizer_hooks(optimizer)]
-    return StateNode(node.kind, optimizer, node.parent, node.key, content, edges)
+    now = [("param_groups", optimizer.param_groups), *not_plain(content), *optimizer_hooks(optimizer), *kept]
+    return StateNode(node.kind, optimizer, node.parent, node.key, content, now)
 
 
 def _undo(node: StateNode) -> None:
@@ -151,7 +166,12 @@ def _fill_group(rebuild: StateRebuild, node: EncodedNode, obj: dict[str, Any]) -
 
 
 def _renewed_state(trees: ModuleTrees, node: StateNode) -> StateNode | None:
-    raise WalkAnew
+    then, now = node.content, _plain_values(node.seen, node.content)
+    if not now:
+        raise WalkAnew
+    if len(now) == len(then) and all(map(is_, map(then.get, now, repeat(ABSENT)), now.values())):
+        return None
+    return StateNode(node.kind, node.obj, node.parent, node.key, now, not_plain(now), node.seen)
 
 
 def _state_fits(node: EncodedNode, there: Any) -> bool:

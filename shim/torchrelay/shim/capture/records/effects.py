@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -44,12 +44,16 @@ class Effect(NamedTuple):
     number: int = -1
 
 
-def effects(then: HostState, now: HostState) -> dict[Way, Effect]:
-    """Return what differs. Both states are of this process, and where both go on from an earlier one, from the same."""
+def effects(then: HostState, now: HostState, within: Collection[int] | None = None) -> dict[Way, Effect]:
+    """Return what differs. Both states are of this process, and where both go on from an earlier one, from the same.
+
+    `within`: only in these nodes, and in what is new below them.
+    """
     both_go_on = then.takes_over and now.takes_over
     numbers = then.renewed | now.renewed if both_go_on else range(max(len(then.nodes), len(now.nodes)))
-    before = leaves(then, (n for n in numbers if n < len(then.nodes)))
-    after = leaves(now, (n for n in numbers if n < len(now.nodes)))
+    if within is not None:
+        numbers = _new_within(then, now, numbers, within)
+    before, after = _differing(then, now, numbers), _differing(now, then, numbers)
     roots = {node.key for node in then.nodes if node.parent < 0} & {node.key for node in now.nodes if node.parent < 0}
     found = {}
     for way in dict.fromkeys((*before, *after)):
@@ -59,16 +63,44 @@ def effects(then: HostState, now: HostState) -> dict[Way, Effect]:
     return found
 
 
+def _differing(state: HostState, other: HostState, numbers: Iterable[int]) -> dict[Way, HeldValue]:
+    """Return the values that these nodes hold, but for those that the same nodes of `other` hold, too."""
+    found: dict[Way, HeldValue] = {}
+    for number in numbers:
+        if number < len(state.nodes):
+            node = state.nodes[number]
+            there = other.nodes[number] if number < len(other.nodes) else None
+            is_same = (
+                there is not None and there.obj is node.obj and (there.parent, there.key) == (node.parent, node.key)
+            )
+            values = _held(node, there.content if is_same and there is not None else None)
+            _add_leaves(found, state, number, values)
+    return found
+
+
+def _new_within(then: HostState, now: HostState, numbers: Iterable[int], within: Collection[int]) -> set[int]:
+    found: set[int] = set()
+    for number in sorted(numbers):
+        nodes = [state.nodes[number] for state in (then, now) if number < len(state.nodes)]
+        if number in within or any(node.parent in found or node.parent in within for node in nodes):
+            found.add(number)
+    return found
+
+
 def leaves(state: HostState, numbers: Iterable[int]) -> dict[Way, HeldValue]:
     """Return the values that these nodes hold."""
     found: dict[Way, HeldValue] = {}
     for number in numbers:
-        root = None
-        for key, value in _held(state.nodes[number]):
-            root = state.root(number).key if root is None else root
-            keys = () if key is _WHOLE else (key,)
-            found.setdefault((root, path_of(state.nodes, number, *keys)), HeldValue(number, key, value))
+        _add_leaves(found, state, number, _held(state.nodes[number]))
     return found
+
+
+def _add_leaves(found: dict[Way, HeldValue], state: HostState, number: int, values: Iterable[tuple[Any, Any]]) -> None:
+    root = None
+    for key, value in values:
+        root = state.root(number).key if root is None else root
+        keys = () if key is _WHOLE else (key,)
+        found.setdefault((root, path_of(state.nodes, number, *keys)), HeldValue(number, key, value))
 
 
 def is_counter(effect: Effect) -> bool:
@@ -147,16 +179,20 @@ def _value(found: Mapping[Way, HeldValue], way: Way) -> tuple[Any, ...]:
     return (found[way].value,) if way in found else ()
 
 
-def _held(node: StateNode) -> Iterator[tuple[Any, Any]]:
+def _held(node: StateNode, other: Any = None) -> Iterator[tuple[Any, Any]]:
+    """Yield keys and values. `other`: another content of the same node, of which the same values are left out."""
     content = node.content
+    if content is other:
+        return
     if node.kind is Kind.TENSOR:
-        if isinstance(content, TensorValue) and len(content.data) <= SMALL_BYTES:
+        if isinstance(content, TensorValue) and len(content.data) <= SMALL_BYTES and content != other:
             yield _WHOLE, content
     elif node.kind is Kind.MODULE:
         yield from content.buffers.items()
         yield from ((slot, value) for slot, value in zip(content.tree.slots, content.values) if _is_plain(value))
     elif node.kind in _MAPPINGS:
-        yield from ((key, value) for key, value in content.items() if _is_plain(value))
+        has = other.get if other is not None else {}.get
+        yield from ((key, v) for key, v in content.items() if has(key, _WHOLE) is not v and _is_plain(v))
     elif node.kind in _SEQUENCES:
         items = content.values() if isinstance(content, LongContent) else content
         if isinstance(items, list | deque) and all(map(_is_plain, items)):

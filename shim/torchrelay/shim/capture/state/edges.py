@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from operator import is_
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from operator import gt, is_
 from typing import Any
 
 from torchrelay.shim.capture.state.host_state import HostState, Inside
@@ -39,6 +40,15 @@ def edge_changes(then: Edges, now: Edges) -> tuple[Edges, Edges]:
     return list(gone.items()), new
 
 
+def are_turned(then: Edges, now: Edges) -> bool:
+    """Whether edges that are in both come in another order: a dict's item that was taken out and put in again."""
+    if len(then) < 2 or then is now:
+        return False
+    places = {key: place for place, (key, _) in enumerate(then)}
+    both = [place for key, _ in now if (place := places.get(key)) is not None]
+    return any(map(gt, both, islice(both, 1, None)))
+
+
 def flat(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
     """What a value means for the walk: tuples, bound methods and their like are looked through, and arrays at the
     one whose memory they share."""
@@ -56,12 +66,32 @@ def not_plain(content: Mapping[Any, Any]) -> Edges:
     return [(key, value) for key, value in content.items() if type(value) not in PLAIN]
 
 
-def count_uses(state: HostState) -> list[int]:
-    uses = [int(node.parent < 0) for node in state.nodes]
-    for node in state.nodes:
+def holders_of(state: HostState) -> list[tuple[int, ...]]:
+    """Return for each node those that lead to it, one for each edge; -1 for a root."""
+    found: list[list[int]] = [[-1] if node.parent < 0 else [] for node in state.nodes]
+    for number, node in enumerate(state.nodes):
         for key, value in node.edges:
             for _, obj in flat(key, value):
                 child = state.index.get(id(obj))
                 if child is not None:
-                    uses[child] += 1
-    return uses
+                    found[child].append(number)
+    return [*map(tuple, found)]
+
+
+def reached_from(state: HostState, numbers: Iterable[int], stops: Collection[Kind], most: int) -> set[int] | None:
+    """Return these nodes and all that they lead to, but for nodes of the kinds `stops`; None where that is more than `most`."""
+    found: set[int] = set()
+    waiting = [*numbers]
+    while waiting:
+        number = waiting.pop()
+        if number in found:
+            continue
+        found.add(number)
+        if len(found) > most:
+            return None
+        for key, value in state.nodes[number].edges:
+            for _, obj in flat(key, value):
+                child = state.index.get(id(obj))
+                if child is not None and child not in found and state.nodes[child].kind not in stops:
+                    waiting.append(child)
+    return found

@@ -58,8 +58,8 @@ class HostState:
     """What is taken for data, with its length: the least that tells whether it was."""
     covered: set[int] = field(default_factory=set)
     """Modules that are part of a tree, by id: no nodes of their own."""
-    uses: Numbered[int] = field(default_factory=list)
-    """How many edges lead to each node; empty until a walk goes on from this state."""
+    holders: Numbered[tuple[int, ...]] = field(default_factory=list)
+    """Which nodes lead to each node, once for each edge, -1 to a root; empty until a walk goes on from this state."""
     free: list[int] = field(default_factory=list)
     """Places in `nodes` that hold none."""
     definitions: list[Definition] = field(default_factory=list)
@@ -115,7 +115,7 @@ class HostState:
             set(self.generators),
             list(self.bulk),
             self.covered,
-            copy_of(self.uses),
+            copy_of(self.holders),
             list(self.free),
             self.definitions,
             self.spaces,

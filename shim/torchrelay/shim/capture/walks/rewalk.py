@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain, starmap
 from types import FrameType
 from typing import Any
 
@@ -25,9 +26,10 @@ from torchrelay.shim.capture.state.change_detection import WalkAnew, changed
 from torchrelay.shim.capture.state.edges import (
     MAY_BE_LOOKED_THROUGH,
     Edges,
-    count_uses,
+    are_turned,
     edge_changes,
     flat,
+    holders_of,
     not_plain,
     same_mapping,
 )
@@ -65,11 +67,25 @@ _GONE = StateNode(Kind.GONE, None, -1, None, None)
 
 
 class Rewalk(Walk):
-    def __init__(self, trees: ModuleTrees, base: HostState, *, at_gate: bool) -> None:
-        if not base.uses:
-            base.uses = count_uses(base)
+    def __init__(
+        self,
+        trees: ModuleTrees,
+        base: HostState,
+        *,
+        at_gate: bool,
+        aside: bool = False,
+        within: Collection[int] | None = None,
+    ) -> None:
+        """`aside`: the next walk goes on from `base` once more, and not from this one's state.
+
+        `within`: the nodes that are looked at, beside what is found to be new below them; all unless given.
+        """
+        if not base.holders:
+            base.holders = holders_of(base)
         super().__init__(trees, base if at_gate else None, base.fork())
         self._base = base
+        self._within = within
+        self._is_gone_on_from = not (at_gate or aside)
         self._pending: int | None = None
         """The node that is looked into again, until the visit has answered."""
         self._ways = Ways(self.state, at_gate=at_gate)
@@ -81,13 +97,15 @@ class Rewalk(Walk):
         """Numbers of nodes that may be others than they were, as a heap."""
 
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
-        """As a walk's; `frames` may have more than the base's, deeper ones. Raises Restart."""
-        first = self._look_at_frames(frames)
-        self._look_at_globals(first, frames, module_globals)
-        if id(self.trees.loops) not in self._base.index and iterators_of_loops(self.trees):
-            raise WalkAnew
+        """As a walk's; `frames` may have more than the base's, deeper ones. Raises WalkAnew."""
+        within = self._within
+        if within is None:
+            first = self._look_at_frames(frames)
+            self._look_at_globals(first, frames, module_globals)
+            if id(self.trees.loops) not in self._base.index and iterators_of_loops(self.trees):
+                raise WalkAnew
         watched = self._watched()
-        self._to_look_at = watched.look() + self._to_look_at
+        self._to_look_at = [n for n in watched.look() if within is None or n in within] + self._to_look_at
         on_device = self._set_device_aside()
         self._look_at_all()
         with self.trees.reads.ahead(self._to_read(on_device)):
@@ -105,9 +123,9 @@ class Rewalk(Walk):
         state = self.state
         self._ways.settle()
         if self._before is None:
-            if watched.is_worn():
+            if self._is_gone_on_from and watched.is_worn():
                 self.trees.watched = None
-            else:
+            elif self._is_gone_on_from:
                 watched.go_on(state)
             # Only a rewind asks for versions, and it goes to the boundary.
             if state.versions:
@@ -163,7 +181,7 @@ class Rewalk(Walk):
     def _look_at(self, number: int, node: StateNode) -> None:
         if number in self.state.renewed or node.kind is GONE:
             return
-        if self.state.uses[number] == 0:
+        if not self.state.holders[number]:
             self._drop(number, node)
             return
         kind = node.kind
@@ -180,10 +198,12 @@ class Rewalk(Walk):
             if now is not None:
                 self._replace(number, now)
 
-    def _let_go(self, number: int) -> None:
+    def _let_go(self, holder: int, number: int) -> None:
         """An edge to this node is no more. Without any it is dropped."""
-        self.state.uses[number] -= 1
-        if self.state.uses[number] == 0:
+        held = [*self.state.holders[number]]
+        held.remove(holder)
+        self.state.holders[number] = tuple(held)
+        if not held:
             heappush(self._to_look_at, number)
 
     # Roots.
@@ -259,25 +279,31 @@ class Rewalk(Walk):
         if number >= 0:
             state.free.remove(number)
             state.renewed.add(number)
-            state.nodes[number], state.uses[number] = StateNode(kind, obj, parent, key, content), 1
+            state.nodes[number], state.holders[number] = StateNode(kind, obj, parent, key, content), (parent,)
             state.index[id(obj)] = number
             self._note(number, kind)
             return number
-        state.uses.append(1)
+        state.holders.append((parent,))
         state.renewed.add(len(state.nodes))
         return super().add(kind, obj, parent, key, content)
 
     def _replace(self, number: int, now: StateNode) -> None:
-        gone, new = edge_changes(self._base.nodes[number].edges, now.edges)
+        then = self._base.nodes[number].edges
+        gone, new = edge_changes(then, now.edges)
         self.state.nodes[number] = now
         self.state.renewed.add(number)
+        if self._before is None and are_turned(then, now.edges):
+            for way, obj in chain.from_iterable(starmap(flat, now.edges)):
+                child = self._base.index.get(id(obj))
+                if child is not None:
+                    self._ways.turned(number, way, child)
         if gone and new:
             gone, new = self._swap(number, gone, new)
         if not gone and not new:
             return
         before = self._children(number, gone)
         for _, child in before:
-            self._let_go(child)
+            self._let_go(number, child)
         after = self._connect(number, new, before)
         for way, child in before:
             if (way, child) not in after:
@@ -291,7 +317,7 @@ class Rewalk(Walk):
             child = state.index.get(id(then)) if type(value) is list and type(then) is list else None
             if (
                 child is None
-                or not state.uses[child] == 1 == self._base.uses[child]
+                or not len(state.holders[child]) == 1 == len(self._base.holders[child])
                 or (state.nodes[child].parent, state.nodes[child].key) != (number, key)
                 or state.nodes[child].edges
                 or len(value) >= LONG
@@ -321,7 +347,7 @@ class Rewalk(Walk):
         del state.index[id(node.obj)]
         state.free.append(number)
         for way, child in self._children(number, node.edges):
-            self._let_go(child)
+            self._let_go(number, child)
             self._ways.lost(number, way, child)
 
     def _children(self, number: int, edges: Edges) -> list[tuple[Any, int]]:
@@ -355,7 +381,7 @@ class Rewalk(Walk):
                 if child is None:
                     self._found.append((number, way, obj))
                     continue
-                self.state.uses[child] += 1
+                self.state.holders[child] += (number,)
                 after.add((way, child))
                 if (way, child) not in before:
                     self._ways.found(number, way, child)
@@ -365,7 +391,7 @@ class Rewalk(Walk):
         state = self.state
         known = state.index.get(id(obj))
         if known is not None:
-            state.uses[known] += 1
+            state.holders[known] += (parent,)
             self._ways.found(parent, key, known)
             return
         kind = kind_of(type(obj))

@@ -1,11 +1,13 @@
 """By which way an object is known after a walk that went on from an earlier one: by the way that a walk from scratch would find.
 
-That is the shortest one, and of several the first. An object with nothing below it can be led to by another way than before; where
-something hangs below it, that would be known by other ways too, which takes a walk from scratch.
+That is the shortest one, and of several the first. A walk from scratch goes breadth first: of two ways of one length the first is
+the one that turns off sooner to what comes sooner.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,24 +16,38 @@ from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import flat
 from torchrelay.shim.capture.state.host_state import HostState, Inside, LargeTensor, StateNode
 from torchrelay.shim.capture.state.traces import rename_large
-from torchrelay.shim.capture.values.kinds import GONE, PARAM_GROUP
+from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values.kinds import GONE, Kind
 
 Way = tuple[int, Any]
 """A node, and the key by which it leads further."""
 
+_BY_THEIR_OWNERS = frozenset({Kind.PARAM_GROUP, Kind.OPTIMIZER_STATE})
+"""Known as parts of an optimizer, whichever way is shorter."""
+_MOST_LOOKS = 512
+"""At ways of objects; where more would be needed a walk from scratch is not slower."""
+
 
 class Ways:
-    """Those that are new, and those that are no more, to objects that have a node."""
+    """Decides by which way each object is known to which new ways lead, or whose own way is no more."""
 
     def __init__(self, state: HostState, *, at_gate: bool) -> None:
         self._state, self._at_gate = state, at_gate
         self._new: dict[int, list[Way]] = {}
         self._gone: list[tuple[Way, int]] = []
-        self._left: dict[int, int] = {}
-        """Objects whose own way is no more, though others lead to them, by number; with the node that way came from."""
+        self._left: set[int] = set()
+        """Objects whose own way is no more, though others lead to them."""
+        self._moved: set[int] = set()
+        """Objects whose own way, or a part of it, is another one than before."""
 
     def found(self, parent: int, key: Any, child: int) -> None:
         self._new.setdefault(child, []).append((parent, key))
+
+    def turned(self, parent: int, key: Any, child: int) -> None:
+        """Where the node turns off to it has another place among the others."""
+        node = self._state.nodes[child]
+        if (node.parent, node.key) == (parent, key):
+            self._left.add(child)  # its way may come behind another one now
 
     def lost(self, parent: int, key: Any, child: int) -> None:
         self._gone.append(((parent, key), child))
@@ -52,60 +68,133 @@ class Ways:
             parent, key = node.parent, node.key
 
     def look_at_lost(self) -> None:
-        """Before places of nodes are given to others. Raises Restart."""
+        """Before places of nodes are given to others. Raises WalkAnew."""
         for (parent, key), child in self._gone:
             node = self._state.nodes[child]
             if node.kind is GONE:
                 continue
-            if self._state.uses[child] == 0:
+            if not self._state.holders[child]:
                 raise WalkAnew  # its turn was over when it went
             if node.parent == parent and node.key == key:
-                self._left[child] = parent
+                self._left.add(child)
 
     def settle(self) -> None:
-        """Once all is found. Raises Restart."""
-        for child, parent in self._left.items():
-            known = [*self._new.get(child, ()), *self._from(parent, child)]
-            ways = list(dict.fromkeys(known))
-            if not ways or (len(ways) != self._state.uses[child] and not self._at_gate):
-                raise WalkAnew  # others that were there before lead to it
-            self._lead(child, ways)
-        if self._at_gate:
-            return  # a boundary's paths hold
-        for child, ways in self._new.items():
-            node = self._state.nodes[child]
-            if child not in self._left and node.kind is not PARAM_GROUP:  # these are known by their owners
-                self._lead(child, [(node.parent, node.key), *ways])
-
-    def _lead(self, child: int, ways: list[Way]) -> None:
-        node = self._state.nodes[child]
-        parent, key = self._best(child, ways)
-        if (node.parent, node.key) == (parent, key):
+        """Once all is found. Raises WalkAnew."""
+        if self._at_gate:  # a boundary's paths hold
+            for child in self._left:
+                self._lead(child, self._best(child, self._all(child)))
             return
-        if not self._at_gate and (node.edges or node.kind not in COMES_AND_GOES):
-            raise WalkAnew
-        self._state.nodes[child] = now = replace(node, parent=parent, key=key)
-        self._state.renewed.add(child)
+        waiting = deque(sorted(self._left))
+        waiting.extend(child for child in self._new if child not in self._left and self._is_nearer_now(child))
+        looks = 0
+        while waiting:
+            looks += 1
+            if looks > _MOST_LOOKS:
+                raise WalkAnew
+            child = waiting.popleft()
+            node, has_moved = self._state.nodes[child], child in self._left
+            self._left.discard(child)
+            if node.kind is GONE or node.parent < 0 or (node.kind in _BY_THEIR_OWNERS and not has_moved):
+                continue
+            has_moved = self._lead(child, self._best(child, self._all(child))) or has_moved
+            if has_moved or node.parent in self._moved:
+                self._moves(child)
+                waiting.extend(self._below(child))
+
+    def _is_nearer_now(self, child: int) -> bool:
+        """Whether a new way may be the one that it is known by. Of most objects none is: they are held by one more variable."""
+        node = self._state.nodes[child]
+        if node.parent < 0 or node.kind in _BY_THEIR_OWNERS:
+            return False
+        own = node.parent, node.key
+        length = self.steps(*own)
+        nearer = [way for way in self._new[child] if self.steps(*way) <= length]
+        return bool(nearer) and self._best(child, [own, *nearer]) != own
+
+    def _lead(self, child: int, way: Way) -> bool:
+        """Make it known by this way. Return whether that is another one than before."""
+        state, node = self._state, self._state.nodes[child]
+        if (node.parent, node.key) == way:
+            return False
+        if way[0] > child:
+            raise WalkAnew  # a new process makes objects in the order of their nodes
+        state.nodes[child] = now = replace(node, parent=way[0], key=way[1])
+        state.renewed.add(child)
         if isinstance(now.content, LargeTensor):
-            rename_large(self._state, now.obj, self._state.path(parent, key))
+            rename_large(state, now.obj, state.path(*way))
+        return True
+
+    def _moves(self, child: int) -> None:
+        """Raises WalkAnew where something is known by a name that its way is part of, or by the order of ways."""
+        state, node = self._state, self._state.nodes[child]
+        if node.kind not in COMES_AND_GOES or any(parent == child for parent, _ in state.places.values()):
+            raise WalkAnew
+        if state.bulk and not {id(value) for _, value in node.edges}.isdisjoint(id(obj) for obj, _, _ in state.bulk):
+            raise WalkAnew
+        if isinstance(node.content, LargeTensor):
+            rename_large(state, node.obj, state.path(child))
+        self._moved.add(child)
+
+    def _below(self, number: int) -> Iterator[int]:
+        for key, value in self._state.nodes[number].edges:
+            for _, obj in flat(key, value):
+                child = self._state.index.get(id(obj))
+                if child is not None and child != number:
+                    yield child
+
+    def _all(self, child: int) -> list[Way]:
+        """All ways to it that do not lead through itself, in no order."""
+        obj, nodes = self._state.nodes[child].obj, self._state.nodes
+        parents = [p for p in dict.fromkeys(self._state.holders[child]) if not self._leads_through(p, child)]
+        return [
+            (parent, way)
+            for parent in parents
+            for k, v in nodes[parent].edges
+            for way, found in flat(k, v)
+            if found is obj
+        ]
+
+    def _leads_through(self, number: int, child: int) -> bool:
+        while number >= 0 and number != child:
+            number = self._state.nodes[number].parent
+        return number == child
 
     def _best(self, child: int, ways: list[Way]) -> Way:
+        """Return the way that a walk from scratch would find. Raises WalkAnew where there is none."""
+        if not ways:
+            raise WalkAnew
         lengths = [self.steps(*way) for way in ways]
-        ways = [way for way, length in zip(ways, lengths) if length == min(lengths)]
-        parents = {parent for parent, _ in ways}
-        if len(parents) > 1 and not self._at_gate and any(self._node(parent).parent >= 0 for parent in parents):
-            raise WalkAnew  # which of them comes first is not known here
-        first = min(parents)  # a walk begins at the roots in their order
-        keys = [key for parent, key in ways if parent == first]
-        if len(keys) == 1:
-            return first, keys[0]
-        return next(way for way in self._from(first, child) if way[1] in keys)
+        shortest = [way for way, length in zip(ways, lengths) if length == min(lengths)]
+        return shortest[0] if len(shortest) == 1 else min(shortest, key=self._places)
 
-    def _from(self, parent: int, child: int) -> list[Way]:
-        """In the order in which a walk from scratch meets them."""
-        obj = self._node(child).obj
-        edges = self._node(parent).edges
-        return [(parent, way) for key, value in edges for way, found in flat(key, value) if found is obj]
+    def _places(self, way: Way) -> list[int]:
+        """Where a way turns off, from the root on. Raises WalkAnew where that is not known."""
+        number, key = way
+        found: list[int] = []
+        while number >= 0:
+            node = self._state.nodes[number]
+            if node.kind in _BY_THEIR_OWNERS:
+                raise WalkAnew
+            found += reversed(_places_of(node, key))
+            if node.parent < 0:
+                found.append(number)
+            number, key = node.parent, node.key
+        found.reverse()
+        return found
 
-    def _node(self, number: int) -> StateNode:
-        return self._state.nodes[number]
+
+def _places_of(node: StateNode, key: Any) -> list[int]:
+    """Where a key of this node is among the others, and where it goes on within what is looked through."""
+    inside = []
+    while type(key) is Inside:
+        inside.append(key.place)
+        key = key.key
+    place, value = next(((n, v) for n, (k, v) in enumerate(node.edges) if k is key or k == key), (-1, None))
+    found = [place]
+    while inside:
+        step = inside.pop()
+        place, value = next(((n, v) for n, (k, v) in enumerate(callables.parts(value)) if k == step), (-1, None))
+        found.append(place)
+    if -1 in found:
+        raise WalkAnew
+    return found

@@ -22,7 +22,7 @@ from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 from torchrelay.shim.step.updates.early_writes import EarlyWrites
 from torchrelay.shim.step.updates.late_writes import LateWrites
 from torchrelay.shim.step.updates.overwritten_weights import OverwrittenWeights
-from torchrelay.shim.step.updates.update_effects import UpdateEffects
+from torchrelay.shim.step.updates.update_effects import UpdateEffects, Within
 from torchrelay.shim.step.updates.update_gate import UpdateGate
 from torchrelay.shim.step.updates.updated_gradients import UpdatedGradients
 from torchrelay.shim.step.updates.updated_tensors import UpdatedTensors
@@ -336,9 +336,10 @@ class Updates:
         engine = self._engine
         own = OwnWork(engine.trees.reads)
 
-        def walk() -> HostState:
-            return engine.writer.walk(script_frames(sys._getframe(1)), state, at_gate=True)
+        def walk(within: Within) -> HostState:
+            frames = script_frames(sys._getframe(1)) if within is None else []
+            return engine.writer.walk(frames, state, at_gate=True, within=within)
 
-        if self.effects.note(walk, is_last=self.all_done()):
+        if self.effects.note(state, walk, is_last=self.all_done()):
             engine.costs.gate(own.took_s())
             engine.budget.spent(own.took_cpu_s())

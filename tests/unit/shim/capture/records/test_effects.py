@@ -72,7 +72,6 @@ def test_each_change_is_told_with_what_was_there_before() -> None:
 
 def test_walks_that_go_on_from_one_boundary_tell_the_same() -> None:
     names, trees = namespace(), ModuleTrees()
-    del names["optimizer"]  # numbers in its state take a walk from scratch
     base = take(names, trees)
     encode.encode(base)
     states = []

@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo docs test test-browser test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench bench-check relay-score wild soak gpu-check proto images pin-images clean
+.PHONY: venv demo docs test test-browser test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench bench-check relay-score wild wild-cost soak gpu-check proto images pin-images clean
 
 venv: $(STAMP)
 
@@ -122,6 +122,10 @@ relay-score: venv
 # SOURCES: a folder with copies of the repositories that tests/wild/manifest.toml names
 wild: venv
 	$(VENV)/bin/python tests/wild/run.py --sources "$(SOURCES)" $(WILD)
+
+# What a step of these programs costs with protection, in turns with torchrun: no other work beside it
+wild-cost: venv
+	$(VENV)/bin/python bench/wild_cost.py --sources "$(SOURCES)" $(WILD)
 
 # ATTACK_SEED: repeats the draws
 attack: venv

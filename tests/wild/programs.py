@@ -32,7 +32,8 @@ class Program:
     `replace`: names of the manifest's tables of device replacements; `edits` are pairs of pattern and replacement of its own.
     `data`: generators of tiny data, by name. `environment`: which packages it needs, by name.
     `added_last`: whether it was chosen after the mechanisms were done, so that its first result counts.
-    `cuda`: how it runs on a GPU, where that is known.
+    `cuda`: how it runs on a GPU, where that is known. `longer`: words of the command, and those in their place for a run of
+    hundreds of steps, in which a step's cost is seen.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Program:
     variables: dict[str, str] = field(default_factory=dict)
     added_last: bool = False
     cuda: OnGpu | None = None
+    longer: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def _program(table: dict[str, Any]) -> Program:
     for name in ("replace", "data"):
         table[name] = tuple(table.get(name, ()))
     table["command"] = tuple(table["command"].split())
-    table["edits"] = _pairs(table.get("edits", ()))
+    table["edits"], table["longer"] = _pairs(table.get("edits", ())), _pairs(table.get("longer", ()))
     if "cuda" in table:
         own = dict(table["cuda"])
         table["cuda"] = OnGpu(tuple(own["command"].split()), _pairs(own.get("edits", ())))

@@ -128,9 +128,10 @@ class Recorder:
             self._stop()
 
     def _note_time(self, optimizer: Any) -> None:
-        """Of the optimizer that steps first: when, and the step's number as it counts itself; None where it does not."""
+        """Of the optimizer that steps first: when, and the thread's processor time; its own number of the step, or None."""
         if self._number(optimizer) == 0:
-            self._write({"number": _counted_steps(optimizer), "unix_s": time.time()})
+            at = {"unix_s": time.time(), "thread_s": time.thread_time()}
+            self._write({"number": _counted_steps(optimizer), **at})
 
     def _give_up(self, error: Exception) -> None:
         self._failed = True

@@ -33,3 +33,8 @@ _compare.argtypes, _compare.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.
 def same_bytes(one: int, other: int, size_bytes: int) -> bool:
     """Whether the same is at two addresses."""
     return bool(_compare(one, other, size_bytes) == 0)
+
+
+def has_bytes(address: int, data: bytes) -> bool:
+    """Whether these bytes are there."""
+    return not data or bool(_compare(address, data, len(data)) == 0)

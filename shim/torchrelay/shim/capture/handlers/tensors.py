@@ -54,17 +54,24 @@ def _attributes(node: StateNode) -> Any:
     return node.edges[0][1] if node.edges else None
 
 
-def _same(trees: ModuleTrees, node: StateNode) -> bool:
-    content = node.content
-    if node.edges and fields(node.obj) is not _attributes(node):
+def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
+    content, obj = node.content, node.obj
+    if node.edges and fields(obj) is not _attributes(node):
         raise WalkAnew
     if isinstance(content, small.TensorValue):
-        return trees.reads.take(node.obj) == content
-    if isinstance(content, Alias) and trees.owner_of(node.obj) is None:
+        if small.is_still(content, obj):
+            return None
+        now = trees.reads.take(obj)
+        if now == content:
+            return None
+        if len(now.data) > max(len(content.data), small.SMALL_BYTES):
+            raise WalkAnew
+        return StateNode(node.kind, obj, node.parent, node.key, now, node.edges)
+    if isinstance(content, Alias) and trees.owner_of(obj) is None:
         raise WalkAnew
-    if isinstance(content, LargeTensor) and tuple(local(node.obj).shape) != content.shape:
+    if isinstance(content, LargeTensor) and tuple(local(obj).shape) != content.shape:
         raise WalkAnew
-    return True
+    return None
 
 
 def _undo(node: StateNode) -> None:
@@ -135,7 +142,7 @@ HANDLERS = (
     Handler(
         Kind.TENSOR,
         capture=_capture,
-        same=_same,
+        renewed=_renewed,
         undo=_undo,
         encode=_encode,
         extra=_own_class,

@@ -58,7 +58,7 @@ class HostState:
     """What is taken for data, with its length: the least that tells whether it was."""
     covered: set[int] = field(default_factory=set)
     """Modules that are part of a tree, by id: no nodes of their own."""
-    holders: Numbered[tuple[int, ...]] = field(default_factory=list)
+    holders: Numbered[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     """Which nodes lead to each node, once for each edge, -1 to a root; empty until a walk goes on from this state."""
     free: list[int] = field(default_factory=list)
     """Places in `nodes` that hold none."""

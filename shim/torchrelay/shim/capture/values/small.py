@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.raw_memory.memory import read
+from torchrelay.shim.adapters.raw_memory.memory import has_bytes, read
 from torchrelay.shim.adapters.tensors.dtensor import Spread, around, local, spread_of, waited_for
 from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph, is_leaf
@@ -83,6 +83,19 @@ def take(tensor: torch.Tensor, held: bytes | None = None) -> TensorValue:
     return _take_any(tensor, held)
 
 
+def is_still(value: TensorValue, tensor: torch.Tensor) -> bool:
+    """Whether a tensor certainly has this value, without a copy of it: what holds for most in a walk. Else `take` tells."""
+    if type(tensor) is not torch.Tensor or not tensor.is_cpu or tensor.dtype is not _BY_NAME.get(value.dtype):
+        return False
+    if tuple(tensor.shape) != value.shape or tensor.layout is not torch.strided or is_freed(tensor):
+        return False
+    if (value.shape and not tensor.is_contiguous()) or tensor.is_neg():
+        return False
+    if (tensor.requires_grad and not has_graph(tensor)) != value.requires_grad or value.spread is not None:
+        return False
+    return has_bytes(tensor.data_ptr(), value.data)
+
+
 def _take_any(tensor: torch.Tensor, held: bytes | None = None) -> TensorValue:
     leaf_grad = is_leaf(tensor)
     part, spread = tensor, None
@@ -109,6 +122,7 @@ _COMMON = {
 """Neither quantized nor complex: most steps make tensors of these, and each question to torch takes its time."""
 
 
+_BY_NAME = {name: dtype for dtype, (name, _) in _COMMON.items()}
 _NOT_COMMON = ("", 0)
 
 

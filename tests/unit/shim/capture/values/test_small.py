@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -104,3 +106,26 @@ def test_a_view_of_memory_that_was_freed_is_not_read() -> None:
         assert small.take_if_small(view, small.SMALL_BYTES) is None
         with pytest.raises(UnsupportedError, match="memory was freed"):
             tensor_bytes.local(view)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.add_(1),
+        lambda t: t.numpy().__setitem__(0, -0.0),
+        lambda t: t.unsqueeze_(0),
+        lambda t: t.requires_grad_(),
+        lambda t: t.resize_(3),
+        lambda t: t.set_(torch.ones(4)),
+        lambda t: t.untyped_storage().resize_(0),
+        lambda t: setattr(t, "data", t.data.to(torch.int32)),
+        lambda t: setattr(t, "data", torch.zeros(4, 2)[:, 0]),
+    ],
+    ids=["content", "sign", "shape", "gradient", "size", "memory", "freed", "type", "strides"],
+)
+def test_what_may_have_another_value_is_not_held_for_unchanged(change: Callable[[torch.Tensor], object]) -> None:
+    tensor = torch.zeros(4)
+    value = small.take(tensor)
+    assert small.is_still(value, tensor)
+    change(tensor)
+    assert not small.is_still(value, tensor)

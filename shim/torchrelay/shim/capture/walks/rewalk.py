@@ -292,7 +292,7 @@ class Rewalk(Walk):
         gone, new = edge_changes(then, now.edges)
         self.state.nodes[number] = now
         self.state.renewed.add(number)
-        if self._before is None and are_turned(then, now.edges):
+        if self._before is None and now.kind is not LIST and are_turned(then, now.edges):
             for way, obj in chain.from_iterable(starmap(flat, now.edges)):
                 child = self._base.index.get(id(obj))
                 if child is not None:

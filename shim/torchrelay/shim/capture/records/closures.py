@@ -6,6 +6,8 @@ Only a place that holds nothing is given one. What set-up has made in the new pr
 
 from __future__ import annotations
 
+import functools
+import inspect
 import pickle
 import sys
 import weakref
@@ -13,7 +15,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodT
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchrelay.shim.capture.state.tags import OPAQUE, REF, VALUE, WEAK
-from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values import by_value, callables
 from torchrelay.shim.capture.values.kinds import PLAIN
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -25,6 +27,12 @@ _LOCALS = "<locals>"
 _DEEPEST = 4
 """Functions in variables of functions."""
 _UNBOUND = ("unbound",)
+_GOES_ON = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""Code that may stand somewhere, and go on later."""
+
+
+Place = tuple[str, tuple[str, ...], tuple[int, ...]]
+"""`module`, `outer` and `places` of a closure."""
 
 
 class Closure(NamedTuple):
@@ -50,25 +58,54 @@ def written(encoder: Encoder, function: FunctionType, depth: int = 0) -> tuple[A
     values = tuple(_value(encoder, cell, depth) for cell in cells)
     if any(value is None for value in values):
         return None
-    encoder.weak |= bool(cells)  # what they mean may be another object, or another number, at the next boundary
+    if cells and not encoder.weak:  # what they mean may be another object, or another number, at the next boundary
+        encoder.weak = not (all(map(_is_constant, cells)) and _is_over(encoder, found))
     return (OPAQUE, type(function).__qualname__, Closure(*found, defaults, tuple(map(id, cells)), values))
 
 
-def _place_of(function: FunctionType) -> tuple[str, tuple[str, ...], tuple[int, ...]] | None:
+def _is_constant(cell: CellType) -> bool:
+    try:
+        return type(cell.cell_contents) in PLAIN
+    except ValueError:
+        return False
+
+
+def _is_over(encoder: Encoder, place: Place) -> bool:
+    """Whether nobody can bind the variables of a function around this one anew: no code in it does, and it has returned."""
+    module, outer, places = place
+    code = _code_at(module, outer, places[:-1])
+    if code is None or code.co_flags & _GOES_ON or len(places) > 1 or code in encoder.running_code:
+        return False
+    return not any(isinstance(inner, CodeType) and callables.rebinds(inner) for inner in code.co_consts)
+
+
+def _place_of(function: FunctionType) -> Place | None:
     module = sys.modules.get(function.__module__)
-    names, _, rest = function.__qualname__.partition(f".{_LOCALS}.")
-    if not rest or module is None or function.__globals__ is not vars(module):
+    if module is None or function.__globals__ is not vars(module):
         return None
+    try:
+        found = _find_place(function.__module__, function.__qualname__, function.__code__)
+    except LookupError:
+        return None
+    return found if _code_at(*found) is function.__code__ else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _find_place(module: str, qualified_name: str, wanted: CodeType) -> Place:
+    """Raises LookupError where it is nowhere."""
+    names, _, rest = qualified_name.partition(f".{_LOCALS}.")
+    if not rest:
+        raise LookupError(qualified_name)
     outer = tuple(names.split("."))
-    code, places = _code_at(function.__module__, outer, ()), []
+    code, places = _code_at(module, outer, ()), []
     for name in rest.split(f".{_LOCALS}."):
         inner = code.co_consts if code is not None else ()
-        place = next((n for n, c in enumerate(inner) if _may_lead_to(c, name, function.__code__)), None)
+        place = next((n for n, c in enumerate(inner) if _may_lead_to(c, name, wanted)), None)
         if place is None:
-            return None
+            raise LookupError(qualified_name)
         places.append(place)
         code = inner[place]
-    return (function.__module__, outer, tuple(places)) if code is function.__code__ else None
+    return module, outer, tuple(places)
 
 
 def _may_lead_to(code: Any, name: str, wanted: CodeType) -> bool:

@@ -15,6 +15,7 @@ import functools
 import io
 import itertools
 import pickle
+import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -104,6 +105,17 @@ class Encoder:
         """Whether the latest node has weak references: they are no edges, so the node may stay while what they mean moves."""
         self.lacks = False
         """Whether the latest node has elements that could not be written, and is put back only whole."""
+
+    @functools.cached_property
+    def running_code(self) -> frozenset[types.CodeType]:
+        """Of functions that have not returned, in any thread."""
+        found = set()
+        for top in sys._current_frames().values():
+            frame: types.FrameType | None = top
+            while frame is not None:
+                found.add(frame.f_code)
+                frame = frame.f_back
+        return frozenset(found)
 
     def value(self, value: Any) -> Any:
         cls = type(value)

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from support.host_state import carry
+from support.host_state import carry, take
+
+from torchrelay.shim.capture.records import encode
 
 
 class Bar:
@@ -75,3 +77,76 @@ def test_a_function_with_what_cannot_be_written_is_not_made() -> None:
         made = carried(Bar(other))
     assert not hasattr(made, "tell")
     assert made.lines == [""]
+
+
+def builder(number: int) -> Callable[[], int]:
+    def build() -> int:
+        return number
+
+    return build
+
+
+def counter() -> tuple[Callable[[], int], Callable[[], int]]:
+    count = 0
+
+    def add() -> int:
+        nonlocal count
+        count += 1
+        return count
+
+    def now() -> int:
+        return count
+
+    return add, now
+
+
+def of_list() -> Callable[[], int]:
+    seen = [1]
+
+    def total() -> int:
+        return sum(seen)
+
+    return total
+
+
+def in_turn() -> Iterator[Callable[[], int]]:
+    number = 1
+
+    def build() -> int:
+        return number
+
+    yield build
+    number += 1
+    yield build
+
+
+def is_written_each_time(function: Any) -> bool:
+    state = take({"held": {"function": function}})
+    encode.encode(state)
+    return bool(state.fleeting)
+
+
+def test_functions_whose_variables_nobody_binds_anew_are_written_once() -> None:
+    """Registries hold thousands of them."""
+    assert not is_written_each_time(builder(3))
+
+
+def test_others_are_written_each_time() -> None:
+    functions = {"count": counter()[1], "list": of_list(), "generator": next(in_turn())}
+    assert {name for name, function in functions.items() if is_written_each_time(function)} == {*functions}
+
+
+def running(look: Callable[[Any], bool]) -> tuple[Callable[[], int], bool]:
+    """It may bind its variable anew behind the look."""
+    number = 3
+
+    def build() -> int:
+        return number
+
+    return build, look(build)
+
+
+def test_those_of_a_function_that_is_running_are_written_each_time() -> None:
+    build, meanwhile = running(is_written_each_time)
+    assert meanwhile
+    assert not is_written_each_time(build)

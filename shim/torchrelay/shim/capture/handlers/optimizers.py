@@ -51,9 +51,9 @@ def _capture(walk: Walk, kind: Kind, obj: torch.optim.Optimizer, parent: int, ke
 
 
 def _plain_values(optimizer: torch.optim.Optimizer, before: dict[tuple[int, str], Any]) -> dict[tuple[int, str], Any]:
-    """Optimizer state that is no tensor: step counts, histories. `before`: what was there, for the orders that are still true."""
+    """Optimizer state that is no tensor: step counts, histories. `before`: what was there, for orders that are still true."""
     found: dict[tuple[int, str], Any] = {}
-    orders: dict[tuple[int, str], Any] = {}
+    orders: list[optimizer_order.Order] = []
     states, place = optimizer.state, -1
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -64,12 +64,13 @@ def _plain_values(optimizer: torch.optim.Optimizer, before: dict[tuple[int, str]
             for name, value in values.items():
                 if not isinstance(value, torch.Tensor):
                     found[place, name] = value
-            key = place, optimizer_order.NAME
             order = optimizer_order.now(optimizer, place, parameter, values)
             if order:
-                then = before.get(key)
-                orders[key] = then if then == order else order
-    return found | orders
+                optimizer_order.add(orders, place, order)
+    if orders:
+        then = before.get(optimizer_order.KEY)
+        found[optimizer_order.KEY] = then if then == tuple(orders) else tuple(orders)
+    return found
 
 
 def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
@@ -183,14 +184,15 @@ def _fill_state(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     optimizer = rebuild.objects[node.parent]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for (place, name), value in node.content.items():
+        if (place, name) == optimizer_order.KEY:
+            optimizer_order.remember(optimizer, rebuild.decode(value, ABSENT))
+            continue
         if place >= len(parameters):
             raise StateMismatchError(
                 f"the optimizer has {len(parameters)} parameters and had more where it was recorded"
             )
         decoded = rebuild.decode(value, ABSENT)
-        if name == optimizer_order.NAME:
-            optimizer_order.remember(optimizer, place, decoded)
-        elif decoded is not ABSENT:
+        if decoded is not ABSENT:
             optimizer.state[parameters[place]][name] = decoded
 
 

@@ -11,11 +11,14 @@ from typing import Any
 
 import torch
 
-NAME = ""
-"""Of the entry that the order is journalled as; no optimizer has one without a name."""
+KEY = -1, ""
+"""Of what all orders are journalled as: no parameter has that place, and no optimizer an entry without a name."""
 
 Entry = str | tuple[str, tuple[int, ...], str]
 """A name; with shape and type of elements for a tensor that does not have its parameter's, such as a factored average."""
+
+Order = tuple[tuple[Entry, ...], int, int]
+"""One that parameters have from a place on and up to another one, which is none of them."""
 
 _recorded: weakref.WeakKeyDictionary[torch.optim.Optimizer, dict[int, tuple[Entry, ...]]] = weakref.WeakKeyDictionary()
 
@@ -42,9 +45,19 @@ def now(
     return of(parameter, values) if all(_name(entry) in values for entry in recorded) else recorded
 
 
-def remember(optimizer: torch.optim.Optimizer, place: int, entries: tuple[Entry, ...]) -> None:
-    """What was recorded for the parameter at `place`."""
-    _recorded.setdefault(optimizer, {})[place] = entries
+def add(orders: list[Order], place: int, entries: tuple[Entry, ...]) -> None:
+    """What the parameter at `place`, behind all that are in `orders`, has."""
+    if orders and orders[-1][2] == place and orders[-1][0] == entries:
+        orders[-1] = entries, orders[-1][1], place + 1
+    else:
+        orders.append((entries, place, place + 1))
+
+
+def remember(optimizer: torch.optim.Optimizer, orders: tuple[Order, ...]) -> None:
+    """What was recorded."""
+    _recorded.setdefault(optimizer, {}).update(
+        {place: entries for entries, first, stop in orders for place in range(first, stop)}
+    )
 
 
 def restore(optimizer: torch.optim.Optimizer) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.models import optimizer_order
 from torchrelay.shim.capture.state.host_state import HostState, StateNode, path_of
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind
@@ -192,7 +193,10 @@ def _held(node: StateNode, other: Any = None) -> Iterator[tuple[Any, Any]]:
         yield from ((slot, value) for slot, value in zip(content.tree.slots, content.values) if _is_plain(value))
     elif node.kind in _MAPPINGS:
         has = other.get if other is not None else {}.get
-        yield from ((key, v) for key, v in content.items() if has(key, _WHOLE) is not v and _is_plain(v))
+        of_state = node.kind is Kind.OPTIMIZER_STATE
+        for key, value in content.items():
+            if has(key, _WHOLE) is not value and _is_plain(value) and not (of_state and key == optimizer_order.KEY):
+                yield key, value
     elif node.kind in _SEQUENCES:
         items = content.values() if isinstance(content, LongContent) else content
         if isinstance(items, list | deque) and all(map(_is_plain, items)):

@@ -19,7 +19,8 @@ class UncountedWrites:
         self._access: DataAccess | None = None
         self._tensors: list[torch.Tensor] = []
         self._paths: list[str] = []
-        self._memory = MemoryRanges()
+        self._memory: MemoryRanges | None = None
+        """Made when it is asked for: most steps write past torch's counts nowhere, and thousands of tensors take their time."""
         self._aliases: list[tuple[Any, int, list[int]]] = []
         self._written: set[int] = set()
 
@@ -32,7 +33,6 @@ class UncountedWrites:
         watched = list(tensors)
         self._paths = [path for path, _ in watched]
         self._tensors = [tensor for _, tensor in watched]  # alive, so that their memory is nobody else's
-        self._memory = MemoryRanges(self._tensors)
         self._access = DataAccess(self._reached, self._replaced)
         self._access.begin()
 
@@ -47,7 +47,7 @@ class UncountedWrites:
         if self._access is not None:
             self._access.end()
             self._access = None
-            self._tensors, self._paths, self._memory = [], [], MemoryRanges()
+            self._tensors, self._paths, self._memory = [], [], None
             self._aliases, self._written = [], set()
 
     def summed_up(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -57,9 +57,14 @@ class UncountedWrites:
                 self._replaced(tensor)
 
     def _reached(self, tensor: Any, alias: Any) -> None:
-        numbers = self._memory.shared(alias)
+        numbers = self._shared(alias)
         if numbers:
             self._aliases.append((alias, version_of(alias), numbers))
 
     def _replaced(self, tensor: Any) -> None:
-        self._written.update(self._memory.shared(tensor))
+        self._written.update(self._shared(tensor))
+
+    def _shared(self, tensor: Any) -> list[int]:
+        if self._memory is None:
+            self._memory = MemoryRanges(self._tensors)
+        return self._memory.shared(tensor)

@@ -9,7 +9,9 @@ from support.host_state import carry, take
 
 from torchrelay.shim.capture.models import optimizer_order
 from torchrelay.shim.capture.records.compare import differences
+from torchrelay.shim.capture.records.effects import effects
 from torchrelay.shim.capture.records.encode import decode, encode
+from torchrelay.shim.capture.values.kinds import Kind
 
 
 class Counting(torch.optim.SGD):
@@ -78,6 +80,27 @@ def test_tensors_that_have_not_come_have_the_form_that_they_will_have() -> None:
     rows = [values["rows"] for values in target["optimizer"].state.values()]
     assert [(tuple(r.shape), r.dtype) for r in rows] == [((2,), torch.float64)] * 2
     assert list(target["optimizer"].state[target["model"].weight]) == ["step", "rows"]
+
+
+def test_one_order_of_many_parameters_is_told_once() -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(4)))
+    optimizer = Counting(model.parameters(), lr=0.1)
+    optimizer.step()
+    optimizer.state[model[2].weight]["more"] = 1
+    (node,) = (
+        node for node in take({"model": model, "optimizer": optimizer}).nodes if node.kind is Kind.OPTIMIZER_STATE
+    )
+    assert node.content[optimizer_order.KEY] == (
+        (("mean", "step"), 0, 4), (("mean", "step", "more"), 4, 5), (("mean", "step"), 5, 8)
+    )  # fmt: skip
+
+
+def test_an_order_is_nothing_that_an_update_computes() -> None:
+    one = names()
+    then = take(one)
+    one["optimizer"].step()
+    found = {path for _, path in effects(then, take(one))}
+    assert found == {"script.optimizer.state[(0, 'step')]", "script.optimizer.state[(1, 'step')]"}
 
 
 class Factors:

@@ -29,6 +29,8 @@ from torchrelay.cli.drill import recording
 PROJECT = environments.PROJECT
 RELAY_OPTIONS = ("--spares=0", "--max-restarts=0", "--respawn-limit=0", "--no-refill", "--cost-limit=0")
 """No limit: a program that would be let go of for its cost is one of those that are looked for."""
+LIMIT_S = 600
+"""Of one run."""
 VARIABLES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
 
 
@@ -80,7 +82,10 @@ def run(launcher: list[str], program: Program, python: Path, work: Path, folder:
     environment = {**given, **recording.variables(recording.RecordingSettings(str(recorded), times_only=True), given)}
     words = [str(python), "-m", *launcher, f"--nproc-per-node={program.ranks}", *command(program)]
     with open(folder / "said", "wb") as said:
-        done = subprocess.run(words, cwd=copy, env=environment, stdout=said, stderr=said, timeout=600)
+        try:
+            done = subprocess.run(words, cwd=copy, env=environment, stdout=said, stderr=said, timeout=LIMIT_S)
+        except subprocess.TimeoutExpired as e:
+            raise NoSteps(f"{launcher[0]} did not end within {LIMIT_S} s") from e
     if done.returncode != 0:
         raise NoSteps(
             f"{launcher[0]} ended with {done.returncode}: {(folder / 'said').read_text(errors='replace')[-300:]}"

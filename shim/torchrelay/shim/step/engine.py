@@ -379,6 +379,7 @@ class Engine:
         if self.faults is not None and self.shadow is None and not self.wrapped:
             self.faults.strike_in_forward(state.roots)
         self.updates.writes.at_boundary(self.commit.state)
+        self.updates.effects.at_boundary(self.commit.state)
         self.replicas.at_boundary(self.commit)
         if self.keeper is not None:
             self.keeper.at_boundary(self.commit)

@@ -351,7 +351,7 @@ class Rewalk(Walk):
             self._ways.lost(number, way, child)
 
     def _children(self, number: int, edges: Edges) -> list[tuple[Any, int]]:
-        """What edges of this node lead to, that are no more. Raises Restart where it is not known what that has left behind."""
+        """What edges of this node lead to, that are no more. Raises WalkAnew where it is not known what that has left behind."""
         found = []
         for key, value in edges:
             child = self._base.index.get(id(value))

@@ -48,6 +48,14 @@ class UpdateEffects:
         self._latest: dict[Way, Effect] | None = None
         """None where nobody has looked behind the latest update."""
 
+    def at_boundary(self, state: HostState) -> None:
+        """Of each one: optimizers may lead to more than at the one before."""
+        reached = self._reached
+        if not state.takes_over or (
+            reached is not None and any(n in reached and state.nodes[n].edges for n in state.renewed)
+        ):
+            self._reached = None
+
     def at_gate(self, state: HostState) -> None:
         self._looks_everywhere = self._updates < _FIRST_UPDATES or self._updates % _LOOK_EACH == 0
         self._at_gate = state if self._is_told or self._looks_everywhere else None
@@ -110,10 +118,6 @@ class UpdateEffects:
     def _expected(self, boundary: HostState) -> Within:
         """Return where changes are looked for behind this update."""
         nodes, reached = boundary.nodes, self._reached
-        if not boundary.takes_over or (
-            reached is not None and any(n in reached and nodes[n].edges for n in boundary.renewed)
-        ):
-            reached = None
         if reached is None and not self._looks_everywhere:
             optimizers = (n for n, node in enumerate(nodes) if node.kind is Kind.OPTIMIZER)
             reached = reached_from(boundary, optimizers, _NO_PART, _MOST_NODES)

@@ -29,6 +29,7 @@ class Steps:
         """Return what is told before the next gate, by path."""
         self.boundary = self.go_on(at_gate=False)
         encode.encode(self.boundary)
+        self.effects.at_boundary(self.boundary)
         at_gate = self.go_on(at_gate=True)
         encode.encode(at_gate)
         self.effects.at_gate(at_gate)
@@ -192,6 +193,18 @@ def test_what_an_optimizer_begins_to_keep_is_told_at_once() -> None:
     assert steps.step(lambda: late.update(bound=[0.5]))["script.optimizer.late['bound']"] == ((), ([0.5],))
     assert steps.step(lambda: late["bound"].append(1.5))["script.optimizer.late['bound']"] == (([0.5],), ([0.5, 1.5],))
     assert steps.walks[-2:] == ["within"] * 2
+
+
+def test_what_an_optimizer_has_got_since_a_boundary_without_an_update_is_looked_for() -> None:
+    steps = with_optimizer()
+    optimizer, bound = steps.names["optimizer"], {"norm": 1.0}
+    optimizer.late["bound"] = bound
+    steps.boundary = steps.go_on(at_gate=False)  # its loop ends without an update
+    encode.encode(steps.boundary)
+    steps.effects.at_boundary(steps.boundary)
+    found = steps.step(lambda: bound.update(norm=2.0))
+    assert found["script.optimizer.late['bound']['norm']"] == ((1.0,), (2.0,))
+    assert steps.walks[-1] == "within"
 
 
 def test_what_an_update_was_seen_to_change_elsewhere_is_looked_for() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
+from support.counting import counted_lines
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
@@ -100,20 +99,9 @@ def fastest_s(work: Callable[[], None]) -> float:
 
 
 def lines_of(work: Callable[[], None]) -> int:
-    """How many lines of Python it takes, with each turn of a loop: the same each time, however busy the machine is."""
-    count, before = 0, sys.gettrace()
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    sys.settrace(trace)
-    try:
+    with counted_lines() as lines:
         work()
-    finally:
-        sys.settrace(before)
-    return count
+    return lines.count
 
 
 LOOKS = ("progress", "slow_ones", "tick", "status", "summary", "taken_over", "stand")

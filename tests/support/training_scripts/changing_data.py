@@ -4,7 +4,8 @@
 `strength`: an augmentation that is turned up, in an object below the data set; `within`: samples of a data set within another
 one; `labels`: labels are smoothed where the model errs; `variable`: an iterator in a variable, begun anew where it ends;
 `processes`: the same with processes of the loader; `records`: a long list of objects, in another order in each epoch; `thread`: a
-thread of its own fetches the samples that come next; `parts`: rows are shuffled in place, and batches are parts of their array.
+thread of its own fetches the samples that come next; `parts`: rows are shuffled in place, and batches are parts of their array;
+`opened`: a reader is made at the first draw, with an entry that is taken out of the script's configuration.
 """
 
 import random
@@ -75,6 +76,26 @@ class Samples(Dataset):
             self.weights[row] = self.weights[row] * (1 - min(loss, 1.0) / 10)
 
 
+class Reader:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, x):
+        return self.scale * x
+
+
+class Opened(Samples):
+    def __init__(self, x, y, configuration):
+        super().__init__(x, y)
+        self.configuration, self.reader = configuration, None
+
+    def __getitem__(self, place):
+        if self.reader is None:
+            self.reader = Reader(self.configuration.pop("scale"))
+        x, y = super().__getitem__(place)
+        return self.reader(x), y
+
+
 class Parts(Samples):
     """Whole batches by itself."""
 
@@ -103,7 +124,8 @@ class Job:
         self.rank, ranks = common.start()
         x, y = common.data(40 * ranks)
         whole = kind == "parts"
-        self.samples = (Parts if whole else Samples)(x[self.rank :: ranks], y[self.rank :: ranks])
+        self.configuration, own = {"scale": 0.5}, (x[self.rank :: ranks], y[self.rank :: ranks])
+        self.samples = Opened(*own, self.configuration) if kind == "opened" else (Parts if whole else Samples)(*own)
         data = ConcatDataset([self.samples]) if kind == "within" else self.samples
         workers = 1 if kind in WITH_WORKERS else 0
         self.loader = DataLoader(data, batch_size=None if whole else 4, shuffle=True, num_workers=workers)
@@ -124,6 +146,8 @@ class Job:
             self.samples.noise.strength *= 1.5
         elif kind == "labels":
             self.samples.smooth(self.losses[-1])
+        elif kind == "opened":
+            self.configuration["epochs"] = self.configuration.get("epochs", 0) + 1
         elif kind == "thread":
             self.samples.take_what_was_fetched()
         else:

@@ -11,6 +11,7 @@ from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.struck_runs.classify import CellVerdict, Ran
 from torchrelay.protocol import events
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, PART_OF_STEP
+from torchrelay.protocol.words.phases import COMMITTED
 
 IDENTICAL, OTHERWISE, REFUSED, NOT_STRUCK = "identical", "otherwise", "refused", "not-struck"
 FALSE_PROMISE, WRONG = "false-promise", "wrong"
@@ -37,7 +38,7 @@ def outcome(cell: Cell, ran: Ran, verdict: CellVerdict) -> Outcome:
     if verdict.outcome == classify.REDONE:
         return Outcome(OTHERWISE, verdict.reason, verdict.outcome, verdict.steps_redone)
     announced = refusal(cell, promised(ran.occurrences))
-    if announced:
+    if announced and not _was_replaced(ran.occurrences):
         return Outcome(REFUSED, announced, verdict.outcome)
     if verdict.outcome == classify.NOT_INJECTED:
         return Outcome(NOT_STRUCK, verdict.reason, verdict.outcome)
@@ -51,6 +52,12 @@ def promised(occurrences: Sequence[events.Occurrence]) -> RunSummary:
     for occurrence in occurrences[:last]:
         summary = fold(summary, occurrence, 0.0)
     return summary
+
+
+def _was_replaced(occurrences: Sequence[events.Occurrence]) -> bool:
+    """Whether the rank that the last fault struck was taken over: what goes wrong behind that was not announced."""
+    last = max((i for i, o in enumerate(occurrences) if isinstance(o, events.FaultFired)), default=len(occurrences))
+    return any(isinstance(o, events.MigrationFinished) and o.outcome == COMMITTED for o in occurrences[last:])
 
 
 def refusal(cell: Cell, summary: RunSummary) -> str:

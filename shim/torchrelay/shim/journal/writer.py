@@ -20,7 +20,7 @@ from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.base_types import file_of
-from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.instrument.loop_tracker import Activation
@@ -129,7 +129,7 @@ class Writer:
             state = self.walk(script_frames(frame))
             self._look_at_data(state)
             return state
-        if data_changes.is_due(boundary):
+        if data_changes.is_due(boundary) or self._engine.draws.data_changes.is_pending:
             self._look_at_data(before)
         return self.walk(script_frames(frame), before)
 
@@ -150,7 +150,9 @@ class Writer:
     def _look_at_data(self, state: HostState) -> None:
         """Before a walk: what training has changed below data sets that `state` has is walked into."""
         owners = [node.obj for node in state.nodes if node.kind in (Kind.DATASET, Kind.LOADER)]
-        self._engine.draws.data_changes.look(owners)
+        changes = self._engine.draws.data_changes
+        changes.look(owners)
+        changes.look_at_made([owner for owner in owners if kind_of(type(owner)) is Kind.DATASET], state.index)
 
     def _head_state(self, nodes: list[bytes], generators: rng.RngState, saves: Mapping[str, int]) -> bytes:
         built, named = self._engine.wrapped.built, process_group.named_so_far()

@@ -70,6 +70,15 @@ def test_a_gap_of_the_rank_announces_its_loss(effect: str) -> None:
     assert found.reason == "what it yields next cannot be captured (train.py:9)"
 
 
+def test_a_gap_announces_nothing_of_what_goes_wrong_once_the_rank_has_been_replaced() -> None:
+    replaced = events.MigrationFinished("m1", "unplanned", "committed", 1, "s", (1,), ("s",), 0, {}, 0.0, 0, 1, "")
+    partly = covered("partly", gap("part-of-step", 1))
+    assert outcome(KILL, ran(ON, partly, STRUCK, replaced), LOST).outcome == promise.FALSE_PROMISE
+    assert outcome(KILL, ran(ON, partly, replaced, STRUCK), LOST).outcome == promise.REFUSED
+    given_up = dataclasses.replace(replaced, outcome="abandoned")
+    assert outcome(KILL, ran(ON, partly, STRUCK, given_up), LOST).outcome == promise.REFUSED
+
+
 @pytest.mark.parametrize("announced", [gap("left", 1), gap("goes-back", 1), gap("bars", 0)])
 def test_gaps_that_do_not_bar_this_rank_announce_nothing(announced: RankGap) -> None:
     assert outcome(KILL, ran(ON, covered("partly", announced), STRUCK), LOST).outcome == promise.FALSE_PROMISE

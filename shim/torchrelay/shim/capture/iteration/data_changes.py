@@ -7,13 +7,15 @@ below each data set is looked at where an outer loop's iteration begins, and at 
 is walked into from then on.
 
 What a data set changes itself while it is drawn from, such as a cache of items, is not meant: it does so in a new process too.
+But a data set may make something at its first draw out of what is state anyway, such as a reader of files from an entry that it
+takes out of the configuration. A new process is given the configuration without the entry, so what was made of it is state too.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
@@ -60,6 +62,13 @@ def _names(owner: Any) -> set[str]:
     return _carried.get(owner) or set()
 
 
+class _BeforeDraws(NamedTuple):
+    """A data set before it was first drawn from in this process. `plain`: its attributes that had plain values."""
+
+    marks: dict[str, Any]
+    plain: frozenset[str]
+
+
 class DataChanges:
     """Of the data sets that training's state leads to, and of those within them."""
 
@@ -70,6 +79,9 @@ class DataChanges:
         """Of a data set that is drawn from in this process: it and those within it."""
         self.changed: ByIdentity[None] = ByIdentity()
         """Data sets that something beside their draws has changed."""
+        self._before_draws: ByIdentity[_BeforeDraws] = ByIdentity()
+        self.is_pending = False
+        """Whether a pass over a data set in this process is over that was not looked at since."""
         self._is_settled = False
 
     def settle(self) -> None:
@@ -82,11 +94,17 @@ class DataChanges:
         if within is None:
             within = [*map(held, (dataset, *_data_sets_below(dataset)))]
             self._within.put(dataset, within)
-        for owner in within:
-            self._before.pop(owner())
+        for there in within:
+            owner = there()
+            if owner is None:
+                continue
+            if self._before_draws.get(owner) is None:
+                self._before_draws.put(owner, _BeforeDraws(_marks(owner), frozenset(dataset_parts(owner)[0])))
+            self._before.pop(owner)
 
     def is_drawn(self, dataset: Any) -> None:
         """All was drawn from it for now."""
+        self.is_pending = True
         for there in self._within.get(dataset) or ():
             owner = there()
             if owner is not None:
@@ -106,6 +124,20 @@ class DataChanges:
                 names = {name for name in now if name and now[name] != known.get(name)}
                 carry(owner, names)
 
+    def look_at_made(self, datasets: Iterable[Any], state: Container[int]) -> None:
+        """Let be state what data sets have made at their draws out of what is state. `state`: ids of its objects."""
+        self.is_pending = False
+        for outer in datasets:
+            for owner in (outer, *_data_sets_below(outer)):
+                before = self._before_draws.get(owner)
+                made = _made_since(owner, before.plain) if before is not None else set()
+                if before is None or made <= _names(owner):
+                    continue
+                now = _marks(owner)
+                changed = {name for name in now if name and name not in made and now[name] != before.marks.get(name)}
+                if any(id(found) in state for name in changed for found in _below(attributes(owner)[name])):
+                    carry(owner, made)
+
     def _streams_here(self, owner: Any) -> bool:
         """Whether it is drawn from in this process and goes on from where it is: going back leaves it there."""
         drawn = (within() for known in self._within.values() for within in known)
@@ -115,6 +147,19 @@ class DataChanges:
         now = _marks(owner)
         self._before.put(owner, now)
         return now
+
+
+def _made_since(owner: Any, plain: frozenset[str]) -> set[str]:
+    """Attributes that had plain values, and hold objects now."""
+    now = dataset_parts(owner)[0]
+    return {name for name in plain if name not in now and name in attributes(owner)}
+
+
+def _below(value: Any) -> list[Any]:
+    """It and what it holds, as far as marks go."""
+    mark = _Mark()
+    mark.of(value)
+    return mark.met
 
 
 def _marks(owner: Any) -> dict[str, Any]:
@@ -131,6 +176,8 @@ class _Mark:
     def __init__(self) -> None:
         self._left, self.left_bytes = _MOST_OBJECTS, _MOST_ARRAY_BYTES
         self._seen: dict[int, int] = {}
+        self.met: list[Any] = []
+        """Objects in the order in which they were come across; held, since they are known by their addresses."""
 
     def of(self, value: Any) -> Any:
         kind = kind_of(type(value))
@@ -146,6 +193,7 @@ class _Mark:
         if known is not None:
             return "met", known
         self._seen[id(value)] = len(self._seen)
+        self.met.append(value)
         take = _MARKS.get(kind)
         return (kind, id(value)) if take is None else (kind, take(self, value))
 

@@ -85,6 +85,47 @@ def test_what_draws_change_is_not_meant_and_what_the_script_does_between_two_pas
     assert [*data_changes.carried(data)] == ["rows"]
 
 
+class Opened(Dataset[Any]):
+    """Opened at its first draw, with an entry that it takes out of its configuration."""
+
+    def __init__(self, configuration: dict[str, str]) -> None:
+        self.configuration, self.cache = configuration, [0]
+        self.reader: Any = None
+
+    def open(self) -> None:
+        self.reader = [self.configuration.pop("kind")]
+        self.cache.append(1)
+
+
+def test_what_a_first_draw_makes_out_of_what_is_state_is_state_too(changes: DataChanges) -> None:
+    configuration = {"kind": "file"}
+    data = Opened(configuration)
+    changes.drawn(data)
+    data.open()
+    changes.look_at_made([data], {id(data.cache)})
+    assert [*data_changes.carried(data)] == ["reader"]
+
+
+def test_what_a_first_draw_makes_is_not_state_where_it_has_changed_nothing_that_is(changes: DataChanges) -> None:
+    data = Opened({"kind": "file"})
+    changes.drawn(data)
+    data.open()
+    unchanged = [1]
+    data.unchanged = unchanged  # type: ignore[attr-defined]  # as scripts do
+    changes.look_at_made([data], {id(data), id(data.reader)})
+    assert data_changes.carried(data) == {}
+
+
+def test_a_pass_that_is_over_is_looked_at_once(changes: DataChanges) -> None:
+    data = Opened({"kind": "file"})
+    assert not changes.is_pending
+    changes.drawn(data)
+    changes.is_drawn(data)
+    assert changes.is_pending
+    changes.look_at_made([data], {})
+    assert not changes.is_pending
+
+
 def test_a_change_in_the_midst_of_draws_cannot_be_told_from_theirs(changes: DataChanges) -> None:
     data = Samples()
     changes.look([data])

@@ -400,6 +400,7 @@ MAKERS = {
         tiny_texts.relora_run,
         tiny_texts.xlm_run,
         tiny_texts.fid_run,
+        tiny_texts.preferred_talks,
         tiny_fields.series_table,
         tiny_fields.unimatch_run,
         tiny_fields.bisenet_run,
@@ -412,6 +413,8 @@ MAKERS = {
         tiny_views.taught_pictures,
         tiny_views.noisy_pictures,
         tiny_views.measured_scenes,
+        tiny_views.animal_pictures,
+        tiny_views.seen_people,
     )
 }
 

@@ -442,3 +442,16 @@ def fid_run(folder: Path) -> None:
             answers = [text(2, number), text(3, number)]
             rows.append({"id": number, "question": text(5, number), "answers": answers, "ctxs": passages})
         (folder / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+
+
+def preferred_talks(folder: Path) -> None:
+    """Make pairs of talks, of which the first is preferred."""
+    import tiny_data
+
+    rows = []
+    for number in range(96):
+        asked = {"role": "user", "content": tiny_data.text(4, number)}
+        kinds = (("chosen", 2000), ("rejected", 4000))
+        talks = {kind: [asked, {"role": "assistant", "content": tiny_data.text(5, number + seed)}] for kind, seed in kinds}
+        rows.append(talks)
+    (folder / "preferred.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")

@@ -103,3 +103,43 @@ def measured_scenes(folder: Path) -> None:
         place = folder / "dataset" / "splits" / f"{part}.txt"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text("\n".join(lines) + "\n")
+
+
+def animal_pictures(folder: Path) -> None:
+    """Make pictures of three classes, and what is known of all of them: sums of twelve features and of their products."""
+    import torch
+    from PIL import Image
+
+    draw = np.random.default_rng(75)
+    features = []
+    for label, name in enumerate(("cat", "dog", "wild")):
+        place = folder / "data" / "afhq" / name
+        place.mkdir(parents=True)
+        for number in range(32):
+            pixels = draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)
+            pixels[:, :, label] //= 2
+            Image.fromarray(pixels).save(place / f"{number}.png")
+            features.append(pixels.reshape(2, 8, 2, 8, 3).mean((1, 3)).transpose(2, 0, 1).reshape(12) / 255)
+    known = torch.tensor(np.stack(features))
+    count = torch.tensor(len(features))
+    sums = {"features_sum": known.sum(0), "features_cov_sum": known.T @ known, "features_num_samples": count}
+    stats = {f"real_{name}": value for name, value in sums.items()}
+    stats |= {f"fake_{name}": torch.zeros_like(value) for name, value in sums.items()}
+    torch.save(stats, folder / "data" / "afhq_16_fid_stats.pth")
+
+
+def seen_people(folder: Path) -> None:
+    """Make pictures of people that three cameras saw, named as Market-1501 names them."""
+    from PIL import Image
+
+    draw = np.random.default_rng(76)
+    parts = (("bounding_box_train", range(1, 13), 8), ("query", range(20, 26), 1), ("bounding_box_test", range(20, 26), 3))
+    for part, people, count in parts:
+        place = folder / "data" / "market1501" / part
+        place.mkdir(parents=True)
+        for person in people:
+            looks = np.random.default_rng(person).integers(0, 255, (8, 4, 3))
+            for number in range(count):
+                noisy = np.kron(looks, np.ones((4, 4, 1))) * 0.8 + draw.integers(0, 50, (32, 16, 3))
+                camera = 4 if part == "query" else number % 3 + 1
+                Image.fromarray(noisy.astype(np.uint8)).save(place / f"{person:04}_c{camera}s1_{number:06}_00.jpg")

@@ -415,6 +415,8 @@ MAKERS = {
         tiny_views.measured_scenes,
         tiny_views.animal_pictures,
         tiny_views.seen_people,
+        tiny_views.three_kinds,
+        tiny_views.street_scenes,
     )
 }
 

@@ -401,6 +401,7 @@ MAKERS = {
         tiny_texts.xlm_run,
         tiny_texts.fid_run,
         tiny_texts.preferred_talks,
+        tiny_texts.asked_passages,
         tiny_fields.series_table,
         tiny_fields.unimatch_run,
         tiny_fields.bisenet_run,

@@ -452,7 +452,9 @@ def preferred_talks(folder: Path) -> None:
     for number in range(96):
         asked = {"role": "user", "content": tiny_data.text(4, number)}
         kinds = (("chosen", 2000), ("rejected", 4000))
-        talks = {kind: [asked, {"role": "assistant", "content": tiny_data.text(5, number + seed)}] for kind, seed in kinds}
+        talks = {
+            kind: [asked, {"role": "assistant", "content": tiny_data.text(5, number + seed)}] for kind, seed in kinds
+        }
         rows.append(talks)
     (folder / "preferred.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
 
@@ -467,7 +469,10 @@ def asked_passages(folder: Path) -> None:
         for number in range(start, start + count):
             kinds = (("positive_ctxs", 1, 0), ("negative_ctxs", 1, 100), ("hard_negative_ctxs", 2, 200))
             found = {
-                kind: [{"title": tiny_data.text(2, number + seed + n), "text": tiny_data.text(9, number + seed + n)} for n in range(many)]
+                kind: [
+                    {"title": tiny_data.text(2, number + seed + n), "text": tiny_data.text(9, number + seed + n)}
+                    for n in range(many)
+                ]
                 for kind, many, seed in kinds
             }
             rows.append({"question": tiny_data.text(5, number), "answers": [], **found})

@@ -133,7 +133,11 @@ def seen_people(folder: Path) -> None:
     from PIL import Image
 
     draw = np.random.default_rng(76)
-    parts = (("bounding_box_train", range(1, 13), 8), ("query", range(20, 26), 1), ("bounding_box_test", range(20, 26), 3))
+    parts = (
+        ("bounding_box_train", range(1, 13), 8),
+        ("query", range(20, 26), 1),
+        ("bounding_box_test", range(20, 26), 3),
+    )
     for part, people, count in parts:
         place = folder / "data" / "market1501" / part
         place.mkdir(parents=True)
@@ -183,7 +187,11 @@ def street_scenes(folder: Path) -> None:
     for number, block in ((1, "BOTTLENECK"), (2, "BASIC"), (3, "BASIC"), (4, "BASIC")):
         sizes = [4 * 2**branch for branch in range(number)]
         blocks = {"NUM_BLOCKS": [1] * number, "NUM_CHANNELS": sizes, "BLOCK": block, "FUSE_METHOD": "SUM"}
-        stages[f"STAGE{number}"] = {"NUM_MODULES": 1, "NUM_RANCHES" if number == 1 else "NUM_BRANCHES": number, **blocks}
+        stages[f"STAGE{number}"] = {
+            "NUM_MODULES": 1,
+            "NUM_RANCHES" if number == 1 else "NUM_BRANCHES": number,
+            **blocks,
+        }
     training = {"IMAGE_SIZE": [64, 32], "BASE_SIZE": 96, "BATCH_SIZE_PER_GPU": 4, "END_EPOCH": 5, "RESUME": True}
     settings = {
         "GPUS": "(0,1)",

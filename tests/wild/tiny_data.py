@@ -400,6 +400,8 @@ MAKERS = {
         tiny_texts.relora_run,
         tiny_texts.xlm_run,
         tiny_texts.fid_run,
+        tiny_texts.preferred_talks,
+        tiny_texts.asked_passages,
         tiny_fields.series_table,
         tiny_fields.unimatch_run,
         tiny_fields.bisenet_run,
@@ -412,6 +414,10 @@ MAKERS = {
         tiny_views.taught_pictures,
         tiny_views.noisy_pictures,
         tiny_views.measured_scenes,
+        tiny_views.animal_pictures,
+        tiny_views.seen_people,
+        tiny_views.three_kinds,
+        tiny_views.street_scenes,
     )
 }
 

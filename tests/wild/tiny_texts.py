@@ -442,3 +442,38 @@ def fid_run(folder: Path) -> None:
             answers = [text(2, number), text(3, number)]
             rows.append({"id": number, "question": text(5, number), "answers": answers, "ctxs": passages})
         (folder / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+
+
+def preferred_talks(folder: Path) -> None:
+    """Make pairs of talks, of which the first is preferred."""
+    import tiny_data
+
+    rows = []
+    for number in range(96):
+        asked = {"role": "user", "content": tiny_data.text(4, number)}
+        kinds = (("chosen", 2000), ("rejected", 4000))
+        talks = {
+            kind: [asked, {"role": "assistant", "content": tiny_data.text(5, number + seed)}] for kind, seed in kinds
+        }
+        rows.append(talks)
+    (folder / "preferred.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+
+
+def asked_passages(folder: Path) -> None:
+    """Make questions with a passage that answers each and two others, as DPR reads them, and an encoder."""
+    import tiny_data
+
+    tiny_data.tiny_bert(folder)
+    for part, count, start in (("asked", 96, 0), ("asked_kept", 16, 5000)):
+        rows = []
+        for number in range(start, start + count):
+            kinds = (("positive_ctxs", 1, 0), ("negative_ctxs", 1, 100), ("hard_negative_ctxs", 2, 200))
+            found = {
+                kind: [
+                    {"title": tiny_data.text(2, number + seed + n), "text": tiny_data.text(9, number + seed + n)}
+                    for n in range(many)
+                ]
+                for kind, many, seed in kinds
+            }
+            rows.append({"question": tiny_data.text(5, number), "answers": [], **found})
+        (folder / f"{part}.json").write_text(json.dumps(rows))

@@ -103,3 +103,106 @@ def measured_scenes(folder: Path) -> None:
         place = folder / "dataset" / "splits" / f"{part}.txt"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text("\n".join(lines) + "\n")
+
+
+def animal_pictures(folder: Path) -> None:
+    """Make pictures of three classes, and what is known of all of them: sums of twelve features and of their products."""
+    import torch
+    from PIL import Image
+
+    draw = np.random.default_rng(75)
+    features = []
+    for label, name in enumerate(("cat", "dog", "wild")):
+        place = folder / "data" / "afhq" / name
+        place.mkdir(parents=True)
+        for number in range(32):
+            pixels = draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)
+            pixels[:, :, label] //= 2
+            Image.fromarray(pixels).save(place / f"{number}.png")
+            features.append(pixels.reshape(2, 8, 2, 8, 3).mean((1, 3)).transpose(2, 0, 1).reshape(12) / 255)
+    known = torch.tensor(np.stack(features))
+    count = torch.tensor(len(features))
+    sums = {"features_sum": known.sum(0), "features_cov_sum": known.T @ known, "features_num_samples": count}
+    stats = {f"real_{name}": value for name, value in sums.items()}
+    stats |= {f"fake_{name}": torch.zeros_like(value) for name, value in sums.items()}
+    torch.save(stats, folder / "data" / "afhq_16_fid_stats.pth")
+
+
+def seen_people(folder: Path) -> None:
+    """Make pictures of people that three cameras saw, named as Market-1501 names them."""
+    from PIL import Image
+
+    draw = np.random.default_rng(76)
+    parts = (
+        ("bounding_box_train", range(1, 13), 8),
+        ("query", range(20, 26), 1),
+        ("bounding_box_test", range(20, 26), 3),
+    )
+    for part, people, count in parts:
+        place = folder / "data" / "market1501" / part
+        place.mkdir(parents=True)
+        for person in people:
+            looks = np.random.default_rng(person).integers(0, 255, (8, 4, 3))
+            for number in range(count):
+                noisy = np.kron(looks, np.ones((4, 4, 1))) * 0.8 + draw.integers(0, 50, (32, 16, 3))
+                camera = 4 if part == "query" else number % 3 + 1
+                Image.fromarray(noisy.astype(np.uint8)).save(place / f"{person:04}_c{camera}s1_{number:06}_00.jpg")
+
+
+def three_kinds(folder: Path) -> None:
+    """Make pictures, with the depth and the class of each place in pictures of their own, in folders of the same names."""
+    from PIL import Image
+
+    draw = np.random.default_rng(77)
+    for label in range(4):
+        for kind in ("rgb", "depth", "semseg"):
+            (folder / "data" / kind / f"n{label:04}").mkdir(parents=True)
+        for number in range(24):
+            coarse = draw.integers(0, 133, (8, 8), dtype=np.uint8)
+            classes = np.kron(coarse, np.ones((4, 4), dtype=np.uint8))
+            colours = np.stack([classes, 255 - classes, classes // 2], 2)
+            for kind, content in (("rgb", colours), ("depth", classes.astype(np.uint16) * 400), ("semseg", classes)):
+                Image.fromarray(content).save(folder / "data" / kind / f"n{label:04}" / f"{number}.png")
+
+
+def street_scenes(folder: Path) -> None:
+    """Make pictures with a class for each place, the lists of them, and HRNet's settings for a small network."""
+    import yaml
+    from PIL import Image
+
+    draw = np.random.default_rng(78)
+    place = folder / "streets"
+    place.mkdir()
+    for part, count in (("train", 40), ("val", 8)):
+        lines = []
+        for number in range(count):
+            coarse = draw.integers(0, 34, (6, 12), dtype=np.uint8)
+            classes = np.kron(coarse, np.ones((8, 8), dtype=np.uint8))
+            names = [f"{part}{number}.png", f"{part}{number}_classes.png"]
+            Image.fromarray(np.stack([classes * 7] * 3, 2)).save(place / names[0])
+            Image.fromarray(classes).save(place / names[1])
+            lines.append(" ".join(names))
+        (place / f"{part}.lst").write_text("\n".join(lines) + "\n")
+    stages = {"FINAL_CONV_KERNEL": 1}
+    for number, block in ((1, "BOTTLENECK"), (2, "BASIC"), (3, "BASIC"), (4, "BASIC")):
+        sizes = [4 * 2**branch for branch in range(number)]
+        blocks = {"NUM_BLOCKS": [1] * number, "NUM_CHANNELS": sizes, "BLOCK": block, "FUSE_METHOD": "SUM"}
+        stages[f"STAGE{number}"] = {
+            "NUM_MODULES": 1,
+            "NUM_RANCHES" if number == 1 else "NUM_BRANCHES": number,
+            **blocks,
+        }
+    training = {"IMAGE_SIZE": [64, 32], "BASE_SIZE": 96, "BATCH_SIZE_PER_GPU": 4, "END_EPOCH": 5, "RESUME": True}
+    settings = {
+        "GPUS": "(0,1)",
+        "OUTPUT_DIR": "output",
+        "LOG_DIR": "log",
+        "WORKERS": 1,
+        "PRINT_FREQ": 1,
+        "DATASET": {"ROOT": "streets/", "TRAIN_SET": "train.lst", "TEST_SET": "val.lst", "NUM_CLASSES": 19},
+        "MODEL": {"NAME": "seg_hrnet", "ALIGN_CORNERS": False, "EXTRA": stages},
+        "LOSS": {"USE_OHEM": True, "OHEMTHRES": 0.9, "OHEMKEEP": 512},
+        "TRAIN": {**training, "LR": 0.05, "WD": 5e-4, "IGNORE_LABEL": 255},
+        "TEST": {"IMAGE_SIZE": [96, 48], "BASE_SIZE": 96},
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))

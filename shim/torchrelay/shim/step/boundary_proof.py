@@ -89,7 +89,8 @@ def check_at_gate(
 ) -> None:
     """The same at the gate of the step that a process goes through in the lost rank's place."""
     engine.trees.arrays.settle()  # the step has made some
-    now = look(engine, innermost)
+    assert engine.commit is not None
+    now = look(engine, innermost, engine.commit.state)
 
     def read(number: int) -> TensorValue:
         return take(now.nodes[number].obj)
@@ -99,11 +100,14 @@ def check_at_gate(
         raise StateMismatchError(f"this process is not what the lost rank was at its gate: {described(found, now)}")
 
 
-def look(engine: Engine, innermost: FrameType) -> HostState:
-    """A walk that knows nothing of those before it. `innermost`: the frame of the training loop."""
+def look(engine: Engine, innermost: FrameType, boundary: HostState | None = None) -> HostState:
+    """A walk that knows nothing of those before it. `innermost`: the frame of the training loop.
+
+    `boundary`: at a gate, the state at the boundary before it.
+    """
     trees = ModuleTrees(engine.trees.arrays)
     note_loops(trees, engine.tracker.stack)
-    return Walk(trees).run(script_frames(innermost), engine.writer.modules.namespaces())
+    return Walk(trees, boundary).run(script_frames(innermost), engine.writer.modules.namespaces())
 
 
 def described(found: Sequence[Difference], now: HostState) -> str:

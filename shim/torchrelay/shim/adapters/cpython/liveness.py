@@ -1,10 +1,11 @@
 """Which local variables of a running frame can still be read: the others are leftovers of the iteration before.
 
 A backward data flow over the bytecode. After a rewind a `for` that was rewritten yields the same item again: that it could
-end there is no way on, and keeps no variable of the iteration before alive. Seen on 3.10 to 3.13; opcodes are told by their
-names, and an unknown one that names a local counts as a read. Code that uses `locals`, `vars`, `dir`, `eval` or `exec` may read
-every variable there. Every one counts as live at all times where such a function is kept for later, and in a module that has
-`eval` or `exec`: what that defines may read the module's variables whenever it is called.
+end there is no way on, and keeps no variable of the iteration before alive. Of some variables only attributes are read
+(`outputs.loss`), or nothing at all (`del outputs`): the rest of their content does not matter. Seen on 3.10 to 3.13; opcodes are
+told by their names, and an unknown one that names a local counts as a read. Code that uses `locals`, `vars`, `dir`, `eval` or
+`exec` may read every variable there. Every one counts as live at all times where such a function is kept for later, and in a
+module that has `eval` or `exec`: what that defines may read the module's variables whenever it is called.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import dis
 import functools
 import itertools
 import sys
-from types import CodeType, FrameType
+from collections.abc import Iterable, Mapping
+from types import CodeType, FrameType, MappingProxyType
 from typing import NamedTuple
 
 _READ_ANY = frozenset({"locals", "vars", "eval", "exec", "dir"})
@@ -45,6 +47,8 @@ class CodeLiveness(NamedTuple):
     """As `live_locals`."""
     in_order: tuple[str, ...] | None
     """The same in the order of the code, but for names that begin with two underscores."""
+    partly: Mapping[str, tuple[str, ...]]
+    """Of function's variables of which no more than attributes may be read: which ones. `size()`: one that is called."""
     dead: frozenset[str]
     """Names that the code of a module writes, and that neither it nor its functions may read after where the frame is; empty for
     other code."""
@@ -55,10 +59,12 @@ def answer(frame: FrameType) -> CodeLiveness:
     key = (id(code), frame.f_lasti)  # hashing a code object looks at all that is in it
     known = _answers.get(key)
     if known is None or known.code is not code:
-        live, dead = _live_after(code, frame.f_lasti), frozenset[str]()
+        needs, dead = _needed_after(code, frame.f_lasti), frozenset[str]()
+        live = None if needs is None else frozenset(map(_name, needs))
         if live is not None and code.co_name == "<module>" and not _has_functions_that_read_any(code):
             dead = frozenset(code.co_names) - live - read_by_functions(code)
-        known = _answers[key] = CodeLiveness(code, live, None if live is None else _in_order(code, live), dead)
+        in_order = None if live is None else _in_order(code, live)
+        known = _answers[key] = CodeLiveness(code, live, in_order, _partly(needs or ()), dead)
     return known
 
 
@@ -67,10 +73,27 @@ def _in_order(code: CodeType, names: frozenset[str]) -> tuple[str, ...]:
     return tuple(name for name in own if name in names and not name.startswith("__"))
 
 
+def _name(need: str) -> str:
+    """Of the variable. A need is its name, `name:attribute`, `name:method()`, or `name:` where it only has to be there."""
+    return need.partition(":")[0]
+
+
+def _partly(needs: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    whole = set()
+    for need in sorted(needs):
+        name, colon, part = need.partition(":")
+        if not colon:
+            whole.add(name)
+        found.setdefault(name, []).extend([part] if part else [])
+    return MappingProxyType({name: tuple(parts) for name, parts in found.items() if name not in whole})
+
+
 _answers: dict[tuple[int, int], CodeLiveness] = {}
 
 
-def _live_after(code: CodeType, offset: int) -> frozenset[str] | None:
+def _needed_after(code: CodeType, offset: int) -> frozenset[str] | None:
+    """Needs as `_name` has them; None where every variable may be read."""
     if _may_read_any_later(code):
         return None
     live = _live_in(code)
@@ -93,20 +116,33 @@ def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
     return tuple(dis.get_instructions(code))
 
 
-def _effect(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Locals that it reads, then locals that it writes."""
+def _effect(instruction: dis.Instruction, following: dis.Instruction | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What it needs of locals, then locals that it writes."""
     name = instruction.opname
     value = instruction.argval
     if "FAST" not in name and name not in ("STORE_NAME", "LOAD_NAME", "DELETE_NAME"):
         return (), ()
     names = tuple(v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
+    if name in ("DELETE_FAST", "DELETE_NAME"):
+        return tuple(f"{n}:" for n in names), names
     if name in ("STORE_FAST", "STORE_NAME", "STORE_FAST_MAYBE_NULL"):
         return (), names
     if name == "STORE_FAST_STORE_FAST":
         return (), names
     if name == "STORE_FAST_LOAD_FAST":
         return tuple(n for n in names[1:] if n != names[0]), names[:1]
-    return names, ()
+    part = _part_read(following) if following is not None else ""
+    return ((*names[:-1], f"{names[-1]}:{part}") if part and names else names), ()
+
+
+def _part_read(instruction: dis.Instruction) -> str:
+    """What this takes of the object that was loaded before it; empty where it is used otherwise."""
+    if instruction.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+        return ""
+    is_method = instruction.opname == "LOAD_METHOD"
+    if sys.version_info >= (3, 12):
+        is_method = bool((instruction.arg or 0) & 1)
+    return f"{instruction.argval}()" if is_method else str(instruction.argval)
 
 
 def _is_use(instruction: dis.Instruction, of: frozenset[str]) -> bool:
@@ -211,9 +247,11 @@ def _live_in_handlers(code: CodeType, position: int, live: tuple[frozenset[str],
 
 @functools.lru_cache(maxsize=512)
 def _live_in(code: CodeType) -> tuple[frozenset[str], ...]:
-    """For each instruction the names that may be read from it on, before they are written."""
+    """For each instruction what may be needed from it on of variables, before they are written."""
     instructions, successors = _instructions(code), _successors(code)
-    effects = [(frozenset(reads), frozenset(writes)) for reads, writes in map(_effect, instructions)]
+    effects = [
+        (frozenset(reads), frozenset(writes)) for reads, writes in map(_effect, instructions, (*instructions[1:], None))
+    ]
     if _may_read_any(code, _READ_ANY):
         every = frozenset(code.co_varnames) | frozenset(code.co_names)
         effects = [(every, w) if _is_use(i, _READ_ANY) else (r, w) for i, (r, w) in zip(instructions, effects)]
@@ -232,7 +270,7 @@ def _live_in(code: CodeType) -> tuple[frozenset[str], ...]:
             for successor in successors[place]:
                 after |= live[successor]
             reads, writes = effects[place]
-            names = reads | (after - writes)
+            names = reads | (frozenset(n for n in after if _name(n) not in writes) if writes else after)
             for handler in handlers[place]:
                 names |= live[handler]
             if names != live[place]:

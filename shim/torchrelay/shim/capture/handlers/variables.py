@@ -9,6 +9,7 @@ from torchrelay.shim.capture.handlers.containers import dict_item
 from torchrelay.shim.capture.handlers.handler import Handler
 from torchrelay.shim.capture.state.edges import not_plain, same_mapping
 from torchrelay.shim.capture.state.host_state import StateNode
+from torchrelay.shim.capture.state.parts import set_variables, variables
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -30,11 +31,11 @@ def _undo_frame(node: StateNode) -> None:
 
 
 def _fill_frame(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    frames.set_locals(obj, rebuild.mapping(node.content, frames.read_locals(obj)))
+    set_variables(obj, rebuild.mapping(node.content, variables(obj, node.content)))
 
 
 def _local(parent: Any, key: Any) -> Any:
-    return frames.read_locals(parent, (key,)).get(key, ABSENT)
+    return variables(parent, (key,)).get(key, ABSENT)
 
 
 def _undo_globals(node: StateNode) -> None:

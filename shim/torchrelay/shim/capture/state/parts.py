@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils.data import TensorDataset, dataloader
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import frames as frame_access
 from torchrelay.shim.adapters.cpython.liveness import answer
 from torchrelay.shim.adapters.raw_memory import dict_versions
@@ -18,6 +19,7 @@ from torchrelay.shim.capture.state.random_below import follow, random_below
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.base_types import fields, slot_names, slot_value
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.tensors.taint import ABOUT_FORM
 
 _OPTIMIZER_SKIP = frozenset({"state", "param_groups"})
 _LOADER_PARTS = ("generator", "sampler", "batch_sampler", "dataset", "_iterator")
@@ -26,6 +28,8 @@ _ITERATORS = (Kind.LOADER_ITER, Kind.REPLAY_POINT, Kind.GENERATOR, Kind.ITERATOR
 _TORCHS_OWN = frozenset(vars(dataloader.DataLoader(TensorDataset(torch.empty(1)))))
 """Attributes that torch gives every loader. It has an iterator there if workers are kept; else `_iterator` is a class's own."""
 
+_FORM = ABOUT_FORM | {"device", "dtype", "is_cuda", "itemsize", "layout", "nbytes", "ndim", "shape"}
+"""What can be read of a tensor without its content."""
 _MISSING = object()
 
 NONE: frozenset[str] = frozenset()
@@ -62,6 +66,71 @@ def live_names(frame: FrameType) -> dict[str, Any]:
     if names is not None:
         return frame_access.read_locals(frame, names)
     return {k: v for k, v in frame_access.read_locals(frame).items() if not k.startswith("__")}
+
+
+def names_at_gate(frame: FrameType, is_fresh: Callable[[Any], bool]) -> dict[str, Any]:
+    """The same at a gate. Of an object of the step's own of which only attributes are read from here on, these in its place.
+
+    They have names such as `outputs.loss`: the logits beside it may be large, and no process needs them any more.
+    """
+    names, partly = live_names(frame), answer(frame).partly
+    if not partly:
+        return names
+    found: dict[str, Any] = {}
+    for name, value in names.items():
+        parts = None
+        if name in partly and type(value) not in PLAIN and is_fresh(value):
+            parts = _attributes_read(value, partly[name])
+        found |= {name: value} if parts is None else {f"{name}.{part}": v for part, v in parts.items()}
+    return found
+
+
+def _attributes_read(obj: Any, wanted: Sequence[str]) -> dict[str, Any] | None:
+    """Those that are the object's own; None where more may be looked at to find them."""
+    kind = type(obj)
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        return {} if all(part.removesuffix("()") in _FORM for part in wanted) else None
+    own = fields(obj)
+    if own is None or not all(part in own and _is_plain_attribute(kind, part) for part in wanted):
+        return None
+    return {part: own[part] for part in wanted}
+
+
+def _is_plain_attribute(kind: type, name: str) -> bool:
+    """Whether the class has objects' own attributes of that name read without code of its own."""
+    asked = next(base for base in kind.__mro__ if "__getattribute__" in vars(base))
+    of_class = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    return asked.__module__ == "builtins" and not hasattr(type(of_class), "__set__")
+
+
+def variables(frame: FrameType, names: Iterable[str]) -> dict[str, Any]:
+    """Return the variables of a frame, and of these names those of attributes, as far as they are there."""
+    found = frame_access.read_locals(frame)
+    for name, attribute in _of_attributes(names):
+        own = fields(found[name]) if name in found else None
+        if own is not None and attribute in own:
+            found[f"{name}.{attribute}"] = own[attribute]
+    return found
+
+
+def _of_attributes(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Variable and attribute, of names such as `outputs.loss`. Python itself calls a variable `.0`."""
+    parts = (name.partition(".") for name in names)
+    return [(name, attribute) for name, _, attribute in parts if name and attribute]
+
+
+def set_variables(frame: FrameType, values: Mapping[str, Any]) -> None:
+    """Bind names in a frame, and attributes of its variables. Raises StateMismatchError where there is no such object."""
+    attributes_of = _of_attributes(values)
+    parts = {f"{name}.{attribute}" for name, attribute in attributes_of}
+    frame_access.set_locals(frame, {name: value for name, value in values.items() if name not in parts})
+    for name, attribute in attributes_of:
+        own = fields(frame_access.read_locals(frame, (name,)).get(name))
+        if own is None:
+            raise StateMismatchError(
+                f"the step has made no {name} whose attribute {attribute} is read after its update"
+            )
+        own[attribute] = values[f"{name}.{attribute}"]
 
 
 def global_names(values: Mapping[str, Any], dead: frozenset[str], without_state: Mapping[int, Any]) -> dict[str, Any]:

@@ -39,7 +39,6 @@ from torchrelay.shim.capture.state.parts import (
     Bindings,
     dead_globals,
     global_names,
-    live_names,
 )
 from torchrelay.shim.capture.state.traces import WITHOUT_NODE, forget, forget_large
 from torchrelay.shim.capture.values.kinds import FRAME, GLOBALS, GONE, LIST, PLAIN, TENSOR, Kind, kind_of
@@ -214,7 +213,7 @@ class Rewalk(Walk):
         for place, frame in enumerate(frames):
             if frame.f_code.co_name == MODULE:
                 continue
-            names = live_names(frame)
+            names = self._names(frame)
             node = nodes[known] if known < len(nodes) else _GONE
             if node.kind is FRAME:
                 if node.obj is not frame:  # the function was called again

@@ -19,7 +19,7 @@ from torchrelay.shim.capture.handlers.variables import iterators_of_loops
 from torchrelay.shim.capture.models import aliases, modules
 from torchrelay.shim.capture.state import owners
 from torchrelay.shim.capture.state.host_state import Definition, Fields, HostState, StateNode
-from torchrelay.shim.capture.state.parts import NONE, Bindings, dead_globals, global_names, live_names
+from torchrelay.shim.capture.state.parts import NONE, Bindings, dead_globals, global_names, live_names, names_at_gate
 from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.base_types import fields
@@ -62,7 +62,7 @@ class Walk:
     def _go(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> None:
         for number, frame in enumerate(frames):
             if not frame_access.is_module_frame(frame):
-                self.add(Kind.FRAME, frame, -1, (number, frame.f_code.co_name), live_names(frame))
+                self.add(Kind.FRAME, frame, -1, (number, frame.f_code.co_name), self._names(frame))
         dead = dead_globals(frames)
         for name, values in module_globals.items():
             self._look_for_definitions(values)
@@ -75,6 +75,9 @@ class Walk:
         for number in range(len(self.state.nodes)):
             self.push(number, self.state.nodes[number].content)
         self._work_off()
+
+    def _names(self, frame: FrameType) -> dict[str, Any]:
+        return live_names(frame) if self._before is None else names_at_gate(frame, self.is_fresh)
 
     def _work_off(self) -> None:
         while self.queue:

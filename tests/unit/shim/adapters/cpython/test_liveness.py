@@ -215,3 +215,90 @@ def test_a_loop_that_is_about_to_go_on_from_our_handler_has_the_variables_of_its
     names["train"](1, 2)
     assert found[-1] is not None
     assert {"kept", "other"} <= found[-1]
+
+
+def parts_read() -> tuple[list[dict[str, tuple[str, ...]]], Probe]:
+    found: list[dict[str, tuple[str, ...]]] = []
+    return found, lambda: found.append(dict(liveness.answer(sys._getframe(1)).partly))
+
+
+class Output:
+    def __init__(self) -> None:
+        self.loss, self.extra, self.logits = 1.0, [2.0], [0.0] * 9
+
+    def method(self) -> float:
+        return self.loss
+
+
+def test_of_a_variable_whose_attributes_alone_are_read_these_are_told() -> None:
+    found, step = parts_read()
+
+    def train() -> list[float]:
+        history = []
+        for _ in range(2):
+            outputs = Output()
+            step()
+            history.append(outputs.loss)
+            history.append(outputs.extra[0] if outputs.extra is not None else 0.0)
+        return history
+
+    train()
+    assert [parts["outputs"] for parts in found] == [("extra", "loss")] * 2
+    assert all("history" not in parts for parts in found)
+
+
+def test_a_variable_that_is_only_deleted_has_to_be_there_and_no_more() -> None:
+    found, step = parts_read()
+    lives, probe = recorder()
+
+    def train() -> None:
+        for _ in range(2):
+            outputs, loss = Output(), 1.0
+            step()
+            probe()
+            del outputs, loss
+
+    train()
+    assert [parts["outputs"] for parts in found] == [(), ()]
+    assert all(live is not None and {"outputs", "loss"} <= live for live in lives)
+
+
+def test_a_method_is_told_apart_from_an_attribute() -> None:
+    found, step = parts_read()
+
+    def train() -> float:
+        outputs = Output()
+        step()
+        return outputs.method()
+
+    train()
+    assert found[0]["outputs"] == ("method()",)
+
+
+@pytest.mark.parametrize("kind", ["given on", "written to", "bound again", "in a closure"])
+def test_a_variable_that_is_used_otherwise_counts_as_read_whole(kind: str) -> None:
+    found, step = parts_read()
+
+    def given_on() -> None:
+        outputs = Output()
+        step()
+        print(outputs.loss, outputs)
+
+    def written_to() -> None:
+        outputs = Output()
+        step()
+        outputs.loss += 1.0
+
+    def bound_again() -> None:
+        outputs = Output()
+        step()
+        other = outputs
+        print(outputs.loss, other.loss)
+
+    def in_a_closure() -> None:
+        outputs = Output()
+        step()
+        print([outputs.loss for _ in range(2)], (lambda: outputs)())
+
+    {"given on": given_on, "written to": written_to, "bound again": bound_again, "in a closure": in_a_closure}[kind]()
+    assert "outputs" not in found[0]

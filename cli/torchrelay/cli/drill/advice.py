@@ -16,6 +16,7 @@ ADVICE = {
     "data": "leave the data as it is, and change an order of indices, plain values or tensors of its own, in the thread that "
     "trains",
     "ddp": "use DistributedDataParallel without the named feature",
+    "wrapper-of-a-step": "wrap the model in front of the loop that trains it",
     "second-loop": "step the optimizer in one loop only, or make the two loops follow each other",
     "step-behind-loop": "step in the loop, at its last batch (`if i + 1 == len(loader)`)",
     "no-loop": "put the optimizer's step into a loop of the script's own files",

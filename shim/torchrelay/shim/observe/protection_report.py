@@ -18,7 +18,8 @@ from torchrelay.shim.capture.models import device, module_parts
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.values import large_arrays
 from torchrelay.shim.journal import writer
-from torchrelay.shim.observe import changed_data_sets
+from torchrelay.shim.observe import built_wrappers, changed_data_sets
+from torchrelay.shim.observe.built_wrappers import BuiltWrappers
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
 from torchrelay.shim.observe.lacking_elements import LackingElements
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
@@ -49,7 +50,7 @@ class Reporter:
         self._own_result: Gap | None = None
         self._large_result: Gap | None = None
         self._replaced: Gap | None = None
-        self._wrapped_at: dict[int, SourcePlace] = {}
+        self._built = BuiltWrappers()
         self._unseen, self._bulk, self._lacking = UnseenChanges(), ChangedBulk(), LackingElements()
         self._own_threads = changed_data_sets.OwnThreads()
         self._steps_in_set_up = 0
@@ -91,6 +92,7 @@ class Reporter:
             keeper is not None and keeper.size_bytes > 0,
             self._engine.writer.shape,
             len(self._engine.trees.changed),
+            self._lacking_wrappers(commit),
             self._engine.draws.batches.written,
             self._engine.updates.writes.copied_bytes,
             self._engine.gradients.most_copied_bytes,
@@ -219,7 +221,7 @@ class Reporter:
         self._engine.link.send(Report(file, line, 0, 0, 0, (why,), (), (gap,)))
 
     def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel, frame: FrameType) -> None:
-        self._wrapped_at[id(wrapped)] = call_site(frame)
+        self._built.add(wrapped, frame, self._engine.tracker.stack)
 
     # The report.
 
@@ -323,7 +325,7 @@ class Reporter:
             Gap("spread", BARS, f"{name}: spread over ranks otherwise than its parameter: no rank can be replaced")
             for name in device.not_rebuilt(commit.state)
         ]
-        found += self._changed_models(commit)
+        found += built_wrappers.gaps(self._lacking_wrappers(commit)) + self._changed_models(commit)
         found += self._compiled()
         found += self._no_way_in(commit)
         found += self._lacking.gaps(commit.state, commit.boundary) + self._unknown(commit)
@@ -360,9 +362,12 @@ class Reporter:
                 hooks = comm_hooks.of(wrapped)
                 place = of_function(hooks[-1]) if hooks else NOWHERE
                 if place.file not in sites.INSTRUMENTED_FILES:
-                    place = self._wrapped_at.get(id(wrapped), NOWHERE)
+                    place = self._built.place(wrapped)
                 found.append(Gap("ddp", BARS, f"{reason}: no rank can be replaced", *place))
         return found
+
+    def _lacking_wrappers(self, commit: BoundarySnapshot) -> list[SourcePlace]:
+        return self._built.lacking(commit.state, commit.activation, self._engine.tracker.stack)
 
     def _changed_models(self, commit: BoundarySnapshot) -> list[Gap]:
         state, found = commit.state, []

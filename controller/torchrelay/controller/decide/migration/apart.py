@@ -1,13 +1,15 @@
 """Do ranks that have held the same before a migration still do after it? Pure.
 
 Only what was equal counts, at all the boundaries that are known: ranks that average now and then, and statistics that each rank
-has of its own data, differ at some of them.
+has of its own data, differ at some of them. Ranks that differ in what a wrapper is to keep equal train apart from each other:
+what else they hold alike they hold so by chance, until the difference has spread to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torchrelay.protocol.messages import ReplicaCheck
 
@@ -52,16 +54,20 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
     if not common:
         return {}
     newest = {rank: known[common[-1]] for rank, known in told.items()}
+    of_wrappers = {path for check in newest.values() for path in check.ddp_paths}
+    trained = {
+        r: tuple(_all(known[b]).get(p) for p in of_wrappers for b in (*common, *later)) for r, known in told.items()
+    }
     found: dict[str, list[frozenset[int]]] = {}
     for path in {p for check in newest.values() for p in _all(check)}:
-        groups: dict[tuple[str, ...], set[int]] = {}
+        groups: dict[tuple[Any, ...], set[int]] = {}
         for rank, known in told.items():
             held = [_all(known[b]).get(path, "") for b in common]
             kept = path in known[common[-1]].ddp_paths
             seen_equal = len(common) >= SEEN_EQUAL and (unwritten or len(set(held)) > 1)
             if all(held) and (kept or seen_equal):
                 gone = [_all(known[b]).get(path, "") for b in later]
-                groups.setdefault((*held, *gone), set()).add(rank)
+                groups.setdefault((trained[rank], *held, *gone), set()).add(rank)
         found[path] = [frozenset(group) for group in groups.values() if len(group) > 1]
     return {path: groups for path, groups in found.items() if groups}
 

@@ -234,11 +234,8 @@ class Layouts:
             there = known.get(number, _NOTHING)
             if ddp.static_graph:
                 _static_reducer(ddp, there)
-            elif not there.rebuilt and not ddp.find_unused_parameters:
-                # a step with several backwards may have rebuilt the buckets since
-                new_reducer(ddp, there.layout if target > 0 else [])
             else:
-                ddp.reducer._reset_state()
+                _begin_again(ddp, there.layout if target > 0 else [])
 
     def abandoned(self) -> None:
         """A migration that came to nothing, in all ranks that stood still for it."""
@@ -248,10 +245,22 @@ class Layouts:
                 _static_reducer(ddp, known[number])
                 self._ready[ddp].be_at(known[number].forwards)
             else:
-                ddp.reducer._reset_state()
+                _begin_again(ddp, known.get(number, _NOTHING).layout)
 
     def _latest(self) -> Known:
         return self._known[max(self._known)] if self._known else {}
+
+
+def _begin_again(ddp: DistributedDataParallel, layout: Layout) -> None:
+    """Ready for the next backward, in this layout.
+
+    Every reducer rebuilds its buckets in the step after a migration, and gradients may become ready in another order by now. One
+    that was kept would not tell of that, since its logging data has the first rebuild for good: it is made anew.
+    """
+    if ddp.find_unused_parameters:
+        ddp.reducer._reset_state()  # it has never rebuilt its buckets
+    else:
+        new_reducer(ddp, layout)
 
 
 def prepare_joiner(wrappers: Wrappers, text: str, target: int) -> Known:

@@ -28,7 +28,16 @@ _OF_ATTRIBUTES = frozenset(
 _REWOUND = "rewound"
 """What handlers of rewritten loops ask (`instrument/rewrite.py`)."""
 _BETWEEN = frozenset(
-    {"POP_EXCEPT", "NOP", "NOT_TAKEN", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
+    {
+        "POP_EXCEPT",
+        "NOP",
+        "NOT_TAKEN",
+        "EXTENDED_ARG",
+        "JUMP_FORWARD",
+        "JUMP_ABSOLUTE",
+        "JUMP_BACKWARD",
+        "JUMP_BACKWARD_NO_INTERRUPT",
+    }
 )
 _NO_FALL_THROUGH = frozenset(
     {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD"}

@@ -191,9 +191,12 @@ def test_variables_of_a_module_whose_functions_read_by_name_are_live(function: s
     assert found[0].dead & {"left"} == dead
 
 
-def test_a_variable_that_a_rewritten_loop_binds_anew_is_dead_while_it_is_made() -> None:
+@pytest.mark.parametrize("further_lines", [0, 400])
+def test_a_variable_that_a_rewritten_loop_binds_anew_is_dead_while_it_is_made(further_lines: int) -> None:
+    """The jumps of a long loop have arguments that take instructions of their own."""
     found: list[frozenset[str] | None] = []
-    source = "def train():\n    for n in range(2):\n        model = make(n)\n    return model\n"
+    further = "        x = n\n" * further_lines
+    source = f"def train():\n    for n in range(2):\n        model = make(n)\n{further}    return model\n"
     names: dict[str, Any] = {"make": lambda n: found.append(liveness.live_locals(sys._getframe(1))), HOOKS: Standby()}
     exec(instrument(source.encode(), "script.py").code, names)
     names["train"]()

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from faults.conftest import Undisturbed
 from support.relay_run import assert_unharmed, relay
 
-SCRIPT, RANKS = "ready_order.py", 2
-FAULTS = ("kill:rank=1,step=7,phase=backward", "kill:rank=1,step=10,phase=forward")
+SCRIPT = "ready_order.py"
+LATER = ("kill:rank=1,step=7,phase=backward", "kill:rank=1,step=10,phase=forward")
 """Parts take turns of four steps: those of the seventh are in another order than those of the first."""
+AT_ONCE = ("kill:rank=1,step=7,phase=backward", "kill:rank=2,step=8,phase=backward")
+"""The second before anybody can tell what was rebuilt behind the first."""
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("faults", "ranks"), [(LATER, 2), (AT_ONCE, 3)])
 def test_a_second_loss_mixes_up_no_gradients_where_their_order_changes(
-    undisturbed: Undisturbed, tmp_path: Path
+    faults: tuple[str, ...], ranks: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=FAULTS)
-    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, list(FAULTS), 2)
+    run = relay(tmp_path, SCRIPT, ranks=ranks, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=ranks), ranks, list(faults), 2)

@@ -196,7 +196,9 @@ class Layouts:
         for number, ddp in wrappers:
             rebuilt, ready = _has_rebuilt(ddp), self._ready[ddp]
             carried = before.get(number, _NOTHING).layout
-            now[number] = KnownLayout(layout(ddp, ready) or carried, rebuilt, min(ready.forwards, _SETTLED))
+            # Until it has rebuilt its buckets itself it has those that it was made with: every rank knows the same ones then.
+            present = layout(ddp, ready) if rebuilt or not carried else carried
+            now[number] = KnownLayout(present, rebuilt, min(ready.forwards, _SETTLED))
             if rebuilt:
                 ready.close()
         if all(known.rebuilt for known in now.values()):

@@ -2,8 +2,8 @@
 
 The layout of the gradient buckets is part of the trajectory: an all-reduce over other bucket boundaries rounds differently,
 and ranks with different layouts mix gradients up without any error. After the first backward DDP rebuilds its buckets in the
-order in which gradients became ready; a rank that was there keeps that layout (`_reset_state` keeps the buckets), one that
-was not, or whose rebuild was still due, gets a new reducer with the layout written out.
+order in which gradients became ready. In a migration every rank gets a new reducer with the layout written out, but for
+wrappers with `find_unused_parameters=True`, which never rebuild theirs (`_reset_state` keeps their buckets).
 
 Which layout that is, `ddp_layouts.py` says. With `static_graph=True` the first backward of a reducer has one collective more
 than the later ones.

@@ -20,7 +20,7 @@ from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.base_types import file_of
-from torchrelay.shim.capture.values.kinds import Kind, kind_of
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.instrument.loop_tracker import Activation
@@ -152,7 +152,7 @@ class Writer:
         owners = [node.obj for node in state.nodes if node.kind in (Kind.DATASET, Kind.LOADER)]
         changes = self._engine.draws.data_changes
         changes.look(owners)
-        changes.look_at_made([owner for owner in owners if kind_of(type(owner)) is Kind.DATASET], state.index)
+        changes.look_at_made([node.obj for node in state.nodes if node.kind is Kind.DATASET], state.index)
 
     def _head_state(self, nodes: list[bytes], generators: rng.RngState, saves: Mapping[str, int]) -> bytes:
         built, named = self._engine.wrapped.built, process_group.named_so_far()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torchrelay.protocol.messages import ReplicaCheck
 
@@ -54,19 +53,23 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
     if not common:
         return {}
     newest = {rank: known[common[-1]] for rank, known in told.items()}
+    digests = {rank: {b: _all(known[b]) for b in seen} for rank, known in told.items()}
     of_wrappers = {path for check in newest.values() for path in check.ddp_paths}
+    numbers: dict[tuple[str | None, ...], int] = {}
     trained = {
-        r: tuple(_all(known[b]).get(p) for p in of_wrappers for b in (*common, *later)) for r, known in told.items()
+        rank: numbers.setdefault(tuple(held[b].get(p) for p in of_wrappers for b in seen), len(numbers))
+        for rank, held in digests.items()
     }
+    """Of each rank the number of those that it trains with: the same for ranks that hold the same of what wrappers keep."""
     found: dict[str, list[frozenset[int]]] = {}
     for path in {p for check in newest.values() for p in _all(check)}:
-        groups: dict[tuple[Any, ...], set[int]] = {}
+        groups: dict[tuple[int | str, ...], set[int]] = {}
         for rank, known in told.items():
-            held = [_all(known[b]).get(path, "") for b in common]
+            held = [digests[rank][b].get(path, "") for b in common]
             kept = path in known[common[-1]].ddp_paths
             seen_equal = len(common) >= SEEN_EQUAL and (unwritten or len(set(held)) > 1)
             if all(held) and (kept or seen_equal):
-                gone = [_all(known[b]).get(path, "") for b in later]
+                gone = [digests[rank][b].get(path, "") for b in later]
                 groups.setdefault((trained[rank], *held, *gone), set()).add(rank)
         found[path] = [frozenset(group) for group in groups.values() if len(group) > 1]
     return {path: groups for path, groups in found.items() if groups}

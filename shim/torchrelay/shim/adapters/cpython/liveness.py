@@ -57,7 +57,7 @@ class CodeLiveness(NamedTuple):
     in_order: tuple[str, ...] | None
     """The same in the order of the code, but for names that begin with two underscores."""
     partly: Mapping[str, tuple[str, ...]]
-    """Of function's variables of which no more than attributes may be read: which ones. `size()`: one that is called."""
+    """Which attributes may be read of those variables of a function of which nothing else is. `size()`: one that is called."""
     dead: frozenset[str]
     """Names that the code of a module writes, and that neither it nor its functions may read after where the frame is; empty for
     other code."""

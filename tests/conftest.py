@@ -17,7 +17,7 @@ _AT_FIRST = frozenset(os.environ)
 
 @pytest.fixture(autouse=True)
 def environment_as_at_first() -> None:
-    """Remove what imports have set, as torch's compiler does with its cache: which tests came before would decide what children do."""
+    """Remove what imports have set, so that tests that came before do not decide what children do."""
     for name in os.environ.keys() - _AT_FIRST:
         if not name.startswith(("PYTEST_", "TORCHRELAY_TEST_")):
             del os.environ[name]

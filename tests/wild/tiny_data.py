@@ -360,6 +360,7 @@ MAKERS = {
         tiny_runs.many_captions,
         tiny_runs.instructions,
         tiny_runs.flat_latents,
+        tiny_runs.packed_latents,
         tiny_runs.kair_run,
         tiny_runs.voc_masks,
         tiny_runs.albef_run,
@@ -374,6 +375,7 @@ MAKERS = {
         tiny_tasks.blip_run,
         tiny_tasks.nanovlm_run,
         tiny_tasks.yolov7_boxes,
+        tiny_tasks.yolov9_run,
         tiny_tasks.videos,
         tiny_tasks.arcface_run,
         tiny_tasks.k_diffusion_run,
@@ -418,6 +420,9 @@ MAKERS = {
         tiny_views.seen_people,
         tiny_views.three_kinds,
         tiny_views.street_scenes,
+        tiny_views.zipped_pictures,
+        tiny_views.numbered_pictures,
+        tiny_views.remembered_teacher,
     )
 }
 

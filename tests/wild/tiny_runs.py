@@ -66,6 +66,39 @@ def flat_latents(folder: Path) -> None:
         np.save(folder / "features" / "imagenet256_labels" / f"{number}.npy", np.array([number % 6]))
 
 
+def packed_latents(folder: Path) -> None:
+    """Make latents of pictures and of their mirror images in two files, and LightningDiT's settings for a small network."""
+    import torch
+    import yaml
+    from safetensors.numpy import save_file
+
+    draw = np.random.default_rng(39)
+    (folder / "latents").mkdir()
+    shape = (1, 8, 1, 1)
+    torch.save({"mean": torch.zeros(shape), "std": torch.ones(shape)}, folder / "latents" / "latents_stats.pt")
+    for number in range(2):
+        drawn = draw.normal(size=(48, 8, 4, 4)).astype(np.float32)
+        content = {"latents": drawn, "latents_flip": drawn[..., ::-1].copy(), "labels": np.arange(48) % 6}
+        save_file(content, folder / "latents" / f"latents_rank00_shard{number:03}.safetensors")
+    parts = {"use_qknorm": False, "use_swiglu": True, "use_rope": True, "use_rmsnorm": True, "wo_shift": False}
+    settings = {
+        "data": {"data_path": "latents", "image_size": 64, "num_classes": 6, "num_workers": 1, "latent_norm": True},
+        "vae": {"downsample_ratio": 16},
+        "model": {"model_type": "LightningDiT-B/1", "in_chans": 8, **parts},
+        "train": {
+            "max_steps": 27, "global_batch_size": 16, "global_seed": 0, "output_dir": "out", "exp_name": "tiny",
+            "log_every": 1, "ckpt_every": 8,
+        },
+        "optimizer": {"lr": 0.002, "beta2": 0.95, "max_grad_norm": 1.0},
+        "transport": {
+            "path_type": "Linear", "prediction": "velocity", "loss_weight": None, "sample_eps": None,
+            "train_eps": None, "use_cosine_loss": True, "use_lognorm": True,
+        },
+    }  # fmt: skip
+    settings["data"]["latent_multiplier"] = 1.0
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))
+
+
 def kair_run(folder: Path) -> None:
     """Make large pictures, of which KAIR makes small ones by itself, and its options for a tiny network."""
     draw = np.random.default_rng(33)

@@ -133,6 +133,26 @@ def yolov7_boxes(folder: Path) -> None:
     (folder / "boxes.yaml").write_text(json.dumps(description))
 
 
+def yolov9_run(folder: Path) -> None:
+    """Make pictures with boxes, and YOLOv9's smallest model with a fourth of its channels and one block for three."""
+    import yaml
+    from tiny_sets import boxes
+
+    def smaller(value: Any) -> Any:
+        if isinstance(value, list):
+            return [smaller(part) for part in value]
+        return max(value // 4, 8) if isinstance(value, int) and value > 15 else value
+
+    boxes(folder)
+    model = yaml.safe_load((folder / "models" / "detect" / "yolov9-t.yaml").read_text())
+    for part in ("backbone", "head"):
+        model[part] = [[*row[:3], smaller(row[3])] for row in model[part]]
+        for row in model[part]:
+            if row[2] == "RepNCSPELAN4":
+                row[3][-1] = 1
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(model))
+
+
 def videos(folder: Path) -> None:
     """Make short videos, and the list that names each with a label."""
     import cv2

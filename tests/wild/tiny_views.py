@@ -206,3 +206,56 @@ def street_scenes(folder: Path) -> None:
         "TEST": {"IMAGE_SIZE": [96, 48], "BASE_SIZE": 96},
     }
     (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))
+
+
+def zipped_pictures(folder: Path) -> None:
+    """Make pictures in archives, and the lists of them with the class of each, as Swin Transformer's loader reads them."""
+    import zipfile
+
+    from tiny_data import image_folder
+
+    image_folder(folder)
+    for part in ("train", "val"):
+        names = sorted((folder / "images" / part).rglob("*.png"))
+        with zipfile.ZipFile(folder / "images" / f"{part}.zip", "w") as out:
+            for name in names:
+                out.write(name, name.relative_to(folder / "images" / part))
+        lines = [f"{name.parent.name}/{name.name}\t{int(name.parent.name[1:])}\n" for name in names]
+        (folder / "images" / f"{part}_map.txt").write_text("".join(lines))
+
+
+def numbered_pictures(folder: Path) -> None:
+    """Make pictures of 8 x 8, and the file that says the class of each, as NVIDIA's programs read it."""
+    from PIL import Image
+
+    draw = np.random.default_rng(80)
+    place = folder / "images"
+    place.mkdir()
+    labels = []
+    for number in range(96):
+        pixels = draw.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+        pixels[:, :, number % 3] //= 2
+        Image.fromarray(pixels).save(place / f"{number:03}.png")
+        labels.append([f"{number:03}.png", number % 3])
+    (place / "dataset.json").write_text(json.dumps({"labels": labels}))
+
+
+def remembered_teacher(folder: Path) -> None:
+    """Make pictures in folders, and what a teacher said of each in five epochs: a seed, ten classes and their shares."""
+    from tiny_data import image_folder
+
+    image_folder(folder)
+    draw = np.random.default_rng(79)
+    for epoch in range(5):
+        place = folder / "logits" / f"logits_top10_epoch{epoch}"
+        place.mkdir(parents=True)
+        for rank in range(2):
+            keys, values = [], b""
+            for number in range(rank, 96, 2):
+                classes = np.concatenate([[number // 16], draw.choice(np.arange(6, 1000), 9, replace=False)])
+                shares = np.concatenate([[0.5], draw.uniform(0.01, 0.05, 9)])
+                keys.append(f"{number}\n")
+                values += np.int32(draw.integers(0, 2**31 - 1)).tobytes()
+                values += classes.astype(np.int16).tobytes() + shares.astype(np.float16).tobytes()
+            (place / f"rank{rank}-keys.txt").write_text("".join(keys))
+            (place / f"rank{rank}-values.bin").write_bytes(values)

@@ -410,6 +410,7 @@ MAKERS = {
         tiny_fields.spoken_lines,
         tiny_fields.captions_lmdb,
         tiny_fields.wave_features,
+        tiny_fields.porous_fields,
         tiny_views.picture_twins,
         tiny_views.taught_pictures,
         tiny_views.noisy_pictures,

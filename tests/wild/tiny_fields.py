@@ -231,3 +231,17 @@ def wave_features(folder: Path) -> None:
         log_interval_steps=2, num_save_intermediate_results=2,
     )  # fmt: skip
     (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))
+
+
+def porous_fields(folder: Path) -> None:
+    """Make fields of two permeabilities, and what flows through them, at two resolutions, as Darcy's archive has them."""
+    import torch
+
+    draw = np.random.default_rng(68)
+    (folder / "porous").mkdir()
+    for part, count in (("train", 96), ("test", 16)):
+        for size in (16, 32):
+            coarse = draw.standard_normal((count, 4, 4)).repeat(size // 4, axis=1).repeat(size // 4, axis=2)
+            field = torch.tensor(coarse > 0)
+            flow = torch.tensor(coarse.cumsum(axis=1).cumsum(axis=2) / size**2, dtype=torch.float32)
+            torch.save({"x": field, "y": flow}, folder / "porous" / f"darcy_{part}_{size}.pt")

@@ -411,6 +411,7 @@ MAKERS = {
         tiny_fields.captions_lmdb,
         tiny_fields.wave_features,
         tiny_fields.porous_fields,
+        tiny_fields.power_series,
         tiny_views.picture_twins,
         tiny_views.taught_pictures,
         tiny_views.noisy_pictures,

@@ -420,6 +420,7 @@ MAKERS = {
         tiny_views.seen_people,
         tiny_views.three_kinds,
         tiny_views.street_scenes,
+        tiny_views.picture_shards,
     )
 }
 

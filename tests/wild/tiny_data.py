@@ -412,6 +412,8 @@ MAKERS = {
         tiny_fields.spoken_lines,
         tiny_fields.captions_lmdb,
         tiny_fields.wave_features,
+        tiny_fields.porous_fields,
+        tiny_fields.power_series,
         tiny_views.picture_twins,
         tiny_views.taught_pictures,
         tiny_views.noisy_pictures,
@@ -423,6 +425,7 @@ MAKERS = {
         tiny_views.zipped_pictures,
         tiny_views.numbered_pictures,
         tiny_views.remembered_teacher,
+        tiny_views.picture_shards,
     )
 }
 

@@ -231,3 +231,46 @@ def wave_features(folder: Path) -> None:
         log_interval_steps=2, num_save_intermediate_results=2,
     )  # fmt: skip
     (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))
+
+
+def porous_fields(folder: Path) -> None:
+    """Make fields of two permeabilities, and what flows through them, at two resolutions, as Darcy's archive has them."""
+    import torch
+
+    draw = np.random.default_rng(68)
+    (folder / "porous").mkdir()
+    for part, count in (("train", 96), ("test", 16)):
+        for size in (16, 32):
+            coarse = draw.standard_normal((count, 4, 4)).repeat(size // 4, axis=1).repeat(size // 4, axis=2)
+            field = torch.tensor(coarse > 0)
+            flow = torch.tensor(coarse.cumsum(axis=1).cumsum(axis=2) / size**2, dtype=torch.float32)
+            torch.save({"x": field, "y": flow}, folder / "porous" / f"darcy_{part}_{size}.pt")
+
+
+def power_series(folder: Path) -> None:
+    """Make eight series of power by the hour in three parts, as NVIDIA's forecasting example bins them, and what scaled them."""
+    import pickle
+
+    from sklearn.preprocessing import StandardScaler
+
+    draw = np.random.default_rng(69)
+    (folder / "power").mkdir()
+    for part, hours in (("train", 47), ("valid", 31), ("test", 27)):
+        groups = []
+        for number in range(8):
+            time = np.arange(hours)
+            power = np.sin(time / (2 + number)) + 0.1 * draw.standard_normal(hours)
+            columns = [
+                np.full(hours, number),
+                time,
+                power,
+                time % 24 / 24,
+                time // 24 % 7 / 7,
+                time / 48,
+                np.full(hours, number),
+            ]
+            groups.append(np.stack(columns, axis=1).astype(np.float32))
+        (folder / "power" / f"{part}.bin").write_bytes(pickle.dumps(groups))
+    scalers = {number: StandardScaler().fit(draw.normal(5 + number, 2, (20, 1))) for number in range(8)}
+    (folder / "power" / "tgt_scalers.bin").write_bytes(pickle.dumps(scalers))
+    (folder / "power" / "cat_encodings.bin").write_bytes(pickle.dumps({}))

@@ -127,14 +127,20 @@ def speech_run(folder: Path) -> None:
 
 
 LOGGER = """import json
+import time
 
 
 class Verbosity:
     OFF, DEFAULT, VERBOSE = -1, 0, 1
 
 
+class Backend:
+    def __init__(self, verbosity):
+        self._log_level = verbosity
+
+
 class StdOutBackend:
-    def __init__(self, verbosity, step_format=str):
+    def __init__(self, verbosity, step_format=str, prefix_format=None):
         self.step_format = step_format
 
     def log(self, step, data):
@@ -162,7 +168,7 @@ def metadata(name, content):
 
 def log(step, data, verbosity=0):
     for backend in backends:
-        backend.log(step, data)
+        backend.log(*([time.time(), 0.0] if isinstance(backend, Backend) else []), step, data)
 
 
 def flush():

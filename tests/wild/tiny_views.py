@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +260,36 @@ def remembered_teacher(folder: Path) -> None:
                 values += classes.astype(np.int16).tobytes() + shares.astype(np.float16).tobytes()
             (place / f"rank{rank}-keys.txt").write_text("".join(keys))
             (place / f"rank{rank}-values.bin").write_bytes(values)
+
+
+def picture_shards(folder: Path) -> None:
+    """Make archives of pictures with their classes, and what stands for the weights of TiTok's pretrained tokenizer."""
+    import io
+    import tarfile
+
+    import torch
+    from PIL import Image
+
+    draw = np.random.default_rng(78)
+    (folder / "shards").mkdir()
+    for part, count in (("train", 2), ("eval", 1)):
+        for shard in range(count):
+            with tarfile.open(folder / "shards" / f"{part}-{shard:04}.tar", "w") as archive:
+                for number in range(24):
+                    picture = io.BytesIO()
+                    coarse = np.kron(draw.integers(0, 255, (8, 8, 3)), np.ones((10, 10, 1))).astype(np.uint8)
+                    Image.fromarray(coarse).save(picture, "PNG")
+                    for kind, content in (("png", picture.getvalue()), ("cls", str(number % 6).encode())):
+                        member = tarfile.TarInfo(f"{part}{shard}{number:04}.{kind}")
+                        member.size = len(content)
+                        archive.addfile(member, io.BytesIO(content))
+    sys.path.insert(0, str(folder))
+    from modeling.titok import PretrainedTokenizer
+
+    class Fresh(PretrainedTokenizer):
+        def load_state_dict(self, *given: Any, **options: Any) -> None:
+            pass
+
+    torch.manual_seed(9)
+    torch.save({}, folder / "tokenizer.bin")
+    torch.save(Fresh(folder / "tokenizer.bin").state_dict(), folder / "tokenizer.bin")

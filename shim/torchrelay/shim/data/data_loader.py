@@ -16,6 +16,7 @@ from torch.utils.data import dataloader
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import shared_memory
+from torchrelay.shim.capture.iteration.generator_position import direct_sources, sources
 from torchrelay.shim.capture.iteration.loader_order import (
     LoaderIter,
     order_again,
@@ -31,6 +32,8 @@ from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.data.loader_cursor import Track
 from torchrelay.shim.journal.payload import LoaderRecord
 from torchrelay.shim.script.guard import Guard
+
+_COUNT = (enumerate, zip)
 
 
 def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) -> None:  # noqa: C901 - four hooks that share their variables
@@ -184,6 +187,16 @@ def _put(into: DataState | SamplerState, state: Any) -> None:
         raise StateMismatchError(f"a data set or sampler has not the random generators that it had: {e}") from e
 
 
-def passes_items_through(iterator: Any) -> bool:
-    """Whether draws that yield None do no harm: nothing between the loop and the loader looks at the items."""
-    return isinstance(iterator, (LoaderIter, ReplayPoint)) or type(iterator) in (enumerate, zip)
+def passed_through(iterator: Any) -> set[int]:
+    """Return which loaders' iterators may yield None on the way, by id: nothing between them and the loop looks at their items."""
+    if isinstance(iterator, (LoaderIter, ReplayPoint)):
+        return {id(iterator)}
+    if type(iterator) not in _COUNT:
+        return set()
+    return {key for source in direct_sources(iterator) for key in passed_through(source)}
+
+
+def lets_all_through(iterator: Any) -> bool:
+    """Whether that holds for all that it draws from."""
+    passed = passed_through(iterator)
+    return all(type(source) in _COUNT or id(source) in passed for source in sources(iterator))

@@ -14,6 +14,7 @@ from torchrelay.shim.adapters.cpython import cycles
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.iteration.data_changes import DataChanges
+from torchrelay.shim.capture.iteration.generator_position import cycles_below
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter, order_of
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
@@ -29,7 +30,7 @@ _RUN_NO_CODE: frozenset[type] = frozenset(
     map(type, (iter([]), iter(()), iter({}), iter(set()), iter(""), iter(range(0)), reversed([])))
 )
 """Iterators of these change nothing but themselves."""
-_STANDS = (Kind.GENERATOR, Kind.ITERATOR)
+_STANDS = (Kind.GENERATOR, Kind.ITERATOR, Kind.CYCLE)
 
 
 class Draws:
@@ -138,9 +139,7 @@ class Draws:
             return False
         below = [v for v in attributes(iterator).values() if hasattr(type(v), "__next__")]
         kinds = [kind_of(type(v)) for v in below]
-        return all(
-            k not in (Kind.UNKNOWN, Kind.CYCLE) and (k not in _STANDS or self.is_state(v)) for k, v in zip(kinds, below)
-        )
+        return all(k is not Kind.UNKNOWN and (k not in _STANDS or self.is_state(v)) for k, v in zip(kinds, below))
 
     def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
         if not self.recording or self._nested or self._goes_back(iterator):
@@ -257,19 +256,22 @@ class Draws:
 
     def is_random(self, iterator: Any) -> bool:
         """Whether a running loop's iterator, led forward, would yield something else than it did."""
-        if id(iterator) in self._random:
-            return True
-        if not isinstance(iterator, itertools.cycle):
-            return False
-        return self.of_cycle(iterator) is None and (
-            id(iterator) in self._cycles or isinstance(cycles.iterator_of(iterator), LoaderIter)
-        )
+        return id(iterator) in self._random or any(map(self._is_random_cycle, cycles_below(iterator)))
+
+    def _is_random_cycle(self, cycle: Any) -> bool:
+        return self.of_cycle(cycle) is None and self.is_over_a_loader(cycle)
+
+    def is_over_a_loader(self, cycle: Any) -> bool:
+        """Whether it draws from a data loader, or did in its first pass as far as that was seen."""
+        return id(cycle) in self._cycles or isinstance(cycles.iterator_of(cycle), LoaderIter)
+
+    def track_of(self, iterator: Any) -> Track | None:
+        """Of a data loader's iterator, or of the one that a cycle draws from."""
+        return self.of_cycle(iterator) if isinstance(iterator, itertools.cycle) else self.tracks.get(iterator)
 
     def record(self, iterator: Any) -> LoaderRecord | None:
-        track = self.tracks.get(iterator)
-        if track is None:
-            return None
-        return track.record()
+        track = self.track_of(iterator)
+        return None if track is None else track.record()
 
     @contextlib.contextmanager
     def ahead(self) -> Iterator[None]:
@@ -302,9 +304,23 @@ class Draws:
             track = self.tracks.get(source) if isinstance(source, LoaderIter) else None
             if track is None or track.drawn > 1:
                 return None  # what it has drawn after its first item, nobody has watched
-            track.in_cycle = True
-            known = self._cycles[id(cycle)] = cycle, track
+            self.watch_cycle(cycle, track)
+            known = cycle, track
         return None if known[1].own_random else known[1]
+
+    def watch_cycles(self, iterator: Any) -> None:
+        """Look from here on at what cycles over data loaders draw, those that a loop's iterator draws from."""
+        for cycle in cycles_below(iterator):
+            self.of_cycle(cycle)
+
+    def watch_cycle(self, cycle: Any, track: Track) -> None:
+        """`track`: of what it draws from."""
+        track.in_cycle = True
+        self._cycles[id(cycle)] = cycle, track
+
+    def led_cycles(self) -> set[int]:
+        """Those that have their items from a data loader, by id."""
+        return {*self._cycles}
 
     def cannot_lead(self) -> bool:
         """Whether the order of some loader depends on what a new process could not draw again."""

@@ -42,12 +42,21 @@ def _end_workers(iterator: Any) -> None:
         iterator._shutdown_workers()
 
 
-def lead_cycle(draws: Draws, cycle: Any, place: cycles.CyclePlace, record: LoaderRecord) -> None:
-    """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
-    if cycles.place_of(cycle) == place:
-        return
-    track = draws.of_cycle(cycle)
-    if track is None:
-        raise StateMismatchError("an itertools.cycle was drawn from already where the new process begins")
-    track.aim(record)
-    cycles.lead(cycle, place)
+def lead_cycle(draws: Draws, cycle: Any, place: cycles.CyclePlace, record: LoaderRecord, loader: Any) -> None:
+    """Put a joiner's cycle to the place of the recorded one: its first pass is drawn again.
+
+    `loader`: the one that it draws from. Raises StateMismatchError where that has other items here.
+    """
+    draws.expected.append((record, False))
+    if record.shared:
+        _end_workers(cycles.iterator_of(cycle))
+    if getattr(loader, "persistent_workers", False):
+        loader._iterator = None  # what set-up made of it has not the place that is told of
+    made = DataLoader.__iter__(loader)
+    kept = [item for _, item in zip(range(place.kept), made)]
+    if len(kept) < place.kept:
+        raise StateMismatchError(
+            f"an itertools.cycle does not come to its place here: its first pass had {place.kept} items, and has {len(kept)}"
+        )
+    cycles.put(cycle, place, made, kept)
+    draws.watch_cycle(cycle, draws.tracks[made])

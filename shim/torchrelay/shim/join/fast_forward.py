@@ -6,7 +6,6 @@ replaced by what the journals say, at that loop's last gate, and wholly where it
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from dataclasses import dataclass
 from types import FrameType
@@ -142,13 +141,14 @@ class WayIn:
             activation.iterator = iter([None])
         elif link.iterator is not None:
             activation.iterator = iter([link.item])
-        elif not data_loader.passes_items_through(activation.iterator):
-            draws.expected = deque(None if e is None else (e[0], False) for e in draws.expected)
+        else:
+            passed = data_loader.passed_through(activation.iterator)
+            if not data_loader.lets_all_through(activation.iterator):
+                draws.expected = deque(None if e is None else (e[0], False) for e in draws.expected)
             for iterator in activation.loaders:
-                if iterator is not None:
+                if iterator is not None and id(iterator) not in passed:
                     draws.tracks[iterator].skip = 0
-        if isinstance(activation.iterator, itertools.cycle):
-            draws.of_cycle(activation.iterator)  # from here on it is watched
+        draws.watch_cycles(activation.iterator)
 
     def _link(self, activation: Activation, depth: int) -> payload.LinkRecord | None:
         if depth >= len(self._chain) or self._chain[depth] is not activation:

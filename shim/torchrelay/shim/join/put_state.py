@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.cpython.cycles import CyclePlace
+from torchrelay.shim.adapters.cpython.cycles import CyclePlace, iterator_of
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.generators import fill_where_alike, generators_to_begin
-from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
+from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter
 from torchrelay.shim.capture.models.aliases import is_by_value
 from torchrelay.shim.capture.models.module_state import put_tree
 from torchrelay.shim.capture.records.encode import EncodedNode, decode, tree_of
@@ -58,10 +58,11 @@ def put_state(
         rebuild.fill(but=_STAND, can_come=True)  # workers are given the data set when their iterator is made
     for number, record in (loaders or {}).items():
         there, kind = rebuild.objects[number], nodes[number].kind
+        if any(there is iterator for iterator in kept):
+            continue
         if kind is Kind.CYCLE:
-            if there is not ABSENT:  # if it is, the check at the end says it
-                lead_iterators.lead_cycle(engine.draws, there, CyclePlace(*nodes[number].content), record)
-        elif not any(there is iterator for iterator in kept):
+            _lead_cycle(engine, rebuild, number, CyclePlace(*nodes[number].content), record)
+        else:
             _lead_iterator(engine, rebuild, number, record)
     if loaders is None:  # at an outer loop's head it can still come; at a gate this process has drawn from them itself
         rebuild.fill(but=_STAND, can_come=not at_gate)
@@ -71,6 +72,20 @@ def put_state(
         rebuild.fill()
         rebuild.check_complete()
     return rebuild.left
+
+
+def _lead_cycle(
+    engine: Engine, rebuild: StateRebuild, number: int, place: CyclePlace, record: payload.LoaderRecord
+) -> None:
+    there = rebuild.objects[number]
+    loader, source = ABSENT, iterator_of(there)
+    if record.loader >= 0:
+        loader = rebuild.objects[record.loader]
+    elif isinstance(source, LoaderIter):
+        loader = LOADER_OF[source]
+    if loader is ABSENT:
+        raise StateMismatchError("the data loader that an itertools.cycle draws from is not where the lost rank had it")
+    lead_iterators.lead_cycle(engine.draws, there, place, record, loader)
 
 
 def _has_workers(rebuild: StateRebuild, record: payload.LoaderRecord) -> bool:
@@ -103,6 +118,9 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
     for number, record in draw.loaders.items():
         if record is None:
             rebuild.objects[number] = iter(())
+        elif number in written and written[number].kind is Kind.CYCLE:
+            _lead_cycle(engine, rebuild, number, CyclePlace(*written[number].content), record)
+            kept.append(rebuild.objects[number])
         else:
             kept.append(_lead_iterator(engine, rebuild, number, record))
     rebuild.fill(but=_STAND)

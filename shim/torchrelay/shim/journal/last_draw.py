@@ -12,11 +12,11 @@ import io
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from torchrelay.shim.adapters.cpython import plain_iterators
+from torchrelay.shim.adapters.cpython import cycles, plain_iterators
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import generator_position as stands
 from torchrelay.shim.capture.iteration.loader_order import LoaderIter
@@ -33,6 +33,9 @@ from torchrelay.shim.capture.values.base_types import dict_items, fields, list_i
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.journal.payload import LoaderRecord
 
+if TYPE_CHECKING:
+    from torchrelay.shim.data.loader_cursor import Track
+
 MOST_ITEMS = 1000
 """Of a container that a generator keeps: it is copied in front of each draw."""
 MOST_OBJECTS = 64
@@ -45,13 +48,14 @@ _CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.DEQUE, Kind.SET, Kind.BYTEAR
 
 
 class LastDraw(NamedTuple):
-    """`nodes`: what takes part in the draw, as it was; `records`: of data loaders' iterators among that, by id; `mark`: how many
-    collectives had been recorded; `began`: how many iterators of data loaders had begun since the boundary.
+    """`nodes`: what takes part in the draw, as it was; `records`: by id, of data loaders' iterators among that and of cycles over
+    them, with the loader; `mark`: how many collectives had been recorded; `began`: how many iterators of data loaders had begun
+    since the boundary.
     """
 
     nodes: list[StateNode]
     rng: rng.RngState
-    records: dict[int, LoaderRecord]
+    records: dict[int, tuple[LoaderRecord, Any]]
     mark: int = 0
     began: int = 0
 
@@ -90,23 +94,26 @@ def is_drawn_anew(iterator: Any) -> bool:
     return kind is Kind.GENERATOR or (kind in (Kind.ITERATOR, Kind.ATTRS) and stands.has_generator(iterator))
 
 
-def before_draw(iterator: Any, record_of: Callable[[Any], LoaderRecord | None]) -> LastDraw | None:
-    """None where it cannot be told."""
+def before_draw(iterator: Any, track_of: Callable[[Any], Track | None]) -> LastDraw | None:
+    """None where it cannot be told. `track_of`: of a data loader's iterator, or of a cycle over one."""
     nodes: list[StateNode] = []
-    records: dict[int, LoaderRecord] = {}
+    records: dict[int, tuple[LoaderRecord, Any]] = {}
     seen, queue, others = {id(iterator)}, deque([iterator]), 0
     while queue:
         obj = queue.popleft()
         kind = kind_of(type(obj))
+        if kind in (Kind.LOADER_ITER, Kind.CYCLE):
+            track = track_of(obj)
+            if track is not None:
+                records[id(obj)] = track.record(), track.loader
+            elif kind is Kind.LOADER_ITER or isinstance(cycles.iterator_of(obj), LoaderIter):
+                return None
+            else:
+                kind = Kind.ITERATOR
         taken = _take(kind, obj)
         if taken is None:
             return None
         content, below = taken
-        if isinstance(obj, LoaderIter):
-            record = record_of(obj)
-            if record is None:
-                return None
-            records[id(obj)] = record
         nodes.append(StateNode(kind, obj, -1, None, content))
         for value in below:
             for _, part in flat(None, value):
@@ -148,6 +155,8 @@ def _take(kind: Kind, obj: Any) -> tuple[Any, list[Any]] | None:
         return None if place is None else (place, [*place.held.values()])
     if kind is Kind.LOADER_ITER:
         return None, []
+    if kind is Kind.CYCLE:
+        return cycles.stand_of(obj), []
     if kind is Kind.TENSOR:
         return small.take(obj), []
     if kind in (Kind.ATTRS, Kind.LOADER):
@@ -236,12 +245,13 @@ def write(
         return None
     loaders: dict[int, LoaderRecord | None] = {}
     for node in draw.nodes:
-        record = draw.records.get(id(node.obj))
-        if record is not None:
-            loader = state.index.get(id(stands.loader_of(node.obj)), -1)
-            if loader < 0 and not is_over(node.obj):
+        if id(node.obj) in draw.records:
+            record, made_by = draw.records[id(node.obj)]
+            loader = state.index.get(id(made_by), -1)
+            if loader < 0 and node.kind is Kind.LOADER_ITER and not is_over(node.obj):
                 return None
-            loaders[numbers[id(node.obj)]] = record._replace(loader=loader) if loader >= 0 else None
+            is_known = loader >= 0 or node.kind is Kind.CYCLE
+            loaders[numbers[id(node.obj)]] = record._replace(loader=loader) if is_known else None
     changed = [node for node in draw.nodes if not _is_as_it_was(node, state)]
     written = {numbers[id(node.obj)]: pickled(encoder.node(node)) for node in changed}
     return WrittenDraw(written, draw.rng, loaders, mark_of(item), collectives, began)

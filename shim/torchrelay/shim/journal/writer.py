@@ -70,8 +70,9 @@ class ScriptModules:
         return self._found
 
 
-def note_loops(trees: ModuleTrees, stack: Sequence[Activation]) -> None:
-    """For a walk: the iterators of the running loops."""
+def note_iterators(engine: Engine, trees: ModuleTrees) -> None:
+    """For a walk: the iterators of the running loops, and cycles over data loaders."""
+    stack, trees.led_cycles = engine.tracker.stack, engine.draws.led_cycles()
     trees.of_loops = {id(activation.iterator) for activation in stack}
     trees.loops[:] = [_state_of_loop(activation.iterator) for activation in stack]
 
@@ -112,7 +113,7 @@ class Writer:
         trees, namespaces = self._engine.trees, self.modules.namespaces()
         if at_gate:
             self._training_has_begun()
-        note_loops(trees, self._engine.tracker.stack)
+        note_iterators(self._engine, trees)
         if base is not None:
             try:
                 return Rewalk(trees, base, at_gate=at_gate, aside=aside, within=within).run(frames, namespaces)
@@ -255,15 +256,9 @@ class Writer:
         loaders = {}
         for number in below:
             node = state.nodes[number]
-            if node.kind is Kind.LOADER_ITER and id(node.obj) not in in_loops:
-                drawn = self._engine.draws.record(node.obj)
-                if drawn is not None:
-                    loader = self._engine.draws.tracks[node.obj].loader
-                    loaders[number] = drawn._replace(loader=state.index.get(id(loader), -1))
-            elif node.kind is Kind.CYCLE:
-                source = self._engine.draws.of_cycle(node.obj)
-                if source is not None:
-                    loaders[number] = source.record()
+            track = self._engine.draws.track_of(node.obj) if id(node.obj) not in in_loops else None
+            if track is not None:
+                loaders[number] = track.record()._replace(loader=state.index.get(id(track.loader), -1))
         return loaders
 
     @property
@@ -282,6 +277,7 @@ class Writer:
         stack = self._engine.tracker.stack
         of_loops = self._engine.trees.of_loops
         draws, state = self._engine.draws, commit.state
+        in_loops = [cycle for activation in stack for cycle in stands.cycles_below(activation.iterator)]
         found: tuple[str, ...] = ()
         if state.iterators:
             found = tuple(
@@ -290,7 +286,7 @@ class Writer:
                 if id(iterator) not in of_loops and not self._can_be_led(iterator)
             )
         if draws.remembers_any():
-            draws.forget_cycles({*of_loops, *(id(iterator) for _, iterator in state.iterators)})
+            draws.forget_cycles({id(c) for c in in_loops} | {id(iterator) for _, iterator in state.iterators})
         for activation in stack:
             is_entered = (
                 activation is commit.activation and activation.entered

@@ -20,7 +20,7 @@ from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.small import TensorValue, take
 from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.journal.payload import BoundaryJournal
-from torchrelay.shim.journal.writer import note_loops, script_frames
+from torchrelay.shim.journal.writer import note_iterators, script_frames
 from torchrelay.shim.observe.origins import where_made
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def look(engine: Engine, innermost: FrameType, boundary: HostState | None = None
     `boundary`: at a gate, the state at the boundary before it.
     """
     trees = ModuleTrees(engine.trees.arrays)
-    note_loops(trees, engine.tracker.stack)
+    note_iterators(engine, trees)
     return Walk(trees, boundary).run(script_frames(innermost), engine.writer.modules.namespaces())
 
 

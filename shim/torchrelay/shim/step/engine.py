@@ -236,12 +236,13 @@ class Engine:
     def entering(self, activation: Activation, depth: int) -> None: ...
     def made(self, activation: Activation, depth: int) -> None:
         activation.made_mark = len(self.records.log)
+        self.draws.watch_cycles(activation.iterator)
 
     def before_draw(self, iterator: Any) -> Any:
         if not (self.capturing and self.draws.recording and last_draw.is_drawn_anew(iterator)):
             return None
         mark, began = len(self.records.log), len(self.draws.began)
-        found = self.guard.tell(last_draw.before_draw, iterator, self.draws.record)
+        found = self.guard.tell(last_draw.before_draw, iterator, self.draws.track_of)
         return None if found is None else found._replace(mark=mark, began=began)
 
     def at_head(self, activation: Activation, depth: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 from collections.abc import Iterator
 from typing import Any
@@ -227,12 +228,22 @@ def test_another_item_or_generators_that_were_used_since_are_noted_anew(draws: D
         (lambda it: it, True),
         (enumerate, True),
         (lambda it: zip(it, it), True),
+        (lambda it: enumerate(zip(it, itertools.count())), True),
         (lambda it: map(torch.sum, it), False),
+        (lambda it: zip([1], itertools.cycle(it)), False),
+        (lambda it: enumerate(map(torch.sum, it)), False),
         (lambda it: (x for x in it), False),
     ],
 )
 def test_only_what_hands_items_on_unseen_may_skip(make: Any, through: bool) -> None:
-    assert data_loader.passes_items_through(make(iter(loader_of()))) is through
+    drawn = iter(loader_of())
+    assert data_loader.passed_through(make(drawn)) == ({id(drawn)} if through else set())
+
+
+def test_an_iterator_that_makes_a_loaders_later_lets_nothing_through() -> None:
+    drawn = iter(loader_of())
+    assert data_loader.lets_all_through(enumerate(zip(drawn, drawn)))
+    assert not data_loader.lets_all_through(zip(drawn, itertools.chain.from_iterable([loader_of()])))
 
 
 def test_the_private_names_are_there() -> None:

@@ -1,6 +1,6 @@
-"""Where an `itertools.cycle` over a data loader stands, and how another one is led there.
+"""Where an `itertools.cycle` stands, and how one is put there.
 
-In its first pass it draws from the loader and keeps what it gets; later it yields that again. Leans on what the garbage collector
+In its first pass it draws from an iterator and keeps what it gets; later it yields that again. Leans on what the garbage collector
 says of it (its iterator, as long as there is one, and the list of what it keeps) and on its place in that list, which lies
 behind both in `cycleobject`. Seen on CPython 3.10 to 3.13; tried on a sample when this module is imported, and None where
 that disagrees: such a cycle is named in the protection report.
@@ -13,7 +13,7 @@ import gc
 import itertools
 from typing import Any, NamedTuple
 
-from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.cpython import plain_iterators as plain
 
 _INDEX_AT = object.__basicsize__ + 2 * ctypes.sizeof(ctypes.c_void_p)
 
@@ -64,13 +64,33 @@ def iterator_of(cycle: Any) -> Any:
     return found[1] if found is not None else None
 
 
-def lead(cycle: Any, target: CyclePlace) -> None:
-    """Draws until it is there. Raises StateMismatchError if it does not come there."""
-    at_most = target.kept + (1 + target.kept if target.over else 0)
-    for _ in range(at_most + 1):
-        if place_of(cycle) == target:
-            return
-        next(cycle, None)
-    raise StateMismatchError(
-        f"an itertools.cycle does not come to its place here: {target.kept} items in its first pass"
-    )
+class CycleStand(NamedTuple):
+    """Where a cycle of this process stands, so that it can be put back there. `words`: as they lie in its object."""
+
+    place: CyclePlace
+    words: plain.IteratorPlace
+
+
+def stand_of(cycle: Any) -> CycleStand | None:
+    place, words = place_of(cycle), plain.read(cycle)
+    return CycleStand(place, words) if place is not None and words is not None else None
+
+
+def put_back(cycle: Any, stand: CycleStand) -> None:
+    """Let it forget what it has kept since. `stand`: an earlier one of the same cycle."""
+    (kept,) = [value for value in stand.words.held.values() if type(value) is list]
+    del kept[stand.place.kept :]
+    plain.write(cycle, stand.words)
+
+
+def put(cycle: Any, place: CyclePlace, source: Any, kept: list[Any]) -> None:
+    """Put another process's cycle to a place. `source`: what its first pass draws from; `kept`: what it has yielded."""
+    sample = itertools.cycle(iter(()))
+    words = plain.read(sample)
+    assert words is not None
+    (iterator_at,) = [n for n, value in words.held.items() if type(value) is not list]
+    (kept_at,) = [n for n, value in words.held.items() if type(value) is list]
+    numbers = list(words.numbers)
+    numbers[kept_at + 1] = place.following
+    held = {kept_at: kept} if place.over else {iterator_at: source, kept_at: kept}
+    plain.write(cycle, plain.IteratorPlace(tuple(numbers), held))

@@ -5,6 +5,7 @@ They are put to where they stood; what data loaders below them have yielded come
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from types import CellType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from torchrelay.shim.adapters.cpython import plain_iterators as plain
 from torchrelay.shim.capture.handlers.handler import Handler
 from torchrelay.shim.capture.iteration import generator_position as stands
 from torchrelay.shim.capture.iteration.generator_position import CodeOrigin, GeneratorStand
+from torchrelay.shim.capture.iteration.loader_order import LoaderIter
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import not_plain
 from torchrelay.shim.capture.state.host_state import StateNode
@@ -28,21 +30,49 @@ if TYPE_CHECKING:
     from torchrelay.shim.capture.walks.walk import Walk
 
 
+# A cycle over a data loader. Any other one is an iterator of Python's own.
+
+
+def _is_led(trees: ModuleTrees, cycle: Any) -> bool:
+    """Whether it has its items from a data loader: a new process draws them again, and is not given them."""
+    return (
+        cycles.stand_of(cycle) is None
+        or id(cycle) in trees.led_cycles
+        or isinstance(cycles.iterator_of(cycle), LoaderIter)
+    )
+
+
 def _capture_cycle(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """Whether it can be led to its place depends on what it draws from: the writer knows that."""
-    walk.add(kind, obj, parent, key, cycles.place_of(obj))
+    """Whether it can be led to its place depends on what was drawn from its loader: the writer knows that."""
+    if not _is_led(walk.trees, obj):
+        _capture_iterator(walk, Kind.ITERATOR, obj, parent, key)
+        return
+    walk.add(kind, obj, parent, key, cycles.stand_of(obj))
     name = f"{walk.state.path(parent, key)} (cycle)"
     walk.unknown(name, parent, key)
     walk.state.iterators.append((name, obj))
 
 
 def _renewed_cycle(trees: ModuleTrees, node: StateNode) -> StateNode | None:
-    place = cycles.place_of(node.obj)
-    return None if place == node.content else StateNode(node.kind, node.obj, node.parent, node.key, place)
+    if not _is_led(trees, node.obj):
+        raise WalkAnew
+    stand = cycles.stand_of(node.obj)
+    if stand is None or stand.place == node.content.place:
+        return None
+    return StateNode(node.kind, node.obj, node.parent, node.key, stand)
+
+
+def _undo_cycle(node: StateNode) -> None:
+    if node.content is not None:
+        cycles.put_back(node.obj, node.content)
 
 
 def _encode_cycle(encoder: Encoder, node: StateNode) -> Any:
-    return None if node.content is None else tuple(node.content)
+    return None if node.content is None else tuple(node.content.place)
+
+
+def _make_cycle(rebuild: StateRebuild, node: EncodedNode) -> Any:
+    return itertools.cycle(())
 
 
 def _name(walk: Walk, obj: Any, parent: int, key: Any) -> None:
@@ -242,7 +272,14 @@ def _of_iterator(parent: Any, key: Any) -> Any:
 
 
 HANDLERS = (
-    Handler(Kind.CYCLE, capture=_capture_cycle, renewed=_renewed_cycle, encode=_encode_cycle),
+    Handler(
+        Kind.CYCLE,
+        capture=_capture_cycle,
+        renewed=_renewed_cycle,
+        undo=_undo_cycle,
+        encode=_encode_cycle,
+        make=_make_cycle,
+    ),
     Handler(
         Kind.GENERATOR,
         capture=_capture_generator,

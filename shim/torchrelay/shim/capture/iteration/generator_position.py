@@ -11,6 +11,7 @@ import functools
 import gc
 import inspect
 import io
+import itertools
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,9 @@ _DRAINED_MODULES = frozenset(
     | {"tarfile", "zipfile", "concurrent", "gzip", "bz2", "lzma"}
 )
 """What is read from these is gone: it cannot be put back."""
+_PYTHONS_OWN = (Kind.ITERATOR, Kind.CYCLE)
+_MOST_SOURCES = 16
+"""A longer tuple is taken for data."""
 
 
 class CodeOrigin(NamedTuple):
@@ -190,10 +194,16 @@ def is_whole(iterator: Any, seen: set[int] | None = None) -> bool:
             for part in (found.values, found.cells, _globals(found.code, found.namespace))
             for value in part.values()
         )
-    if kind is Kind.ITERATOR:
+    if kind in _PYTHONS_OWN:
         place = plain.read(iterator)
-        return place is not None and all(_goes_back(value, seen) for value in place.held.values())
+        return place is not None and all(_goes_back(value, seen) for value in _held(place))
     return _goes_back(iterator, seen)
+
+
+def _held(place: plain.IteratorPlace) -> list[Any]:
+    """What an iterator holds, and what is in its tuples: `zip` has one of iterators."""
+    held = list(place.held.values())
+    return held + [part for value in held if type(value) is tuple and len(value) <= _MOST_SOURCES for part in value]
 
 
 def _globals(code: CodeType, namespace: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,7 +215,7 @@ def _goes_back(value: Any, seen: set[int]) -> bool:
     if cls in PLAIN:
         return True
     kind = kind_of(cls)
-    if kind in (Kind.GENERATOR, Kind.ITERATOR):
+    if kind is Kind.GENERATOR or kind in _PYTHONS_OWN:
         return is_whole(value, seen)
     if kind is Kind.UNKNOWN or is_drained(value):
         return False
@@ -244,21 +254,33 @@ def sources(iterator: Any) -> list[Any]:
     """It, and what it draws from, the nearest first."""
     found, seen = [iterator], {id(iterator)}
     for each in found:
-        kind = kind_of(type(each))
-        below: list[Any] = []
-        if kind is Kind.GENERATOR:
-            now = standing(each)
-            below = [*now.values.values(), *now.cells.values()] if now is not None else []
-        elif kind is Kind.ITERATOR:
-            place = plain.read(each)
-            below = list(place.held.values()) if place is not None else []
-        elif kind is Kind.ATTRS:
-            below = list(attributes(each).values())
-        for value in below:
-            if hasattr(type(value), "__next__") and id(value) not in seen:
+        for value in direct_sources(each):
+            if id(value) not in seen:
                 seen.add(id(value))
                 found.append(value)
     return found
+
+
+def direct_sources(iterator: Any) -> list[Any]:
+    """What it draws from itself."""
+    kind = kind_of(type(iterator))
+    below: list[Any] = []
+    if kind is Kind.GENERATOR:
+        now = standing(iterator)
+        below = [*now.values.values(), *now.cells.values()] if now is not None else []
+    elif kind in _PYTHONS_OWN:
+        place = plain.read(iterator)
+        below = _held(place) if place is not None else []
+    elif kind is Kind.ATTRS:
+        below = list(attributes(iterator).values())
+    return [value for value in below if hasattr(type(value), "__next__")]
+
+
+def cycles_below(iterator: Any) -> list[Any]:
+    """The cycles that one of Python's own iterators draws from, and itself if it is one."""
+    if kind_of(type(iterator)) not in _PYTHONS_OWN:
+        return []
+    return [source for source in sources(iterator) if isinstance(source, itertools.cycle)]
 
 
 # Code that another process has run.

@@ -335,6 +335,8 @@ class ModuleTrees:
         """Iterators of running loops, by id."""
         self.loops: list[Any] = []
         """Those of them, in the order of the loops, that are state; None for the others."""
+        self.led_cycles: set[int] = set()
+        """Cycles that have their items from a data loader, by id."""
         self._plain_state: dict[int, tuple[Any, int, int, bool]] = {}
         self._trees: dict[int, ModuleTree] = {}
         self.changed: dict[int, ModuleTree] = {}

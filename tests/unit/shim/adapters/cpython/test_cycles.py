@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import cycles
 from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.data import data_loader, lead_iterators
@@ -77,11 +78,28 @@ def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: Draws, count: in
     assert track is not None
     assert place is not None
     torch.manual_seed(0)
-    joiner = cycle(shuffle=shuffle)
-    lead_iterators.lead_cycle(draws, joiner, place, track.record())
+    joiner = itertools.cycle(())
+    lead_iterators.lead_cycle(draws, joiner, place, track.record(), DataLoader(Rows(), batch_size=2, shuffle=shuffle))
+    assert cycles.place_of(joiner) == place
     if place.kept:
         assert [next(joiner).tolist() for _ in range(12)] == [next(lost).tolist() for _ in range(12)]
         assert draws.of_cycle(joiner) is not None  # it can be replaced in its turn
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 7])
+@pytest.mark.parametrize("since", [1, 3, 8])
+def test_a_rank_that_goes_back_draws_the_same_again(draws: Draws, count: int, since: int) -> None:
+    batches = cycle(shuffle=True)
+    for _ in range(count):
+        next(batches)
+    draws.at_boundary()
+    stand = cycles.stand_of(batches)
+    assert stand is not None
+    first = [next(batches).tolist() for _ in range(since)]
+    cycles.put_back(batches, stand)
+    draws.rewind()
+    assert cycles.place_of(batches) == stand.place
+    assert [next(batches).tolist() for _ in range(since)] == first
 
 
 def test_items_that_are_made_with_the_process_generators_are_not_drawn_again(draws: Draws) -> None:
@@ -125,7 +143,7 @@ def test_what_is_no_longer_in_use_is_let_go(draws: Draws) -> None:
 
 
 def test_a_cycle_that_does_not_come_to_its_place_is_refused(draws: Draws) -> None:
-    lost, joiner = cycle(), itertools.cycle(DataLoader(Rows(count=6), batch_size=2))
+    lost = cycle()
     track = draws.of_cycle(lost)
     assert track is not None
     for _ in range(4):
@@ -133,14 +151,30 @@ def test_a_cycle_that_does_not_come_to_its_place_is_refused(draws: Draws) -> Non
     place = cycles.place_of(lost)
     assert place is not None
     with pytest.raises(StateMismatchError, match="does not come to its place"):
-        lead_iterators.lead_cycle(draws, joiner, place, track.record())
+        lead_iterators.lead_cycle(
+            draws, itertools.cycle(()), place, track.record(), DataLoader(Rows(count=6), batch_size=2)
+        )
 
 
 def test_a_walk_has_its_place_and_a_later_one_sees_it_move() -> None:
-    namespace, trees = {"batches": itertools.cycle([1, 2, 3]), "step": 1}, ModuleTrees()
+    namespace, trees = {"batches": cycle(), "step": 1}, ModuleTrees()
     state = take(namespace, trees)
     assert [node.kind for node in state.nodes] == [Kind.GLOBALS, Kind.CYCLE]
     next(namespace["batches"])  # type: ignore[call-overload]  # declared wider than it is here
     later = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
-    assert [node.content for node in later.nodes[1:]] == [(1, False, 0)]
+    assert [node.content.place for node in later.nodes[1:]] == [(1, False, 0)]
     assert later.iterators == [("script.batches (cycle)", namespace["batches"])]
+
+
+def test_one_over_something_else_is_an_iterator_as_others_are() -> None:
+    namespace, trees = {"names": itertools.cycle(["a", "b", "c"])}, ModuleTrees()
+    state = take(namespace, trees)
+    assert state.nodes[1].kind is Kind.ITERATOR
+    assert not state.unknown
+    for _ in range(4):
+        next(namespace["names"])
+        state = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
+    assert not state.unknown
+    then = [next(namespace["names"]) for _ in range(4)]
+    undo.undo(state)
+    assert [next(namespace["names"]) for _ in range(4)] == then == ["b", "c", "a", "b"]

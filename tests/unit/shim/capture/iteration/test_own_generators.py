@@ -253,6 +253,16 @@ def curriculum() -> Any:
     return Curriculum().batches()
 
 
+def with_cycles() -> Any:
+    def signed(batches: DataLoader[Any]) -> Iterator[Any]:
+        names = itertools.cycle([0.5, 1.5])
+        while True:
+            for (x, y), sign in zip(batches, itertools.cycle([1.0, -1.0, 2.0])):
+                yield x * sign * next(names), y
+
+    return (both[0] for both in zip(signed(loader()), itertools.cycle("abc")))
+
+
 KINDS: dict[str, Callable[[], Any]] = {
     "yield from": endless,
     "a loop": in_a_loop,
@@ -262,6 +272,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "meters": with_meters,
     "one ahead": prefetched,
     "zip": zipped,
+    "cycles": with_cycles,
     "blocks": with_a_block,
     "no loader": environment,
     "weights": curriculum,
@@ -423,7 +434,7 @@ def test_a_joiners_loop_has_the_item_that_the_lost_ranks_had(draws: Draws, kind:
     lost, trees = KINDS[kind](), ModuleTrees()
     drawn(lost, count - 1)
     torch.rand(2)
-    before = last_draw.before_draw(lost, draws.record)
+    before = last_draw.before_draw(lost, draws.track_of)
     yielded = next(lost)
     item = [part.tolist() for part in yielded]
     trees.loops = [lost]
@@ -512,7 +523,7 @@ def test_an_item_that_comes_out_otherwise_is_refused(draws: Draws) -> None:
 
     lost, trees = counted(), ModuleTrees()
     drawn(lost, 2)
-    before = last_draw.before_draw(lost, draws.record)
+    before = last_draw.before_draw(lost, draws.track_of)
     item = next(lost)
     trees.loops = [lost]
     state = take({}, trees)
@@ -534,9 +545,9 @@ def test_a_stream_that_a_generator_writes_to_takes_no_part_in_its_draws(draws: D
     with open(os.devnull, "w") as written, open(os.devnull) as read:
         lost = shown(written)
         next(lost)
-        assert last_draw.before_draw(lost, draws.record) is not None
+        assert last_draw.before_draw(lost, draws.track_of) is not None
         reading = shown(read)
-        assert last_draw.before_draw(reading, draws.record) is None
+        assert last_draw.before_draw(reading, draws.track_of) is None
 
 
 def test_a_process_that_was_led_to_another_item_is_refused() -> None:

@@ -22,6 +22,8 @@ ABOUT_FORM = frozenset(
         "is_contiguous",
         "is_floating_point",
         "is_complex",
+        "is_conj",
+        "is_neg",
         "is_inference",
         "is_signed",
         "type",
@@ -176,15 +178,23 @@ class Watch(TorchFunctionMode):
         return result
 
     def _attribute(self, func: Any, name: str, args: tuple[Any, ...]) -> Any:
-        """What `p.data` and `p.T` give is known by its memory; `p.shape` says nothing of the content."""
+        """What `p.data` and `p.T` give is known by its memory; `p.shape` says nothing of the content.
+
+        `module.to(device)` gives each parameter the data that it has.
+        """
         attribute = getattr(func.__self__, "__name__", "")
+        if name != "__set__" or attribute != "data":
+            return func(*args)
+        target, value = args
+        content = self._content_of(value) if exact_copies.form_of(value) == exact_copies.form_of(target) else _OTHER
         result = func(*args)
-        if name == "__set__" and attribute == "data":
-            known = self._known.get(id(args[0]))
-            for number in known[1] if known is not None else ():
-                self._memory.add(number, args[0])
-            self._wrote(args[0], "data", _OTHER)
-            self._derive(args[0], self._of(args[1]))
+        known = self._known.get(id(target))
+        for number in known[1] if known is not None else ():
+            self._memory.add(number, target)
+        numbers = self._sources_of(target)
+        if content == _OTHER or any(self._present[number] != content for number in numbers):
+            self._wrote(target, "data", content)
+            self._derive(target, self._of(value))
         return result
 
     def _wrote(self, tensor: torch.Tensor, name: str, content: int) -> list[str]:

@@ -53,6 +53,31 @@ def test_a_strict_watch_lets_reads_pass_and_no_write() -> None:
                 write()
 
 
+def test_a_module_that_is_moved_to_where_it_is_has_its_weights_still() -> None:
+    layer = torch.nn.Linear(3, 3)
+    layer(torch.ones(2, 3)).sum().backward()
+    weights = dict(layer.named_parameters())
+    with Watch(weights, strict=True):
+        layer.to("cpu")
+        layer.float()
+        kept = layer.weight.detach().clone()
+        with pytest.raises(StateMismatchError, match="weight is written to"):
+            layer.weight.data = torch.zeros(3, 3)
+        with pytest.raises(StateMismatchError, match="weight is written to"):
+            layer.double()
+    weights = dict(layer.float().named_parameters())
+    with Watch(weights, {"weight"}):
+        with pytest.raises(StateMismatchError, match="the step reads weight"):
+            layer.weight.data.sum().item()
+    with Watch(weights):
+        aside = layer.weight.detach().clone()
+        layer.weight.data = kept
+        with pytest.raises(StateMismatchError, match="the step reads weight"):
+            layer.weight.sum().item()
+        layer.weight.data = aside
+        assert layer.weight.sum().item() == aside.sum().item()
+
+
 def test_operators_are_followed_under_all_their_names() -> None:
     average, seen = torch.zeros(4), []
     with Watch({"average": average}, {"average"}):

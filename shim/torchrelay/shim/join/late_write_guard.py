@@ -15,7 +15,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.tensors.dtensor import local
-from torchrelay.shim.adapters.tensors.storages import unseen
+from torchrelay.shim.adapters.tensors.storages import is_freed, unseen
 from torchrelay.shim.tensors.taint import ABOUT_FORM, Watch, tensors_of
 from torchrelay.shim.tensors.tensor_versions import version_of
 
@@ -126,6 +126,11 @@ class SettlingWatch(Watch):
 def _can_be_put_back(tensor: torch.Tensor) -> bool:
     """Not where an array may share its memory, through which it can be written to unseen: torch bars resizing of it then."""
     part = local(tensor)
-    if part.layout is not torch.strided or part.is_inference() or torch._debug_has_internal_overlap(part):
+    if (
+        part.layout is not torch.strided
+        or part.is_inference()
+        or is_freed(part)
+        or torch._debug_has_internal_overlap(part)
+    ):
         return False
     return part.untyped_storage().resizable()

@@ -2,7 +2,8 @@
 
 They are too large for the journal, so nothing else could take such a write back. From the first step on that was seen to write
 to one it is copied at each boundary, on its own device, until the gate is passed. Torch does not count every write: whether a step
-makes such ones is looked at from its boundary to its gate.
+makes such ones is looked at from its boundary to its gate. What lies in memory that was let go of at the time has no content:
+a module that FullyShardedDataParallel has taken its parameters from keeps views of what it gathers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 import torch
 
 from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.capture.state.host_state import HostState, catalogue_numbers
 from torchrelay.shim.step.updates.uncounted_writes import UncountedWrites
 from torchrelay.shim.tensors.tensor_bytes import write
@@ -40,7 +42,9 @@ class EarlyWrites:
         if self._paths:
             with torch.no_grad():
                 self._kept = [
-                    (tensor, local(tensor).detach().clone()) for path, tensor, _ in _large(state) if path in self._paths
+                    (tensor, local(tensor).detach().clone())
+                    for path, tensor, _ in _large(state)
+                    if path in self._paths and not is_freed(local(tensor))
                 ]
             self.copied_bytes = sum(copy.numel() * copy.element_size() for _, copy in self._kept)
         self._uncounted.end()
@@ -55,7 +59,11 @@ class EarlyWrites:
         found = [(path, tensor) for path, tensor, version in _large(state) if version_of(tensor) != version]
         found += self._uncounted.written()
         self._uncounted.end()
-        written = {path: tensor for path, tensor in found if path not in self._paths and id(tensor) not in taken_back}
+        written = {
+            path: tensor
+            for path, tensor in found
+            if not (path in self._paths or id(tensor) in taken_back or is_freed(local(tensor)))
+        }
         on_host_bytes = sum(t.numel() * t.element_size() for t in written.values() if t.is_cpu) + self.copied_bytes
         if written and on_host_bytes <= MOST_BYTES:
             self.take_over(written)
@@ -74,7 +82,8 @@ class EarlyWrites:
         versions = {}
         with torch.no_grad():
             for tensor, content in self._kept:  # all of them: not every write is counted
-                write(local(tensor).detach(), content)
+                if not is_freed(local(tensor)):
+                    write(local(tensor).detach(), content)
                 versions[id(tensor)] = version_of(tensor)
         if not versions:
             return

@@ -65,6 +65,30 @@ def test_more_than_can_be_copied_in_each_step_is_left_alone(
     assert script.engine.updates.writes.copied_bytes == 0
 
 
+GATHERED = """
+    import torch
+    class Part(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gathered = torch.zeros(2 * SIZE)
+            self.first, self.second = self.gathered[:SIZE], self.gathered[SIZE:]
+    def train(part):
+        storage, kept = part.gathered.untyped_storage(), part.gathered.untyped_storage().nbytes()
+        for number in range(8):
+            storage.resize_(kept)
+            part.gathered.fill_(number)
+            storage.resize_(0)
+            step()
+        return number
+    done = train(Part())
+"""
+
+
+def test_memory_that_is_let_go_of_between_uses_is_never_read(script: LoopScript) -> None:
+    """As that of parameters which FullyShardedDataParallel gathers: reading a view of it ends the process."""
+    assert script.run(GATHERED, SIZE=LARGE)["done"] == 7
+
+
 MOMENTUM = """
     import torch
     class Pair(torch.nn.Module):

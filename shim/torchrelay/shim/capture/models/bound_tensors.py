@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters.parallel import fsdp2
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
 from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
@@ -50,6 +50,11 @@ class TensorForm(NamedTuple):
 
 
 def form_of(tensor: torch.Tensor, *, persistent: bool = True, tied: Place | None = None) -> TensorForm:
+    """Raises UnsupportedError for one that has no shape yet."""
+    if torch.nn.parameter.is_lazy(tensor):
+        raise UnsupportedError(
+            "a model has parameters without a shape (lazy modules) when training begins: call it once before the training loop"
+        )
     return TensorForm(
         isinstance(tensor, torch.nn.Parameter),
         tensor.dtype,

@@ -100,6 +100,7 @@ _MACHINERY = frozenset(
         "logging",
         "mlflow",
         "multiprocessing",
+        "psutil",
         "queue",
         "re",
         "select",

@@ -13,13 +13,14 @@ from __future__ import annotations
 import bisect
 import dis
 import functools
-import itertools
 import sys
 from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType, MappingProxyType
 from typing import NamedTuple
 
 _READ_ANY = frozenset({"locals", "vars", "eval", "exec", "dir"})
+_OF_AN_OBJECT = frozenset({"vars", "dir"})
+"""With an argument these read that alone: `vars(args)`, as it is written into checkpoints."""
 _DEFINE = frozenset({"eval", "exec"})
 _BY_NAME = frozenset({"eval", "exec", "globals"})
 _OF_ATTRIBUTES = frozenset(
@@ -39,6 +40,7 @@ _BETWEEN = frozenset(
         "JUMP_BACKWARD_NO_INTERRUPT",
     }
 )
+_BEFORE_CALL = frozenset({"PUSH_NULL", "PRECALL", "CACHE", "EXTENDED_ARG", "COPY_FREE_VARS"})
 _NO_FALL_THROUGH = frozenset(
     {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD"}
     | {"JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT"}
@@ -154,14 +156,30 @@ def _part_read(instruction: dis.Instruction) -> str:
     return f"{instruction.argval}()" if is_method else str(instruction.argval)
 
 
-def _is_use(instruction: dis.Instruction, of: frozenset[str]) -> bool:
-    """Whether it uses one of these as a variable: `model.eval()` is no `eval`."""
-    return type(instruction.argval) is str and instruction.argval in of and instruction.opname not in _OF_ATTRIBUTES
-
-
 @functools.lru_cache(maxsize=512)
+def _uses(code: CodeType, of: frozenset[str]) -> frozenset[int]:
+    """Return which instructions use one of these functions as a variable (`model.eval()` is no `eval`), in a way that reads any."""
+    if not of & set(code.co_names):
+        return frozenset()
+    instructions = _instructions(code)
+    return frozenset(
+        place
+        for place, instruction in enumerate(instructions)
+        if type(instruction.argval) is str
+        and instruction.argval in of
+        and instruction.opname not in _OF_ATTRIBUTES
+        and not (instruction.argval in _OF_AN_OBJECT and _is_given_an_argument(instructions, place))
+    )
+
+
+def _is_given_an_argument(instructions: tuple[dis.Instruction, ...], function: int) -> bool:
+    """Whether something is put on the stack behind the function that is loaded there; it is neither called nor stored at once."""
+    following = next(i for i in instructions[function + 1 :] if i.opname not in _BEFORE_CALL)
+    return following.opname.startswith("LOAD_")
+
+
 def _may_read_any(code: CodeType, by: frozenset[str]) -> bool:
-    return bool(by & set(code.co_names)) and any(_is_use(instruction, by) for instruction in _instructions(code))
+    return bool(_uses(code, by))
 
 
 @functools.lru_cache(maxsize=512)
@@ -172,10 +190,7 @@ def _may_read_any_later(code: CodeType) -> bool:
     if code.co_name == "<module>" and _may_read_any(code, _DEFINE):
         return True
     instructions = _instructions(code)
-    return any(
-        _is_use(instruction, _READ_ANY) and following.opname.startswith("STORE_")
-        for instruction, following in itertools.pairwise(instructions)
-    )
+    return any(instructions[place + 1].opname.startswith("STORE_") for place in _uses(code, _READ_ANY))
 
 
 def _has_functions_that_read_any(code: CodeType) -> bool:
@@ -263,7 +278,8 @@ def _live_in(code: CodeType) -> tuple[frozenset[str], ...]:
     ]
     if _may_read_any(code, _READ_ANY):
         every = frozenset(code.co_varnames) | frozenset(code.co_names)
-        effects = [(every, w) if _is_use(i, _READ_ANY) else (r, w) for i, (r, w) in zip(instructions, effects)]
+        uses = _uses(code, _READ_ANY)
+        effects = [(every, w) if place in uses else (r, w) for place, (r, w) in enumerate(effects)]
     places = {instruction.offset: place for place, instruction in enumerate(instructions)}
     handlers: list[list[int]] = [[] for _ in instructions]
     for start, end, target in _handlers(code):

@@ -146,6 +146,26 @@ def test_a_function_that_may_read_any_variable_does_so_where_it_is_named(reads: 
     assert [live is not None and "left" in live for live in found] == [True, False, False]
 
 
+@pytest.mark.parametrize("reads", ["vars(options)", "dir(options)", "str(vars(options.inner))", "vars(*[options])"])
+def test_what_is_read_of_an_object_is_no_variable(reads: str) -> None:
+    found, step = recorder()
+    source = f"def train(step, options):\n    for n in range(2):\n        left = n\n        step()\n        {reads}\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, "script.py", "exec"), names)
+    names["train"](step, type("Options", (), {"inner": Exception()})())
+    assert [live is not None and "left" in live for live in found] == [False, False]
+
+
+@pytest.mark.parametrize("reads", ["(lambda read: 0)(vars)", "print(len(vars()))"])
+def test_one_that_is_handed_on_counts_as_reading_all(reads: str) -> None:
+    found, step = recorder()
+    source = f"def train(step):\n    left = 1\n    step()\n    {reads}\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, "script.py", "exec"), names)
+    names["train"](step)
+    assert [live is not None and "left" in live for live in found] == [True]
+
+
 def test_an_earlier_iteration_of_the_loop_counts_too() -> None:
     found, step = recorder()
 

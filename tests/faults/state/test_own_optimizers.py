@@ -15,7 +15,7 @@ from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "own_optimizers.py", 2
 FAULTS = ["kill:rank=1,step=9,phase=data", "kill:rank=0,step=9,phase=after-step", "kill:rank=1,step=12,phase=optimizer"]
-CELLS = [*itertools.product(("number", "tensor", "anew", "history"), FAULTS)]
+CELLS = [*itertools.product(("number", "tensor", "anew", "history", "told"), FAULTS)]
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """Optimizers that keep what they compute from gradients in places of their own. Usage: own_optimizers.py OUT KEPT
 
 KEPT: `number`, a step size that adapts, in its parameter group; `tensor`, momenta in a dict; `anew`, the same, bound anew in
-each step; `history`, a list of norms; `own`, a norm of what this rank alone has computed.
+each step; `history`, a list of norms; `own`, a norm of what this rank alone has computed; `told`, state that is drawn when there
+is none and told to all ranks, which average in each update.
 """
 
 import sys
@@ -32,8 +33,23 @@ class Own(torch.optim.Optimizer):
                 group["scale"] = sum(self.norms[-3:]) / 3
             elif self.kept == "own":
                 self.seen += norm * (1 + dist.get_rank())
+            if self.kept == "told":
+                self._together(group)
+                continue
             for place, p in enumerate(group["params"]):
                 self._update(place, p, group)
+
+    def _together(self, group):
+        for p in group["params"]:
+            if not self.state[p]:
+                self.state[p]["basis"] = basis = torch.randn(p.shape)
+                dist.broadcast(basis, 0)
+        for p in group["params"]:
+            seen = self.state[p]["basis"]
+            update = seen.mul_(0.9).add_(p.grad)
+            shares = [torch.empty_like(update) for _ in range(dist.get_world_size())]
+            dist.all_gather(shares, update)
+            p.add_(sum(shares), alpha=-group["lr"] / len(shares))
 
     def _update(self, place, p, group):
         momentum = self.momenta.get(place, torch.zeros_like(p))

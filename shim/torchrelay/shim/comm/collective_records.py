@@ -160,6 +160,10 @@ class CollectiveRecords:
             with suppress(JournalError):  # no room for it: what was kept before is true still, and this one is refused
                 self._keep_own(payload.dump(self.own_results()))
 
+    def expects(self, name: str, group: str) -> bool:
+        """Whether this is what the lost rank called next."""
+        return bool(self.answers) and (self.answers[0].name, self.answers[0].group) == (name, group)
+
     def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
         """`without_result`: the call gives this rank nothing.
 

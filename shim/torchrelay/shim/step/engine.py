@@ -111,7 +111,7 @@ class Engine:
         self.commit: BoundarySnapshot | None = None
         self.step = StepState()
         self.records = CollectiveRecords(journal.write_after)
-        self.answer, self.replayed = self.records.answer, self.records.replayed
+        self.replayed = self.records.replayed
         self.shadow: Any = None
         self.way_in: Any = None
         """A joiner's, as long as it is on its way to the loop that it enters."""
@@ -179,6 +179,15 @@ class Engine:
     def record_message(self, entry: FinishedCollective) -> None:
         """Of this rank alone: other ranks' records have nothing to compare it with."""
         self.records.add(entry, after_gate=False)
+
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
+        """As CollectiveRecords.answer, but within a joiner's update: that finds no state, makes it, and may tell others of it.
+
+        All that comes of such an update is replaced, by state of the journal and by tensors of a donor.
+        """
+        if self.shadow is not None and self.updates.whole.open and not self.records.expects(name, group):
+            return FinishedCollective(name, group, None)
+        return self.records.answer(name, group, without_result=without_result)
 
     def answered(self, tensors: list[torch.Tensor]) -> None:
         watch = self.shadow.tail.watch if self.behind_gate() else self._forbidden

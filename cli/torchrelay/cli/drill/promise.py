@@ -37,11 +37,14 @@ def outcome(cell: Cell, ran: Ran, verdict: CellVerdict) -> Outcome:
         return Outcome(IDENTICAL, verdict.reason, verdict.outcome, verdict.steps_redone)
     if verdict.outcome == classify.REDONE:
         return Outcome(OTHERWISE, verdict.reason, verdict.outcome, verdict.steps_redone)
-    announced = refusal(cell, promised(ran.occurrences))
+    before = promised(ran.occurrences)
+    if verdict.outcome == classify.NOT_INJECTED:
+        # An unprotected rank is struck by nothing, and that was said. A gap says nothing of a fault that never came.
+        announced = unprotected(before)
+        return Outcome(REFUSED if announced else NOT_STRUCK, announced or verdict.reason, verdict.outcome)
+    announced = refusal(cell, before)
     if announced and not _was_replaced(ran.occurrences):
         return Outcome(REFUSED, announced, verdict.outcome)
-    if verdict.outcome == classify.NOT_INJECTED:
-        return Outcome(NOT_STRUCK, verdict.reason, verdict.outcome)
     return Outcome(FALSE_PROMISE, verdict.reason, verdict.outcome)
 
 

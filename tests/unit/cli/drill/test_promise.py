@@ -103,3 +103,4 @@ def test_a_fault_that_never_struck_judges_nothing_unless_protection_was_refused(
     never = CellVerdict(classify.NOT_INJECTED, "the fault never struck")
     assert outcome(KILL, ran(ON), never).outcome == promise.NOT_STRUCK
     assert outcome(KILL, ran(OFF), never).outcome == promise.REFUSED
+    assert outcome(KILL, ran(ON, covered("partly", gap("part-of-step", 1))), never).outcome == promise.NOT_STRUCK

@@ -22,7 +22,10 @@ def check_supported() -> None:
 
 
 class DataAccess:
-    """From `begin` to `end`: `on_get(tensor, alias)` after each access, `on_set(tensor)` before each assignment."""
+    """From `begin` to `end`: `on_get(tensor, alias)` after each access, `on_set(tensor)` before each assignment of other memory.
+
+    `module.to(device)` and `module.float()` assign to each parameter what it has, where it is that already.
+    """
 
     def __init__(self, on_get: Callable[[Any, Any], None], on_set: Callable[[Any], None]) -> None:
         original: Any = torch._C.TensorBase.__dict__["data"]
@@ -33,7 +36,8 @@ class DataAccess:
             return alias
 
         def put(tensor: Any, value: Any) -> None:
-            on_set(tensor)
+            if not _is_same_memory(tensor, value):
+                on_set(tensor)
             original.__set__(tensor, value)
 
         self._property = property(get, put, doc=original.__doc__)
@@ -45,3 +49,15 @@ class DataAccess:
         """May be called twice."""
         if vars(torch.Tensor).get("data") is self._property:
             delattr(torch.Tensor, "data")
+
+
+def _is_same_memory(tensor: torch.Tensor, value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or tensor.layout is not torch.strided or value.layout is not torch.strided:
+        return False
+    try:
+        places = [
+            (t.data_ptr(), t.device, t.dtype, t.shape, t.stride(), t.is_neg(), t.is_conj()) for t in (tensor, value)
+        ]
+    except RuntimeError:  # without memory of its own
+        return False
+    return places[0] == places[1] and places[0][0] != 0

@@ -146,3 +146,18 @@ def test_code_that_is_compiled_while_somebody_looks_runs_as_it_is_afterwards() -
     writes.end()
     assert torch.equal(compiled(x), first)
     assert len(graphs) == 1
+
+
+def test_a_model_that_is_moved_to_where_it_is_is_not_written_to() -> None:
+    """As evaluations do it: each parameter is given the data that it has."""
+    layer, writes = torch.nn.Linear(3, 3), UncountedWrites()
+    layer(torch.ones(2, 3)).sum().backward()
+    writes.begin([*layer.named_parameters()])
+    layer.float()
+    layer.to("cpu")
+    assert writes.written() == []
+    layer.weight.data = layer.weight.data.t()
+    assert [path for path, _ in writes.written()] == ["weight"]
+    layer.double()
+    assert [path for path, _ in writes.written()] == ["weight", "bias"]
+    writes.end()

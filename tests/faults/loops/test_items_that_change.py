@@ -1,4 +1,4 @@
-"""A training loop may go over objects that training changes: these are state, and no batch to be compared."""
+"""A step may change what its loop is given: batches that are objects, or objects that are state and no batch to be compared."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ def test_nobody_takes_over_where_only_the_loop_has_them(tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, "loop", ranks=RANKS, spares=1, inject=FAULTS[:1])
     assert run.status == 75, run.told()
     assert any("yields another item there than in the lost rank" in event["reason"] for event in run.named("job_fell"))
+
+
+@pytest.mark.parametrize("kind", ["popped", "ordered", "shuffled", "fields"])
+def test_a_step_that_is_done_again_is_given_its_objects_as_they_were(
+    kind: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    script = "changed_items.py"
+    run = relay(tmp_path, script, kind, ranks=RANKS, spares=2, inject=FAULTS)
+    assert_unharmed(run, undisturbed(script, kind, ranks=RANKS), RANKS, FAULTS, 2)

@@ -162,7 +162,8 @@ class CollectiveRecords:
 
     def expects(self, name: str, group: str) -> bool:
         """Whether this is what the lost rank called next."""
-        return bool(self.answers) and (self.answers[0].name, self.answers[0].group) == (name, group)
+        following = self.answers[0] if self.answers else None
+        return following is not None and (following.name, following.group) == (name, group)
 
     def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
         """`without_result`: the call gives this rank nothing.

@@ -11,6 +11,7 @@ import torch
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.data.batch_originals import Original, originals_of
+from torchrelay.shim.data.item_objects import ObjectOriginal, objects_in
 
 _TENSORS_ALONE = {torch.Tensor}
 
@@ -66,6 +67,8 @@ class Drawn:
     """Tensors and arrays in the item as they were, as `originals_of` has them."""
     effects: tuple[Callable[[], None], ...] = ()
     originals: dict[int, Any] = field(default_factory=dict)
+    objects: list[ObjectOriginal] = field(default_factory=list)
+    """Of its own classes, and containers in them: they are given again themselves."""
 
     @classmethod
     def note(cls, item: Any, after: rng.RngState | None = None, *, copy: bool = False) -> Drawn:
@@ -78,8 +81,9 @@ class Drawn:
                 originals[id(kept)] = item
             return cls(kept, after or rng.capture(), originals_of(item, (), copy=copy), (), originals)
         kept = copy_structure(item, originals)
-        found = originals_of(tensors_in(kept), arrays_in(kept), copy=copy)
-        return cls(kept, after or rng.capture(), found, (), originals)
+        within = objects_in(kept)
+        found = originals_of(tensors_in(kept) + within.tensors, arrays_in(kept) + within.arrays, copy=copy)
+        return cls(kept, after or rng.capture(), found, (), originals, within.objects)
 
     def again(self, is_state: Callable[[Any], bool]) -> Any:
         """The item as it was. `is_state`: of a container that was put back in its place, such as an optimizer's group, which a
@@ -103,7 +107,10 @@ class Drawn:
                 original.put_back()
 
     def put_back(self, is_state: Callable[[Any], bool]) -> None:
-        """The content of its tensors, but for those that are state: these go back as such. Raises as `check` does."""
+        """The content of its tensors and objects, but for those that are state: these go back as such. Raises as `check` does."""
+        for held in self.objects:
+            if not is_state(held.obj):
+                held.put_back()
         for original in self.tensors:
             if not (isinstance(original, Original) and is_state(original.tensor)):
                 original.put_back()

@@ -66,9 +66,8 @@ def test_a_module_that_is_moved_to_where_it_is_has_its_weights_still() -> None:
         with pytest.raises(StateMismatchError, match="weight is written to"):
             layer.double()
     weights = dict(layer.float().named_parameters())
-    with Watch(weights, {"weight"}):
-        with pytest.raises(StateMismatchError, match="the step reads weight"):
-            layer.weight.data.sum().item()
+    with Watch(weights, {"weight"}), pytest.raises(StateMismatchError, match="the step reads weight"):
+        layer.weight.data.sum().item()
     with Watch(weights):
         aside = layer.weight.detach().clone()
         layer.weight.data = kept

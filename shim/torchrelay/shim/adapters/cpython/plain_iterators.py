@@ -58,7 +58,6 @@ _ITERTOOLS: dict[str, Maker] = {
     "filterfalse": lambda source: itertools.filterfalse(callable, source),
     "accumulate": lambda source: itertools.accumulate(source),
     "compress": lambda source: itertools.compress(source, source),
-    "zip_longest": lambda source: itertools.zip_longest(source, source),
     "pairwise": lambda source: itertools.pairwise(source),
     "batched": lambda source: getattr(itertools, "batched")(source, 2),  # noqa: B009 - newer than the oldest Python
     "cycle": lambda source: itertools.cycle(source),

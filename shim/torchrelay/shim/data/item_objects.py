@@ -1,0 +1,70 @@
+"""Objects in an item beside plain dicts and lists: samples, batches of a tokenizer or a graph library. A step may change them.
+
+`labels = batch.pop("labels")` and `random.shuffle(sample.negatives)` change what the iterator has yielded. A step that is done
+again is given such objects themselves, with what they held: whoever else holds one sees it as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torchrelay.shim.capture.records.after_draw import as_they_are, content_of
+from torchrelay.shim.capture.state.host_state import StateNode
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+
+MOST_OBJECTS = 2000
+"""An item that leads to more is given again as it is: looking at it would cost more than most steps."""
+_CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.SET, Kind.DEQUE, Kind.BYTEARRAY})
+
+
+class ObjectOriginal(NamedTuple):
+    """`put_back`: gives the object what it held when it was noted."""
+
+    obj: Any
+    put_back: Callable[[], None]
+
+
+class ItemObjects(NamedTuple):
+    """`objects`: those that are given back in place; `tensors`, `arrays`: what lies in these."""
+
+    objects: list[ObjectOriginal]
+    tensors: list[Any]
+    arrays: list[Any]
+
+
+NONE = ItemObjects([], [], [])
+
+
+def objects_in(item: Any) -> ItemObjects:
+    """Return what an item leads to beside its own plain dicts, lists and tuples, of which each draw makes copies."""
+    nodes: list[StateNode] = []
+    tensors: list[Any] = []
+    arrays: list[Any] = []
+    seen: set[int] = set()
+    queue = [(item, False)]
+    while queue:
+        value, is_within = queue.pop()
+        cls = type(value)
+        if cls in PLAIN or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if len(seen) > MOST_OBJECTS:
+            return NONE
+        kind = kind_of(cls)
+        if kind is Kind.TUPLE or (cls in (dict, list) and not is_within):
+            queue += [(v, is_within) for v in _below(value)]
+        elif kind is Kind.ATTRS or kind in _CONTAINERS:
+            content = content_of(kind, value)
+            nodes.append(StateNode(kind, value, -1, None, content))
+            queue += [(v, True) for v in _below(content)]
+        elif is_within and kind is Kind.TENSOR:
+            tensors.append(value)
+        elif is_within and kind is Kind.NDARRAY:
+            arrays.append(value)
+    return ItemObjects([ObjectOriginal(node.obj, as_they_are([node])) for node in nodes], tensors, arrays)
+
+
+def _below(content: Any) -> list[Any]:
+    values = list(content.values()) if isinstance(content, dict) else list(content)
+    return [] if PLAIN.issuperset(map(type, values)) else values

@@ -6,10 +6,10 @@ again is given such objects themselves, with what they held: whoever else holds 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from torchrelay.shim.capture.records.after_draw import as_they_are, content_of
+from torchrelay.shim.capture.records import undo
+from torchrelay.shim.capture.records.after_draw import content_of
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
@@ -19,10 +19,14 @@ _CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.SET, Kind.DEQUE, Kind.BYTEAR
 
 
 class ObjectOriginal(NamedTuple):
-    """`put_back`: gives the object what it held when it was noted."""
+    """What an object held when it was noted."""
 
+    kind: Kind
     obj: Any
-    put_back: Callable[[], None]
+    content: Any
+
+    def put_back(self) -> None:
+        undo.undo_node(StateNode(self.kind, self.obj, -1, None, self.content))
 
 
 class ItemObjects(NamedTuple):
@@ -38,7 +42,7 @@ NONE = ItemObjects([], [], [])
 
 def objects_in(item: Any) -> ItemObjects:
     """Return what an item leads to beside its own plain dicts, lists and tuples, of which each draw makes copies."""
-    nodes: list[StateNode] = []
+    objects: list[ObjectOriginal] = []
     tensors: list[Any] = []
     arrays: list[Any] = []
     seen: set[int] = set()
@@ -56,13 +60,13 @@ def objects_in(item: Any) -> ItemObjects:
             queue += [(v, is_within) for v in _below(value)]
         elif kind is Kind.ATTRS or kind in _CONTAINERS:
             content = content_of(kind, value)
-            nodes.append(StateNode(kind, value, -1, None, content))
+            objects.append(ObjectOriginal(kind, value, content))
             queue += [(v, True) for v in _below(content)]
         elif is_within and kind is Kind.TENSOR:
             tensors.append(value)
         elif is_within and kind is Kind.NDARRAY:
             arrays.append(value)
-    return ItemObjects([ObjectOriginal(node.obj, as_they_are([node])) for node in nodes], tensors, arrays)
+    return ItemObjects(objects, tensors, arrays)
 
 
 def _below(content: Any) -> list[Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
+
 from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.records.after_draw import content_of
 from torchrelay.shim.capture.state.host_state import StateNode
@@ -37,6 +39,7 @@ class ItemObjects(NamedTuple):
     arrays: list[Any]
 
 
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 NONE = ItemObjects([], [], [])
 
 
@@ -57,11 +60,11 @@ def objects_in(item: Any) -> ItemObjects:
             return NONE
         kind = kind_of(cls)
         if kind is Kind.TUPLE or (cls in (dict, list) and not is_within):
-            queue += [(v, is_within) for v in _below(value)]
+            queue += [(v, is_within) for v in _below(value, is_within=is_within)]
         elif kind is Kind.ATTRS or kind in _CONTAINERS:
             content = content_of(kind, value)
             objects.append(ObjectOriginal(kind, value, content))
-            queue += [(v, True) for v in _below(content)]
+            queue += [(v, True) for v in _below(content, is_within=True)]
         elif is_within and kind is Kind.TENSOR:
             tensors.append(value)
         elif is_within and kind is Kind.NDARRAY:
@@ -69,6 +72,8 @@ def objects_in(item: Any) -> ItemObjects:
     return ItemObjects(objects, tensors, arrays)
 
 
-def _below(content: Any) -> list[Any]:
+def _below(content: Any, *, is_within: bool) -> list[Any]:
+    """Return what is to be looked at: nothing of long lists of numbers, or of a parameter group's tensors."""
     values = list(content.values()) if isinstance(content, dict) else list(content)
-    return [] if PLAIN.issuperset(map(type, values)) else values
+    kinds = {*map(type, values)}
+    return [] if kinds <= PLAIN or (kinds <= _TENSORS and not is_within) else values

@@ -60,6 +60,7 @@ def objects_in(item: Any) -> ItemObjects:
             return NONE
         kind = kind_of(cls)
         if kind is Kind.TUPLE or (cls in (dict, list) and not is_within):
+            is_within |= cls not in (tuple, dict, list)  # nobody copies what a named tuple holds
             queue += [(v, is_within) for v in _below(value, is_within=is_within)]
         elif kind is Kind.ATTRS or kind in _CONTAINERS:
             content = content_of(kind, value)

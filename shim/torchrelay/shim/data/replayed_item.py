@@ -82,7 +82,9 @@ class Drawn:
             return cls(kept, after or rng.capture(), originals_of(item, (), copy=copy), (), originals)
         kept = copy_structure(item, originals)
         within = objects_in(kept)
-        found = originals_of(tensors_in(kept) + within.tensors, arrays_in(kept) + within.arrays, copy=copy)
+        tensors = {id(tensor): tensor for tensor in (*tensors_in(kept), *within.tensors)}
+        arrays = {id(array): array for array in (*arrays_in(kept), *within.arrays)}
+        found = originals_of([*tensors.values()], [*arrays.values()], copy=copy)
         return cls(kept, after or rng.capture(), found, (), originals, within.objects)
 
     def again(self, is_state: Callable[[Any], bool]) -> Any:

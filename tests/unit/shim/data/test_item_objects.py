@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import collections
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -9,6 +10,12 @@ from torch import nn
 
 from torchrelay.shim.data import item_objects
 from torchrelay.shim.data.item_objects import objects_in
+from torchrelay.shim.data.replayed_item import Drawn
+
+
+class Pair(NamedTuple):
+    meta: dict[str, Any]
+    x: torch.Tensor
 
 
 def test_objects_and_containers_in_them_are_given_back_what_they_held() -> None:
@@ -32,6 +39,17 @@ def test_objects_and_containers_in_them_are_given_back_what_they_held() -> None:
 
 def test_plain_containers_of_the_item_are_left_to_the_copies_of_them() -> None:
     assert objects_in({"a": [torch.zeros(2), ("b", 3)]}) == ([], [], [])
+
+
+def test_what_a_named_tuple_holds_is_given_back_in_place() -> None:
+    kept = Pair({"n": [1]}, torch.zeros(2))
+    drawn = Drawn.note(kept)
+    kept.meta["n"].append(2)
+    kept.x.add_(1)
+    drawn.put_back(lambda _: False)
+    assert drawn.again(lambda _: False).meta == {"n": [1]}
+    assert len(drawn.tensors) == 1
+    assert kept.x.tolist() == [0, 0]
 
 
 def test_tensors_and_arrays_in_objects_are_found_and_models_are_not_looked_into() -> None:

@@ -44,7 +44,7 @@ _BODIES = {
                 self.db = sqlite3.connect(":memory:")  # GAP object
                 self.sock = socket.socket()  # GAP object
                 self.kept = batches(num_workers=1, persistent_workers=True)  # whose workers tell how they are
-                self.stream = itertools.cycle([(torch.ones(4, 8),)])  # GAP iterator
+                self.stream, _ = itertools.tee(itertools.repeat((torch.ones(4, 8),)))  # GAP iterator
 
             def fit(self):
                 for epoch in range(20):

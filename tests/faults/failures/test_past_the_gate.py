@@ -103,11 +103,11 @@ def test_what_cannot_be_restored_ends_in_a_checkpoint_and_never_in_wrong_numbers
 
 @only_in_long
 def test_what_no_joiner_could_be_led_to_ends_the_job_at_once_and_burns_no_spare(tmp_path: Path) -> None:
-    run = lose(tmp_path, 1, "cycle")
+    run = lose(tmp_path, 1, "tee")
     assert run.status == 137, run.told()
     assert run.named("migration_started") == [], run.told()
     reason = run.named("job_finished")[0]["reason"]
-    assert "turns (cycle): what it yields next cannot be captured: no rank can be replaced" in reason
+    assert "turns (_tee): what it yields next cannot be captured: no rank can be replaced" in reason
     assert f"{SCRIPT}:" in reason
 
 

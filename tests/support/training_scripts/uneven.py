@@ -7,8 +7,8 @@ data-swap: the average through `.data`, weights that are clipped through it and 
 counts as writes; data-read: a number is read before such a clip; reduce: an average over all ranks in place, which torch does
 not count either; wide: weights of 8 KB are read, and clipped then.
 Before it: data-before, data-once, reduce-before: an average is written, not counted either; once: in step 10 alone;
-flag: the script sets the flag of `no_sync` itself, as some do for accumulation; cycle: items come from an
-itertools.cycle.
+flag: the script sets the flag of `no_sync` itself, as some do for accumulation; tee: items come from an
+itertools.tee.
 """
 
 import copy
@@ -25,7 +25,7 @@ STEPS = 24
 
 
 class Turns:
-    """What itertools.cycle does, with a place that can be seen."""
+    """Turns without end, with a place that can be seen."""
 
     def __init__(self):
         self.place = -1
@@ -81,7 +81,7 @@ def main():  # noqa: C901 - a training script, written as users write
     optimizer = torch.optim.AdamW([*model.parameters(), temperature, *wide.parameters()], lr=0.01)
     average = copy.deepcopy(model.module)
     total = torch.zeros(200, 100)
-    turns = itertools.cycle("abc") if "cycle" in what else Turns()
+    turns = itertools.tee(itertools.cycle("abc"))[0] if "tee" in what else Turns()
     x, y = common.data(32)
     losses, means, numbers = [], [], []
     optimizer.register_step_pre_hook(lambda *_: pace.behind_gate(len(losses) + 1))

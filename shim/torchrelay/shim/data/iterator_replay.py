@@ -259,11 +259,8 @@ class Draws:
         return id(iterator) in self._random or any(map(self._is_random_cycle, cycles_below(iterator)))
 
     def _is_random_cycle(self, cycle: Any) -> bool:
-        return self.of_cycle(cycle) is None and self.is_over_a_loader(cycle)
-
-    def is_over_a_loader(self, cycle: Any) -> bool:
-        """Whether it draws from a data loader, or did in its first pass as far as that was seen."""
-        return id(cycle) in self._cycles or isinstance(cycles.iterator_of(cycle), LoaderIter)
+        is_over_a_loader = id(cycle) in self._cycles or isinstance(cycles.iterator_of(cycle), LoaderIter)
+        return is_over_a_loader and self.of_cycle(cycle) is None
 
     def track_of(self, iterator: Any) -> Track | None:
         """Of a data loader's iterator, or of the one that a cycle draws from."""

@@ -22,7 +22,6 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import generator_frames, liveness
 from torchrelay.shim.adapters.cpython import plain_iterators as plain
 from torchrelay.shim.adapters.cpython.generator_frames import AS_IT_IS, EMPTY
-from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
@@ -239,10 +238,6 @@ def is_drained(value: Any) -> bool:
         return not value.closed and value.readable()
     module = getattr(type(value), "__module__", "") or ""
     return kind_of(type(value)) is not Kind.PLAIN and module.partition(".")[0] in _DRAINED_MODULES
-
-
-def loader_of(iterator: Any) -> Any:
-    return LOADER_OF.get(iterator)
 
 
 def has_generator(iterator: Any) -> bool:

@@ -131,6 +131,18 @@ def test_a_loop_over_one_can_be_led_unless_its_items_are_made_at_random(draws: D
     assert draws.is_random(random)
 
 
+def test_cycles_below_a_loops_iterator_are_watched_from_the_time_that_it_is_made(draws: Draws) -> None:
+    watched, unwatched = cycle(), cycle()
+    loop = enumerate(zip(range(9), map(torch.clone, watched)))
+    draws.watch_cycles(loop)
+    for _ in range(3):
+        next(loop)
+        next(unwatched)
+    assert not draws.is_random(loop)
+    assert draws.led_cycles() == {id(watched)}
+    assert draws.is_random(enumerate(unwatched))
+
+
 def test_what_is_no_longer_in_use_is_let_go(draws: Draws) -> None:
     one = cycle()
     draws.of_cycle(one)

@@ -202,7 +202,7 @@ class Explain(_message.Message):
     def __init__(self, request: _Optional[int] = ..., watch_s: _Optional[float] = ...) -> None: ...
 
 class ReplicaCheck(_message.Message):
-    __slots__ = ("boundary", "digests", "ddp_paths", "since", "small", "carried")
+    __slots__ = ("boundary", "digests", "ddp_paths", "since", "small", "carried", "place")
     class DigestsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -223,13 +223,15 @@ class ReplicaCheck(_message.Message):
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SMALL_FIELD_NUMBER: _ClassVar[int]
     CARRIED_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     boundary: int
     digests: _containers.ScalarMap[str, str]
     ddp_paths: _containers.RepeatedScalarFieldContainer[str]
     since: int
     small: _containers.ScalarMap[str, str]
     carried: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., small: _Optional[_Mapping[str, str]] = ..., carried: _Optional[_Iterable[str]] = ...) -> None: ...
+    place: str
+    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., small: _Optional[_Mapping[str, str]] = ..., carried: _Optional[_Iterable[str]] = ..., place: _Optional[str] = ...) -> None: ...
 
 class Standing(_message.Message):
     __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late", "place", "left", "not_averaged")

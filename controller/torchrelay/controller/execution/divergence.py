@@ -25,8 +25,8 @@ class Divergence:
         self._alike: Alike = {}
         self._alike_at_target: Alike = {}
         """With what was alike since no step had written to it: the next one may write another thing in each rank."""
-        self._told: dict[int, dict[int, ReplicaCheck]] = {}
-        """Boundary -> rank -> what it holds there, since the target of the latest migration."""
+        self._told: dict[tuple[int, str], dict[int, ReplicaCheck]] = {}
+        """Head, as ReplicaCheck.at has it -> rank -> what it holds there, since the target of the latest migration."""
         self._found: Apart | None = None
 
     def told(self, worker: Worker, check: ReplicaCheck) -> None:
@@ -40,7 +40,7 @@ class Divergence:
             if check.since < check.boundary:
                 self._forget()  # paths mean other tensors than before the migration
             return  # the loop that begins here may only stand in, and then this boundary is told of anew
-        here = self._told.setdefault(check.boundary, {})
+        here = self._told.setdefault(check.at, {})
         here[worker.rank] = check
         known = self._alike_at_target if check.boundary == self._target else self._alike
         self._found = self._found or apart(known, here)

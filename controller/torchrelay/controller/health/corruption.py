@@ -11,18 +11,18 @@ MINIMUM_RANKS = 3
 
 
 def odd_one_out(checks: Mapping[int, Sequence[ReplicaCheck]], world_size: int) -> tuple[int, str] | None:
-    """The rank that differs from all others, which agree, at the newest boundary that all have checked; and how.
+    """The rank that differs from all others, which agree, at the newest head that all have checked; and how.
 
     Only tensors count that were equal on all ranks at the checked boundary before: others were never replicas.
     """
     if world_size < MINIMUM_RANKS or len(checks) < world_size:
         return None
-    by_boundary = [{c.boundary: c for c in checks[rank]} for rank in range(world_size)]
-    common = sorted(set.intersection(*(set(b) for b in by_boundary)))
+    by_head = [{c.at: c for c in checks[rank]} for rank in range(world_size)]
+    common = sorted(set.intersection(*(set(b) for b in by_head)))
     if len(common) < 2:
         return None
-    before, now = ([b[boundary] for b in by_boundary] for boundary in common[-2:])
-    if any(c.since > common[-2] for c in now):
+    before, now = ([known[at] for known in by_head] for at in common[-2:])
+    if any(c.since > common[-2][0] for c in now):
         return None  # a loop of its own has begun on that rank: its paths mean other tensors than before
     suspects: dict[int, list[str]] = {}
     for path in now[0].digests:
@@ -37,6 +37,6 @@ def odd_one_out(checks: Mapping[int, Sequence[ReplicaCheck]], world_size: int) -
         return None
     ((rank, paths),) = suspects.items()
     return rank, (
-        f"{len(paths)} tensors of rank {rank} ({paths[0]}, ...) differ after step {common[-1]} from those of all other "
-        f"ranks, which agree; after step {common[-2]} all were equal"
+        f"{len(paths)} tensors of rank {rank} ({paths[0]}, ...) differ after step {common[-1][0]} from those of all other "
+        f"ranks, which agree; after step {common[-2][0]} all were equal"
     )

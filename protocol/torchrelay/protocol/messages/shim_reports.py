@@ -80,11 +80,20 @@ class ReplicaCheck:
     """The same of small buffers, which a journal holds: a rank need not have them in common with its replicas."""
     carried: tuple[str, ...] = ()
     """Paths of tensors that this rank copies at each head from here on, so that nobody else need hold the same."""
+    place: str = ""
+    """As Standing.place: what lies between two heads with one number may change tensors."""
+
+    @property
+    def at(self) -> tuple[int, str]:
+        """The head that this was taken at: only what was taken at the same one can be compared."""
+        return self.boundary, self.place
 
     @functools.cached_property
     def mark(self) -> int:
         """Equal for ranks that say the same at the same boundary."""
-        return hash((self.boundary, self.since, frozenset(self.digests.items()), self.ddp_paths, self.carried))
+        return hash(
+            (self.boundary, self.place, self.since, frozenset(self.digests.items()), self.ddp_paths, self.carried)
+        )
 
 
 @message(frozen=True)

@@ -19,6 +19,8 @@ class LastReports:
 
     def keep(self, report: Any) -> None:
         if isinstance(report, ReplicaCheck):
+            for older in [c for c in self._checks if c.boundary == report.boundary]:
+                self._checks.remove(older)  # it was told of again, at a later head
             self._checks.append(report)
         elif isinstance(report, _LASTING):
             self._newest[type(report)] = report

@@ -3,7 +3,8 @@
 All ranks check at the same boundaries: at the first ones, at powers of two, then every 1024 steps, and one step behind each of
 these, so that the cost fades. Each training loop of the script starts this anew, since it can have tensors of its own, and so does
 a model that takes another one's turn: tensors are named by the order in which their models are come across.
-Two ranks that were equal at a checked boundary and passed the same gates since still are.
+Two ranks that were equal at a checked boundary and passed the same gates since still are. One boundary can be told of twice, where
+a loop without a further step ends and the next one begins: each says its place, so that ranks are compared at the same one.
 """
 
 from __future__ import annotations
@@ -135,8 +136,9 @@ class ReplicaChecks:
         digests = digest.digests(self.tensors(commit))
         paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
         carried = self._engine.own.carried if self._engine.own is not None else ()
+        small, since = small_buffers(commit.state), self._now.since
         self._engine.link.send(
-            ReplicaCheck(commit.boundary, digests, tuple(paths), self._now.since, small_buffers(commit.state), carried)
+            ReplicaCheck(commit.boundary, digests, tuple(paths), since, small, carried, commit.place)
         )
 
     def not_averaged(self) -> tuple[str, ...]:

@@ -52,3 +52,10 @@ def test_a_rank_that_is_in_another_loop_is_not() -> None:
     assert odd_one_out(there, 3) is None
     there[1][1] = replace(there[1][1], since=10)
     assert odd_one_out(there, 3) is not None
+
+
+def test_a_rank_that_has_told_of_an_earlier_head_is_not() -> None:
+    """Heads of iterations without an update have the same number, and what the script does between them may change tensors."""
+    told = checks(("a", "b"), ("a", "X"), ("a", "b"))
+    told[1][1] = replace(told[1][1], place="before")
+    assert odd_one_out(told, 3) is None

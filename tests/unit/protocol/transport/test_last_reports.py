@@ -30,3 +30,11 @@ def test_what_it_inherits_takes_the_place_of_what_it_knew() -> None:
     said.keep(check(8))
     said.inherit((check(4),))
     assert said.all() == [check(4)]
+
+
+def test_a_boundary_that_is_told_of_again_takes_no_further_place() -> None:
+    said = LastReports()
+    for place in range(2 * CHECKS_KEPT):
+        said.keep(ReplicaCheck(1, {"weight": f"{place}"}))
+    said.keep(check(2))
+    assert said.all() == [ReplicaCheck(1, {"weight": f"{2 * CHECKS_KEPT - 1}"}), check(2)]

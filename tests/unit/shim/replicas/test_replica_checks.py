@@ -160,3 +160,26 @@ def test_models_are_known_in_the_order_of_their_nodes() -> None:
     nodes = [node.obj for node in state.nodes if node.kind is Kind.MODULE]
     assert len(nodes) == 3
     assert [(number, model()) for number, model in replica_checks._models(state)] == list(enumerate(nodes))
+
+
+def test_two_heads_with_one_number_have_names_of_their_own(script: LoopScript) -> None:
+    """Between them lies what follows the inner loop, such as an average of the weights."""
+    script.run("""
+        for epoch in range(4):
+            for phase in range(3):
+                if phase == 1:
+                    step()
+    """)
+    sent: list[Any] = script.sent
+    told = [c.place for c in sent if isinstance(c, ReplicaCheck) and c.boundary == 2]
+    assert len(told) == len(set(told)) == 2
+
+
+def test_a_head_has_one_name_however_many_iterations_a_rank_has_gone_past_before(script: LoopScript) -> None:
+    script.run("""
+        for batch in range(9):
+            if batch != 2:
+                step()
+    """)
+    sent: list[Any] = script.sent
+    assert len({c.place for c in sent if isinstance(c, ReplicaCheck) and c.boundary > 0}) == 1

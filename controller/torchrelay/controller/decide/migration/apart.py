@@ -43,13 +43,13 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
     Only boundaries before `before` speak for that. Later ones, from which ranks have gone back, can only speak against it.
     `unwritten`: with what was equal since nobody had written to it. Once somebody does, each rank may write something of its own.
     """
-    told = {rank: {c.boundary: c for c in known} for rank, known in checks.items()}
-    told = {rank: known for rank, known in told.items() if any(b < before for b in known)}
+    told = {rank: {c.at: c for c in known} for rank, known in checks.items()}
+    told = {rank: known for rank, known in told.items() if any(at[0] < before for at in known)}
     if len(told) < 2:
         return {}
-    since = max(c.since for known in told.values() for b, c in known.items() if b < before)
-    seen = {b for b in set.intersection(*map(set, told.values())) if b > since}
-    common, later = sorted(b for b in seen if b < before), sorted(b for b in seen if b >= before)
+    since = max(c.since for known in told.values() for c in known.values() if c.boundary < before)
+    seen = {at for at in set.intersection(*map(set, told.values())) if at[0] > since}
+    common, later = sorted(at for at in seen if at[0] < before), sorted(at for at in seen if at[0] >= before)
     if not common:
         return {}
     newest = {rank: known[common[-1]] for rank, known in told.items()}

@@ -13,7 +13,8 @@ from torchrelay.protocol.words.positions import StandingPosition
 
 _AMONG = re.compile(r"(.*)@(=?)([\d,]+)")
 """See messages.ReplicaCheck.ddp_paths."""
-
+Head = tuple[int, str]
+"""As ReplicaCheck.at has it."""
 
 MAX_HELPERS = 3
 """A joiner has four connections: with more donors than that each would give less than one connection's worth."""
@@ -121,10 +122,10 @@ def is_replica(
     Checks from before the training loop that the donor is in tell nothing: each loop can have tensors of its own.
     """
     since = max((c.since for c in donor), default=0)
-    ours = {c.boundary: c for c in lost if c.boundary >= since}
-    theirs = {c.boundary: c for c in donor if c.boundary >= since}
-    common = [b for b in ours if b in theirs and b <= target]
-    trained = [b for b in common if b > since or b == target]
+    ours = {c.at: c for c in lost if c.boundary >= since}
+    theirs = {c.at: c for c in donor if c.boundary >= since}
+    common = [at for at in ours if at in theirs and at[0] <= target]
+    trained = [at for at in common if at[0] > since or at[0] == target]
     if trained:
         latest = max(trained)
         holds, why = _equal_digests(ours[latest], theirs[latest], carried)
@@ -157,8 +158,8 @@ def differing_paths(ours: Sequence[ReplicaCheck], theirs: Sequence[ReplicaCheck]
     Those that a wrapper keeps equal count at the newest one alone, as for `is_replica`. Empty where nothing was compared.
     """
     since = max((c.since for c in theirs), default=0)
-    ours_at = {c.boundary: c for c in ours if c.boundary >= since}
-    theirs_at = {c.boundary: c for c in theirs if c.boundary > since}
+    ours_at = {c.at: c for c in ours if c.boundary >= since}
+    theirs_at = {c.at: c for c in theirs if c.boundary > since}
     trained = ours_at.keys() & theirs_at.keys()
     if not trained:
         return set()
@@ -166,10 +167,9 @@ def differing_paths(ours: Sequence[ReplicaCheck], theirs: Sequence[ReplicaCheck]
     kept = _kept(ours_at[newest], theirs_at[newest], ranks)
     return {
         path
-        for boundary in trained
+        for at in trained
         for path in ours_at[newest].digests
-        if (boundary == newest or path not in kept)
-        and ours_at[boundary].digests.get(path) != theirs_at[boundary].digests.get(path)
+        if (at == newest or path not in kept) and ours_at[at].digests.get(path) != theirs_at[at].digests.get(path)
     }
 
 
@@ -185,9 +185,9 @@ def _equal_digests(ours: ReplicaCheck, theirs: ReplicaCheck, carried: Collection
 
 
 def _always_equal(
-    ours: Mapping[int, ReplicaCheck],
-    theirs: Mapping[int, ReplicaCheck],
-    trained: Sequence[int],
+    ours: Mapping[Head, ReplicaCheck],
+    theirs: Mapping[Head, ReplicaCheck],
+    trained: Sequence[Head],
     ranks: tuple[int, int],
     why: str,
     carried: Collection[str],
@@ -195,12 +195,12 @@ def _always_equal(
     """Ranks that average now and then are equal at some boundaries, and apart in between, unless a wrapper keeps them equal."""
     newest = max(trained)
     kept = _kept(ours[newest], theirs[newest], ranks).union(carried)
-    for boundary in trained:
-        a, b = ours[boundary].digests, theirs[boundary].digests
+    for at in trained:
+        a, b = ours[at].digests, theirs[at].digests
         differed = [path for path in ours[newest].digests if path not in kept and a.get(path) != b.get(path)]
         if differed:
             return False, (
-                f"{min(differed)} was equal after step {newest} and not after step {boundary}: nothing keeps it equal"
+                f"{min(differed)} was equal after step {newest[0]} and not after step {at[0]}: nothing keeps it equal"
             )
     return True, why
 
@@ -227,7 +227,7 @@ def _differed_though_kept(
 
     A script may call the module inside of it. That boundary may be one before the training loop that runs now.
     """
-    ours, theirs = ({c.boundary: c for c in checks if c.boundary <= target} for checks in (lost, donor))
+    ours, theirs = ({c.at: c for c in checks if c.boundary <= target} for checks in (lost, donor))
     newest = max(ours.keys() & theirs.keys(), default=None)
     if newest is None:
         return ""
@@ -235,7 +235,7 @@ def _differed_though_kept(
     differed = sorted(p for p in _kept(a, b, ranks) if p in a.digests and a.digests[p] != b.digests.get(p))
     if not differed:
         return ""
-    return f"{differed[0]} differed after step {newest}: the data parallel wrapper around it does not keep it equal"
+    return f"{differed[0]} differed after step {newest[0]}: the data parallel wrapper around it does not keep it equal"
 
 
 def _kept_equal(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> tuple[bool, str]:

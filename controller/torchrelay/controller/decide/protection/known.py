@@ -110,7 +110,7 @@ def _without(k: Known, machine_of: Mapping[int, str], *, may_carry: bool = False
     compared = _compared(k)
     if not compared:
         return {}
-    until = max(compared)
+    until = max(compared)[0]
     told = {r: [c for c in k.checks[r] if c.boundary <= until] for r in range(k.world_size)}
     alike: dict[tuple[int, ...], list[int]] = {}
     for rank, checks in told.items():
@@ -151,9 +151,9 @@ def is_compared(k: Known) -> bool:
     return bool(_compared(k))
 
 
-def _compared(k: Known) -> set[int]:
-    """Boundaries after the first step of which all ranks have said what they hold."""
-    said = [{c.boundary for c in k.checks.get(rank, ()) if c.boundary >= 1} for rank in range(k.world_size)]
+def _compared(k: Known) -> set[tuple[int, str]]:
+    """Heads after the first step, as ReplicaCheck.at has them, of which all ranks have said what they hold."""
+    said = [{c.at for c in k.checks.get(rank, ()) if c.boundary >= 1} for rank in range(k.world_size)]
     return set.intersection(*said) if said else set()
 
 

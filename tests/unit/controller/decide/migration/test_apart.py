@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from torchrelay.controller.decide.migration import apart as decide
 from torchrelay.controller.decide.migration.apart import Alike, apart
@@ -105,3 +106,8 @@ def test_what_nobody_had_written_to_counts_only_until_somebody_may() -> None:
 def test_what_a_wrapper_keeps_equal_counts_without_a_write_too() -> None:
     frozen = {rank: [check(1, ("w",), w="a"), check(2, ("w",), w="a")] for rank in range(2)}
     assert alike(frozen, 5) == {"w": [frozenset({0, 1})]}
+
+
+def test_two_heads_with_one_number_are_no_common_one() -> None:
+    there = {0: [check(1, w="a"), check(2, w="b")], 1: [check(1, w="a"), replace(check(2, w="b"), place="another")]}
+    assert alike(there, 5) == {}

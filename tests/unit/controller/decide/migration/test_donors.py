@@ -265,3 +265,14 @@ def test_ranks_that_have_own_tensors_do_not_give_at_the_same_time() -> None:
     donor = choose_donor(1, 9, {0: at(9, 9), 2: at(9, 9)}, alike)
     assert isinstance(donor, ChosenDonor)
     assert donor.helpers == (2,)
+
+
+def test_contents_of_two_heads_with_one_number_say_nothing_of_each_other() -> None:
+    """An average is written between two training loops: one rank has told of the head behind that, the other one not yet."""
+    before, behind = (replace(check(9, a="1", ema=ema), place=place) for ema, place in (("1", "first"), ("2", "next")))
+    equal = [check(5, a="0", ema="0")]
+    told_of_both = {0: [*equal, behind], 1: [*equal, before]}
+    assert isinstance(choose_donor(1, 9, {0: at(9, 9)}, told_of_both), ChosenDonor)
+    assert isinstance(
+        choose_donor(1, 9, {0: at(9, 9)}, {0: [*equal, replace(behind, place="first")], 1: [*equal, before]}), Cannot
+    )

@@ -1,4 +1,6 @@
-"""Tensors that are no parameters: small ones by value, larger ones by what their content has to come from."""
+"""Tensors that are no parameters of a model or an optimizer: small ones by value, larger ones by what their content has to come
+from.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
-from torchrelay.shim.adapters.tensors.tensor_classes import is_of_own_class, of_class
+from torchrelay.shim.adapters.tensors.storages import is_freed
+from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf, is_of_own_class, of_class
 from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
 from torchrelay.shim.capture.models.aliases import Alias
 from torchrelay.shim.capture.state.change_detection import WalkAnew
@@ -28,8 +31,12 @@ if TYPE_CHECKING:
 
 def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -> None:
     if type(obj) is not torch.Tensor and isinstance(obj, torch.nn.Parameter):
-        walk.state.versions.append((obj, version_of(obj), str(key)))
-        return
+        if not walk.knows_owners:
+            walk.parameters.append((parent, key, obj))
+            return
+        if type(obj) is not torch.nn.Parameter or is_freed(obj) or walk.has_owner(obj):
+            walk.state.versions.append((obj, version_of(obj), str(key)))
+            return
     limit_bytes = small.FRESH_BYTES if walk.is_fresh(obj) else small.SMALL_BYTES
     value = walk.trees.reads.take_if_small(obj, limit_bytes)
     if value is not None:
@@ -37,7 +44,7 @@ def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -
         return
     path = walk.state.path(parent, key)
     part = local(obj)
-    content = LargeTensor(part.dtype, tuple(part.shape), str(part.device), spread_of(obj))
+    content = LargeTensor(part.dtype, tuple(part.shape), str(part.device), spread_of(obj), is_leaf(obj))
     _add(walk, kind, obj, parent, key, content)
     walk.state.versions.append((obj, version_of(obj), path))
     walk.state.large[path] = obj
@@ -100,17 +107,24 @@ def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
     return made if made is ABSENT else of_class(made, node.cls)
 
 
+def _like(node: EncodedNode, made: torch.Tensor) -> torch.Tensor:
+    """A parameter where the recorded tensor was one."""
+    return torch.nn.Parameter(made.detach(), made.requires_grad) if node.cls is torch.nn.Parameter else made
+
+
 def _make_plain(rebuild: StateRebuild, node: EncodedNode) -> Any:
     content = node.content
     if content is None:
         rebuild.leaves(f"view of a parameter {node.key!r}")
         return ABSENT
     if isinstance(content, Alias):
-        return content.make()
+        return _like(node, content.make())
     if isinstance(content, LargeTensor):
         part = torch.empty(content.shape, dtype=content.dtype, device=content.device)
-        return part if content.spread is None else around(part, content.spread)
-    return small.build(content)
+        if content.spread is not None:
+            return around(part, content.spread)
+        return _like(node, part.requires_grad_() if content.requires_grad else part)
+    return _like(node, small.build(content))
 
 
 def _fits(node: EncodedNode, there: Any) -> bool:

@@ -43,7 +43,7 @@ class Alias(NamedTuple):
         return torch.empty(self.shape, dtype=self.dtype, device=self.device, requires_grad=self.requires_grad)
 
     def fits(self, tensor: torch.Tensor) -> bool:
-        return type(tensor) is torch.Tensor and (tuple(tensor.shape), tensor.dtype) == (self.shape, self.dtype)
+        return type(tensor) in _PLAIN and (tuple(tensor.shape), tensor.dtype) == (self.shape, self.dtype)
 
     def share(self, tensor: torch.Tensor, root: torch.nn.Module) -> None:
         """Let the tensor share its owner's memory. Raises StateMismatchError where it cannot."""
@@ -194,7 +194,7 @@ def _is_of_graph(tensor: torch.Tensor) -> bool:
 
 
 def _alias(state: HostState, trees: ModuleTrees, tensor: torch.Tensor) -> Alias | None:
-    if type(tensor) is not torch.Tensor or has_graph(tensor):
+    if type(tensor) not in _PLAIN or has_graph(tensor):
         return None
     found = trees.owner_of(tensor)
     return None if found is None else _alias_of(state, trees, tensor, found)

@@ -211,3 +211,4 @@ class LargeTensor(NamedTuple):
     device: str
     spread: Spread | None = None
     """Of a tensor that is spread over ranks; the shape is that of this rank's part then."""
+    requires_grad: bool = False

@@ -24,6 +24,7 @@ SMALL_BYTES = 64 << 10
 FRESH_BYTES = 1 << 20
 """The same for tensors that the step has made and that are read after its gate: no other rank has them."""
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _META = "meta"
 """A device whose tensors have no content: models are built there before they are spread over ranks."""
 
@@ -39,10 +40,10 @@ class TensorValue(NamedTuple):
 
 
 def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+    if type(tensor) not in _PLAIN:
         tensor = waited_for(local(tensor))
     return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        type(tensor) in _PLAIN
         and tensor.layout is torch.strided
         and not tensor.is_quantized
         and not is_freed(tensor)
@@ -52,8 +53,8 @@ def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
 
 def why_not_taken(tensor: torch.Tensor) -> str:
     """In words, of one that is not by value in a gate's journal."""
-    part = tensor if type(tensor) in (torch.Tensor, torch.nn.Parameter) else waited_for(local(tensor))
-    if type(part) not in (torch.Tensor, torch.nn.Parameter):
+    part = tensor if type(tensor) in _PLAIN else waited_for(local(tensor))
+    if type(part) not in _PLAIN:
         return f"of class {type(part).__qualname__}, which has no memory of its own"
     if part.layout is not torch.strided or part.is_quantized:
         return "quantized" if part.is_quantized else f"of layout {part.layout}"
@@ -62,7 +63,7 @@ def why_not_taken(tensor: torch.Tensor) -> str:
 
 def take_if_small(tensor: torch.Tensor, limit_bytes: int, held: bytes | None = None) -> TensorValue | None:
     """Return the value of a tensor of up to `limit_bytes`, else None. `held`: its content, where that is known already."""
-    if type(tensor) is torch.Tensor and tensor.is_cpu:
+    if type(tensor) in _PLAIN and tensor.is_cpu:
         dtype = tensor.dtype
         name, item_bytes = _COMMON.get(dtype, _NOT_COMMON)
         if item_bytes and tensor.layout is torch.strided:
@@ -78,14 +79,14 @@ def take_if_small(tensor: torch.Tensor, limit_bytes: int, held: bytes | None = N
 
 def take(tensor: torch.Tensor, held: bytes | None = None) -> TensorValue:
     """Return the value of a tensor of any size. `held`: its content, where that is known already."""
-    if type(tensor) is torch.Tensor and tensor.is_cpu:
+    if type(tensor) in _PLAIN and tensor.is_cpu:
         return take_if_small(tensor, sys.maxsize) or _take_any(tensor)
     return _take_any(tensor, held)
 
 
 def is_still(value: TensorValue, tensor: torch.Tensor) -> bool:
     """Whether a tensor certainly has this value, without a copy of it: what holds for most in a walk. Else `take` tells."""
-    if type(tensor) is not torch.Tensor or not tensor.is_cpu or tensor.dtype is not _BY_NAME.get(value.dtype):
+    if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.dtype is not _BY_NAME.get(value.dtype):
         return False
     if tuple(tensor.shape) != value.shape or tensor.layout is not torch.strided or is_freed(tensor):
         return False
@@ -99,7 +100,7 @@ def is_still(value: TensorValue, tensor: torch.Tensor) -> bool:
 def _take_any(tensor: torch.Tensor, held: bytes | None = None) -> TensorValue:
     leaf_grad = is_leaf(tensor)
     part, spread = tensor, None
-    if type(tensor) is not torch.Tensor:
+    if type(tensor) not in _PLAIN:
         part, spread = waited_for(local(tensor)), spread_of(tensor)
     name, device = _dtype_name(part.dtype), _device_name(part.device)
     data = held if held is not None else b"" if part.is_meta else tensor_bytes(part)

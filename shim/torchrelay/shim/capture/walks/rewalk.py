@@ -397,7 +397,7 @@ class Rewalk(Walk):
         if id(obj) in state.covered or kind in _WITHOUT_STATE:
             return
         if kind is TENSOR:
-            if not self.trees.is_bound(obj):
+            if isinstance(obj, torch.nn.Parameter) or not self.trees.is_bound(obj):
                 _capture_tensor(self, kind, obj, parent, key)
             return
         if kind not in COMES_AND_GOES and kind not in MAY_BE_LOOKED_THROUGH and kind not in WITHOUT_NODE:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
+import torch
+
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.cpython import frames as frame_access
 from torchrelay.shim.capture.handlers import HANDLERS
@@ -44,6 +46,10 @@ class Walk:
         self._before = before
         self.queue: deque[tuple[int, Any, Any]] = deque()
         self._parts: frozenset[int] = NO_PARTS
+        self.parameters: list[tuple[int, Any, Any]] = []
+        """Edges to parameters: whether they have an owner is known once all models and optimizers have been met."""
+        self.knows_owners = False
+        self._of_optimizers: set[int] = set()
 
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
         """`frames`: the script's frames, outermost first. `module_globals`: the script's modules by name.
@@ -80,9 +86,24 @@ class Walk:
         return live_names(frame) if self._before is None else names_at_gate(frame, self.is_fresh)
 
     def _work_off(self) -> None:
+        self.knows_owners = False
         while self.queue:
             parent, key, obj = self.queue.popleft()
             self._one(parent, key, obj)
+        if not self.parameters:
+            return
+        groups = (group for _, optimizer in self.state.optimizers for group in optimizer.param_groups)
+        self._of_optimizers = {id(parameter) for group in groups for parameter in group["params"]}
+        self.knows_owners = True
+        for parent, key, obj in self.parameters:
+            self._one(parent, key, obj)
+        self.parameters.clear()
+
+    def has_owner(self, parameter: torch.nn.Parameter) -> bool:
+        """Whether it is a model's or an optimizer's, which carry it."""
+        state = self.state
+        trees = (state.nodes[state.index[id(root)]].content.tree for root in state.roots)
+        return id(parameter) in self._of_optimizers or any(tree.place_of(parameter) is not None for tree in trees)
 
     def _one(self, parent: int, key: Any, obj: Any) -> None:
         if id(obj) in self.state.index or id(obj) in self.state.covered:

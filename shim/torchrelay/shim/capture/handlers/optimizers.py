@@ -140,7 +140,11 @@ def _undo_group(node: StateNode) -> None:
 
 def _encode_group(encoder: Encoder, node: StateNode) -> Any:
     encoded = encoder.mapping({name: value for name, value in node.content.items() if name != "params"})
-    parameters = [encoder.bound(p) or encoder.reference(p) or (FREE, form_of(p)) for p in node.seen]
+    number = encoder.state.index[id(node.obj)]
+    parameters = [
+        encoder.bound(p) or encoder.reference(p) or encoder.grouped(p, but=number) or (FREE, form_of(p))
+        for p in node.seen
+    ]
     return {**encoded, "params": (TUPLE, None, parameters)}
 
 
@@ -153,16 +157,9 @@ def _group_fits(node: EncodedNode, there: Any) -> bool:
 
 
 def _fill_group(rebuild: StateRebuild, node: EncodedNode, obj: dict[str, Any]) -> None:
-    own = obj["params"]
-    items = node.content["params"][2]
-    olds = own if len(own) == len(items) else [ABSENT] * len(items)
-    parameters = [rebuild.decode(value, old) for value, old in zip(items, olds)]
-    if any(parameter is ABSENT for parameter in parameters):
-        raise StateMismatchError(
-            f"{rebuild.path(node)}: training has given the optimizer a parameter that is part of no model here"
-        )
-    if not same_items(own, parameters):
-        own[:] = parameters
+    parameters = rebuild.parameters_of(node, obj)
+    if not same_items(obj["params"], parameters):
+        obj["params"][:] = parameters
     obj.update(rebuild.mapping({k: v for k, v in node.content.items() if k != "params"}, obj))
 
 

@@ -24,6 +24,7 @@ from torchrelay.shim.capture.state.keys import Key, by_place
 from torchrelay.shim.capture.state.tags import (
     BOUND,
     FREE,
+    GROUPED,
     METHOD,
     OWN,
     PART,
@@ -293,7 +294,7 @@ class Comparison:
         elif then[0] in (REF, WEAK):
             if not self._pair(then[1], now[1]):
                 self._differ(keys, self._what(then, self._then), "another object")
-        elif then[0] in (PART, BOUND, WINDOW):
+        elif then[0] in (PART, BOUND, WINDOW, GROUPED):
             if then[2] != now[2] or not self._pair(then[1], now[1]):
                 self._differ(keys, _shown_part(then), _shown_part(now))
         elif then[0] == FREE:

@@ -3,10 +3,10 @@
 A value is written as itself if it is plain, and otherwise as one of `tags`: (REF, node) if the walk has a node for it, (TUPLE,
 class or None, items), (WEAK, node) for a weak reference to what has one, (NAMED, pickle) for a function or class that is found by
 name, (METHOD, object, name), (PARTIAL, function, arguments, keywords), (PART, node, path) for a module below another one, (BOUND,
-node, place) for a parameter or buffer of one, (FREE, form) for a parameter of none, (WINDOW,
-node, window) for an array that looks into another one's memory, (SAVE, which) for the future of an async save,
-(VALUE, pickle) for a constant that pickles, or (OPAQUE, name of its type), with a function's `Closure` where there is one. Plain
-values are never tuples, so the tags cannot be mistaken.
+node, place) for a parameter or buffer of one, (FREE, form) for a parameter of none in its optimizer's group, (GROUPED, node, place)
+for such a one elsewhere, (WINDOW, node, window) for an array that looks into another one's memory, (SAVE, which) for the future of
+an async save, (VALUE, pickle) for a constant that pickles, or (OPAQUE, name of its type), with a function's `Closure` where there
+is one. Plain values are never tuples, so the tags cannot be mistaken.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from torchrelay.shim.capture.state.host_state import HostState, Nth, StateNode
 from torchrelay.shim.capture.state.shared import Numbered, copy_of, page_of
 from torchrelay.shim.capture.state.tags import (
     BOUND,
+    GROUPED,
     METHOD,
     NAMED,
     OPAQUE,
@@ -142,7 +143,7 @@ class Encoder:
         if kind is Kind.NDARRAY:
             return self.window(value) or (OPAQUE, cls.__qualname__)
         if issubclass(cls, torch.Tensor):
-            return self.bound(value) or (OPAQUE, cls.__qualname__)
+            return self.bound(value) or self.grouped(value) or (OPAQUE, cls.__qualname__)
         if issubclass(cls, _KNOWN_BY_OBJECT):
             made_inside = closures.written(self, value) if cls is types.FunctionType and not _name_of(value) else None
             return self.callable(value) or self.part(value) or made_inside or (OPAQUE, cls.__qualname__)
@@ -171,6 +172,26 @@ class Encoder:
             if place is not None:
                 return (BOUND, number, place)
         return None
+
+    @functools.cached_property
+    def _groups(self) -> dict[int, tuple[int, int]]:
+        """By a parameter's id, the first node of a parameter group that has it, and its place there."""
+        found: dict[int, tuple[int, int]] = {}
+        for _, optimizer in self.state.optimizers:
+            for group in optimizer.param_groups:
+                number = self.state.index.get(id(group))
+                if number is not None:
+                    for place, parameter in enumerate(group["params"]):
+                        found.setdefault(id(parameter), (number, place))
+        return found
+
+    def grouped(self, value: torch.Tensor, but: int = -1) -> tuple[Any, ...] | None:
+        """A parameter that an optimizer alone carries, by its place there. `but`: that node's own are left to it."""
+        found = self._groups.get(id(value))
+        if found is None or found[0] == but:
+            return None
+        self.weak = True  # its place can change without a change of what holds it
+        return (GROUPED, *found)
 
     def window(self, value: Any) -> tuple[Any, ...] | None:
         """An array by whose memory it looks into, so that it follows what is written there."""

@@ -31,6 +31,7 @@ from torchrelay.shim.capture.state.random_below import follow
 from torchrelay.shim.capture.state.tags import (
     BOUND,
     FREE,
+    GROUPED,
     METHOD,
     NAMED,
     OPAQUE,
@@ -85,6 +86,8 @@ class StateRebuild:
         self.made_generators: list[Any] = []
         """They have no arguments until they are put to their place: none of their code may run before."""
         self._methods: dict[tuple[int, str], Any] = {}
+        self._of_groups: dict[int, list[Any]] = {}
+        """By a parameter group's node, its parameters."""
         self._memory: dict[int, list[torch.Tensor]] | None = None
         """Parameters and buffers by the address of their memory, once somebody has asked."""
 
@@ -302,6 +305,9 @@ class StateRebuild:
             return there if owner is ABSENT else Window(*value[2]).over(owner, there)
         if tag == VALUE:
             return by_value.loaded(value[1], there)
+        if tag == GROUPED:
+            group = self.objects[value[1]]
+            return there if group is ABSENT else self.parameters_of(self._nodes[value[1]], group)[value[2]]
         if tag == FREE:
             return there if value[1].fits(there) and not self._is_bound(there) else value[1].make()
         if tag == SAVE:
@@ -314,6 +320,21 @@ class StateRebuild:
             made = self._method(value, there) if tag == METHOD else self._partial(value, there)
             return there if made is ABSENT else made
         raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
+
+    def parameters_of(self, node: EncodedNode, group: dict[str, Any]) -> list[Any]:
+        """What a parameter group is to hold: the same objects for all who ask. Raises StateMismatchError."""
+        known = self._of_groups.get(id(node))
+        if known is not None:
+            return known
+        own, items = group["params"], node.content["params"][2]
+        olds = own if len(own) == len(items) else [ABSENT] * len(items)
+        parameters = [self.decode(value, old) for value, old in zip(items, olds)]
+        if any(parameter is ABSENT for parameter in parameters):
+            raise StateMismatchError(
+                f"{self.path(node)}: training has given the optimizer a parameter that is part of no model here"
+            )
+        self._of_groups[id(node)] = parameters
+        return parameters
 
     def _is_bound(self, parameter: Any) -> bool:
         """Whether it is one of a model, as models are once they are filled."""

@@ -29,9 +29,12 @@ _MANY = 256
 
 
 def _words(node: StateNode) -> list[int]:
-    """Addresses of what tells that it is as it was; empty for what has to be looked at by itself."""
+    """Addresses of what tells that it is as it was; empty for what has to be looked at by itself.
+
+    A parameter group is: the list of its parameters can be written to while the group stays as it is.
+    """
     kind, obj = node.kind, node.obj
-    if kind is Kind.DICT or kind is Kind.PARAM_GROUP:
+    if kind is Kind.DICT:
         return [object_words.of_dict(obj)] if type(obj) is dict else []
     if kind is Kind.ATTRS:
         return object_words.of_fields(obj) if only_fields(type(obj)) else []

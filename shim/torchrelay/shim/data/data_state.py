@@ -7,27 +7,34 @@ Leans on `DataLoader.dataset`, `collate_fn` and `num_workers`. Seen on torch 2.1
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from torchrelay.shim.capture.handlers import random_state
-from torchrelay.shim.capture.iteration import shared_memory
+from torchrelay.shim.capture.iteration import changed_data, shared_memory
 from torchrelay.shim.capture.iteration.loader_order import order_generators, owners, plain_fields
+from torchrelay.shim.capture.iteration.marks import data_sets
 from torchrelay.shim.capture.records import after_draw
 from torchrelay.shim.capture.state.host_state import Deep
-from torchrelay.shim.capture.state.parts import random_in_loader
+from torchrelay.shim.capture.state.parts import own_attributes, random_in_loader
 from torchrelay.shim.capture.state.random_below import follow, random_below
 from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.base_types import fields
+from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.tensors.tensor_bytes import write
+from torchrelay.shim.tensors.tensor_versions import version_of
 
 _CONTAINERS = (Kind.LIST, Kind.DEQUE, Kind.DICT, Kind.SET)
 MOST_ITEMS = 1024
 """Of a container that is written down in each step, whether or not the sampler changes it."""
-State = tuple[dict[str, Any], tuple[tuple[tuple[Any, ...], bytes], ...]]
-"""Plain attributes of the data set; each generator's way from the loader and its state."""
+MOST_KEPT_BYTES = 64 << 10
+"""Of an attribute that draws change, which is written down in each step."""
+State = tuple[tuple[dict[str, Any], ...], tuple[tuple[tuple[Any, ...], bytes], ...], tuple[tuple[int, str, bytes], ...]]
+"""Plain attributes of the data set and of those within it; each generator's way from the loader and its state; other attributes
+that draws change, with the number of their data set."""
 
 
 class SamplerState:
@@ -100,30 +107,94 @@ def _fill(sampler: Any, name: str, items: Any) -> None:
         (own.extend if kind is Kind.DEQUE else own.update)(items)
 
 
+class Restless:
+    """The attributes of one data set that its draws have changed: what it has read last, a pool of pictures."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._too_large: set[str] = set()
+        self._seen: dict[str, Any] | None = None
+
+    def look(self, others: Mapping[str, Any]) -> None:
+        """`others`: attributes that are neither plain nor generators, as they are now."""
+        now = {name: _mark(value) for name, value in others.items()}
+        if self._seen is not None and now != self._seen:
+            changed = {name for name, mark in now.items() if self._seen.get(name) != mark}
+            self.names |= changed - self._too_large
+        self._seen = now
+
+    def gives_up(self, name: str) -> None:
+        self.names.discard(name)
+        self._too_large.add(name)
+
+
+def _mark(value: Any) -> Any:
+    """Tells cheaply that it is another one than before, or has other items."""
+    kind = kind_of(type(value))
+    if kind is Kind.TENSOR:
+        return id(value), version_of(value)
+    return (id(value), len(value)) if kind in _CONTAINERS else id(value)
+
+
+def _restless_of(owner: Any, known: ByIdentity[Restless]) -> Restless:
+    found = known.get(owner)
+    if found is None:
+        found = Restless()
+        known.put(owner, found)
+    return found
+
+
+def _others(owner: Any) -> dict[str, Any]:
+    """Its attributes that are neither plain nor data sets."""
+    own = own_attributes(owner) if kind_of(type(owner)) is Kind.DATASET else {}
+    return {n: v for n, v in own.items() if type(v) not in PLAIN and kind_of(type(v)) is not Kind.DATASET}
+
+
 class DataState:
     """Of one loader. What it has is looked for once."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, restless: ByIdentity[Restless]) -> None:
+        """`restless`: by data set. It outlives the loader's iterators."""
         self._loader = loader
+        self._owners: list[Any] = []
+        self._restless: list[Restless] = []
         self._in_process = getattr(loader, "num_workers", 0) == 0
         self._ways: dict[Deep, Any] = {}
         if self._in_process:
             self._ways = random_below(loader.dataset, "dataset") | random_in_loader(loader)
+            self._owners = data_sets(loader.dataset)
+            self._restless = [_restless_of(owner, restless) for owner in self._owners]
         self.shared = shared_memory.below(loader)
         """Numbers in shared memory, which workers write to if there are any."""
         self.known = {*map(id, (*self._ways.values(), *self.shared.values()))}
 
     def take(self) -> State:
         if not self._in_process:
-            return {}, ()
+            return (), (), ()
         states = ((way.steps, pickle.dumps(after_draw.state_of(found))) for way, found in self._ways.items())
-        return plain_fields(self._loader.dataset), tuple(states)
+        return tuple(map(plain_fields, self._owners)), tuple(states), tuple(self._kept())
+
+    def _kept(self) -> Iterator[tuple[int, str, bytes]]:
+        for number, (owner, restless) in enumerate(zip(self._owners, self._restless)):
+            restless.look(_others(owner))
+            for name in sorted(restless.names):
+                value = fields(owner)
+                if value is None or name not in value or type(value[name]) in PLAIN:
+                    continue
+                written = changed_data.written(value[name], self._owners, MOST_KEPT_BYTES)
+                if written is None:
+                    restless.gives_up(name)
+                else:
+                    yield number, name, written
 
     def put(self, state: State) -> None:
         """Raises LookupError, AttributeError or TypeError where a generator is not in its place."""
-        plain, states = state
-        if plain:
-            vars(self._loader.dataset).update(plain)
+        plain, states, kept = state
+        for owner, values in zip(self._owners, plain):
+            if values:
+                vars(owner).update(values)
+        for number, name, written in kept:
+            vars(self._owners[number])[name] = changed_data.read(written, self._owners)
         for steps, content in states:
             found = follow(self._loader, Deep(tuple(steps)))
             random_state.put(found, pickle.loads(content))

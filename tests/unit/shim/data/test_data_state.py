@@ -9,11 +9,12 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, Subset, TensorDataset
 
 from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.state.random_below import MOST_OBJECTS, follow, random_below
-from torchrelay.shim.data.data_state import MOST_ITEMS, DataState, SamplerState
+from torchrelay.shim.capture.values.by_identity import ByIdentity
+from torchrelay.shim.data.data_state import MOST_ITEMS, MOST_KEPT_BYTES, DataState, Restless, SamplerState
 
 
 class Own(Sampler[int]):
@@ -89,7 +90,7 @@ class Data(Dataset[int]):
 
 def test_the_generators_of_a_data_sets_transforms_are_found_and_put_back() -> None:
     data = Data()
-    state = DataState(DataLoader(data))
+    state = DataState(DataLoader(data), ByIdentity())
     before = state.take()
     data.asked = 5
     data.own.random()
@@ -103,7 +104,7 @@ def test_the_generators_of_a_data_sets_transforms_are_found_and_put_back() -> No
 
 
 def test_a_data_set_in_other_processes_has_a_state_of_its_own_there() -> None:
-    assert DataState(DataLoader(Data(), num_workers=1)).take() == ({}, ())
+    assert DataState(DataLoader(Data(), num_workers=1), ByIdentity()).take() == ((), (), ())
 
 
 def test_what_is_as_large_as_data_is_not_searched() -> None:
@@ -117,3 +118,58 @@ def test_what_is_as_large_as_data_is_not_searched() -> None:
 def test_a_way_that_leads_nowhere_is_noticed() -> None:
     with pytest.raises((LookupError, AttributeError, TypeError)):
         follow(Data(), Deep(("transforms", "all", 2, "random")))
+
+
+class Caching(Dataset[torch.Tensor]):
+    """As hifi-gan's: reads a file in each second draw, and cuts another part out of it in the others."""
+
+    def __init__(self) -> None:
+        self.cached: Any = None
+        self.uses = 0
+        self.pool: list[int] = []
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.uses == 0:
+            self.cached, self.uses = torch.arange(index, index + 4.0), 1
+        else:
+            self.uses -= 1
+        self.pool.append(index)
+        return self.cached[self.uses :]
+
+
+def test_what_draws_change_goes_with_the_plain_attributes() -> None:
+    for outer in (lambda data: data, lambda data: Subset(data, range(9))):
+        data, there = Caching(), Caching()
+        state, known = (
+            DataState(DataLoader(outer(data)), ByIdentity()),
+            DataState(DataLoader(outer(there)), ByIdentity()),
+        )
+        for index in (3, 3, 5):
+            state.take()
+            data[index]
+        taken = pickle.loads(pickle.dumps(state.take()))
+        expected = data[7].tolist()
+        known.put(taken)
+        assert there.pool == [3, 3, 5]
+        assert there[7].tolist() == expected
+
+
+def test_what_draws_have_changed_is_known_in_the_next_epoch() -> None:
+    data, known = Caching(), ByIdentity[Restless]()
+    state = DataState(DataLoader(data), known)
+    for index in (1, 2):
+        state.take()
+        data[index]
+    state.take()
+    assert {name for _, name, _ in DataState(DataLoader(data), known).take()[2]} == {"cached", "pool"}
+
+
+def test_what_grows_too_large_is_written_down_no_more() -> None:
+    data = Caching()
+    state = DataState(DataLoader(data), ByIdentity())
+    state.take()
+    data.pool += range(MOST_KEPT_BYTES)
+    data[1]
+    assert [name for _, name, _ in state.take()[2]] == ["cached"]
+    data.pool.clear()
+    assert [name for _, name, _ in state.take()[2]] == ["cached"]

@@ -26,8 +26,12 @@ Marks = Mapping[Where, Mark]
 
 
 class _Limited(io.BytesIO):
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        super().__init__()
+        self._most_bytes = most_bytes
+
     def write(self, data: Any) -> int:
-        if self.tell() + memoryview(data).nbytes > MOST_BYTES:
+        if self.tell() + memoryview(data).nbytes > self._most_bytes:
             raise OverflowError("too large to be carried")
         return super().write(data)
 
@@ -113,6 +117,21 @@ def write(owners: Sequence[Any], begun: Marks, now: Marks) -> bytes | None:
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     return written.getvalue()
+
+
+def written(value: Any, owners: Sequence[Any], most_bytes: int) -> bytes | None:
+    """Return what hangs at one attribute, None where it cannot be carried. `owners`: data sets that it may lead to."""
+    found = _Limited(most_bytes)
+    try:
+        _Writer(found, owners, {}).dump(value)
+    except Exception:  # noqa: BLE001 - as in `write`
+        return None
+    return found.getvalue()
+
+
+def read(found: bytes, owners: Sequence[Any]) -> Any:
+    """Make anew what `written` has told."""
+    return _Reader(found, owners, {}).load()
 
 
 def _digest(marks: Marks, where: Where) -> bytes | None:

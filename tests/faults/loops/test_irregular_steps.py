@@ -38,3 +38,23 @@ def test_a_rank_is_replaced_in_the_evaluation_behind_such_a_step(undisturbed: Un
     run = relay(tmp_path, SCRIPT, "left-over", ranks=RANKS, environment=environment)
     assert struck.exists(), run.told()
     assert_unharmed(run, undisturbed(SCRIPT, "left-over", ranks=RANKS), RANKS, [], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "fault"),
+    few(
+        1,
+        [
+            ("data", "kill:rank=1,step=10,phase=forward"),
+            ("counted", "kill:rank=0,step=12,phase=data"),
+            ("data", "kill:rank=0,step=9,phase=after-step"),
+            ("counted", "kill:rank=1,step=8,phase=backward"),
+        ],
+    ),
+)
+def test_what_lies_behind_fewer_updates_than_other_iterations_make_is_taken_back(
+    how: str, fault: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = relay(tmp_path, "targets.py", how, ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed("targets.py", how, ranks=RANKS), RANKS, [fault], 1)

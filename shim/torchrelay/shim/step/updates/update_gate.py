@@ -15,6 +15,7 @@ from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 from torchrelay.shim.step.updates.early_writes import EarlyWrites
 
 if TYPE_CHECKING:
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
 
@@ -44,7 +45,7 @@ class UpdateGate:
             if engine.numbers is not None:
                 engine.numbers.at_gate(engine.commit)
             engine.layouts.note(boundary + 1)
-            self._writes.at_gate(engine.commit.state, {id(tensor) for tensor in self._early.tensors()})
+            self._look_at_writes(engine.commit)
             self._write(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
             self._wait(StandingPosition.BEHIND if engine.step.behind else StandingPosition.GATE)
             if engine.numbers is not None:
@@ -66,6 +67,7 @@ class UpdateGate:
         engine.step.reached_gate()
         self.is_through = False
         engine.phase(RankPhase.GATE)
+        self._look_at_writes(commit)  # what lay behind the updates of other iterations lay before this gate
         try:
             self._wait(StandingPosition.GATE if activation is commit.activation else StandingPosition.ASTRAY)
         except Rewind:
@@ -75,6 +77,9 @@ class UpdateGate:
         self.passed(commit.boundary + 1)
         engine.step.updated_before_gate()
         return False
+
+    def _look_at_writes(self, commit: BoundarySnapshot) -> None:
+        self._writes.at_gate(commit.state, {id(tensor) for tensor in self._early.tensors()})
 
     def at_head_unprotected(self) -> None:
         """An iteration that has made fewer updates than others has its gate at its end."""

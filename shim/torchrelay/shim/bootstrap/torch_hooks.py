@@ -25,6 +25,7 @@ from torchrelay.shim.comm.point_to_point import Messages
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.observe.data_faults import DataFaults
 from torchrelay.shim.observe.other_processes import OtherProcesses
+from torchrelay.shim.observe.other_threads import OtherThreads
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.scripted_calls import ScriptedCalls
@@ -76,6 +77,7 @@ def install_for(engine: Engine) -> None:
     engine.tracker.is_over = engine.draws.is_over
     engine.draws.on_draw = engine.alive
     OtherProcesses(engine).install()
+    OtherThreads(engine).install()
     tensor_copying.watch(engine.updates.overwritten.about_to_overwrite)
     uneven_inputs.watch(functools.partial(guard.tell, engine.unprotected.trains_on_unevenly))
     if engine.faults is not None:

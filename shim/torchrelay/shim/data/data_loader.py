@@ -8,14 +8,14 @@ Leans on `_BaseDataLoaderIter`: `__init__(loader)`, `__next__`, `_next_index`, `
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils.data import dataloader
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.iteration import shared_memory
+from torchrelay.shim.capture.iteration import data_changes, shared_memory
 from torchrelay.shim.capture.iteration.generator_position import direct_sources, sources
 from torchrelay.shim.capture.iteration.loader_order import (
     LoaderIter,
@@ -145,14 +145,21 @@ def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -
         raise
     if track.samplers is not None and track.first is not None:
         track.first, track.samplers = (*track.first[:2], track.samplers.taken()), None
-    if others:
-        own = track.data.known | track.turns.moved | order_generators(track.loader)
-        now = draws.other_generators()
-        track.turns.cannot_be_led |= any(not alike(now.get(a), s) for a, s in others.items() if a not in own)
+    _look_at_generators(draws, track, others)
     if track.in_cycle and track.drawn > 0 and rng.capture() != track.before[-1]:
         track.own_random = True
     track.drawn += 1
+    if in_process and data_changes.is_due(draws.boundary):
+        draws.data_changes.has_yielded(track.loader.dataset)
     return item
+
+
+def _look_at_generators(draws: Draws, track: Track, before: Mapping[int, Any]) -> None:
+    """Of the script's own: whether the draw that is done now has used one that is not known to be its loader's."""
+    if before and track.data is not None:
+        own = track.data.known | track.turns.moved | order_generators(track.loader)
+        now = draws.other_generators()
+        track.turns.cannot_be_led |= any(not alike(now.get(a), s) for a, s in before.items() if a not in own)
 
 
 def _begin(draws: Draws, track: Track) -> None:

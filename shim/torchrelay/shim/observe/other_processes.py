@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
 
 _READS = ("recv", "recv_bytes", "recv_bytes_into")
-_CARRIES = ("multiprocessing", "torch.multiprocessing")
-"""Modules between who asks and the pipe."""
+_CARRIES = ("multiprocessing", "torch.multiprocessing", "queue")
+"""Modules between who asks and the pipe, or the queue."""
 _FOLLOWED = "torch.utils.data"
 
 
-def _asking() -> FrameType | None:
-    """Return the frame that asks for a message; None of a data loader's."""
+def asking() -> FrameType | None:
+    """Return the frame that asks for a message or an item; None of a data loader's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (is_ours(frame) or _module(frame).startswith(_CARRIES)):
         frame = frame.f_back
@@ -59,8 +59,8 @@ class OtherProcesses:
 
     def _look(self) -> None:
         engine = self._engine
-        if engine.commit is None or not engine.takes_part() or engine.reporter.reads_from_process is not None:
+        if engine.commit is None or not engine.takes_part() or engine.reporter.reads_from_others is not None:
             return
-        frame = _asking()
+        frame = asking()
         if frame is not None:
-            engine.reporter.process_is_read(frame)
+            engine.reporter.others_are_read(frame, "what another process sends")

@@ -58,7 +58,7 @@ class Reporter:
         self._behind: Gap | None = None
         self._save: Gap | None = None
         self._evaluations: Gap | None = None
-        self.reads_from_process: Gap | None = None
+        self.reads_from_others: Gap | None = None
 
     # What the engine tells.
 
@@ -197,11 +197,11 @@ class Reporter:
             )
             self._evaluations = Gap("closure", PART_OF_STEP, text, *call_site(frame))
 
-    def process_is_read(self, frame: FrameType) -> None:
-        """A step takes in what a process of the script's own sends."""
+    def others_are_read(self, frame: FrameType, what: str) -> None:
+        """A step takes in what a process or a thread of the script's own makes. `what`: in words."""
         file, line = call_site(frame)
-        text = f"{file}:{line}: training reads what another process sends, whose state is not seen: no rank can be replaced"
-        self.reads_from_process = Gap("other-process", BARS, text, file, line)
+        text = f"{file}:{line}: training reads {what}, whose state is not seen: no rank can be replaced"
+        self.reads_from_others = Gap("other-process", BARS, text, file, line)
         self._key = None
 
     def step_in_set_up(self, frame: FrameType) -> None:
@@ -314,7 +314,7 @@ class Reporter:
             self._behind,
             self._save,
             self._evaluations,
-            self.reads_from_process,
+            self.reads_from_others,
         )
         found = [gap for gap in seen if gap is not None]
         found += self._wrappers() + self._outside()

@@ -26,11 +26,11 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
         commit=object(), guard=Guard(lambda: None), takes_part=lambda: threading.get_ident() == main, read_at=[]
     )
 
-    def process_is_read(frame: FrameType) -> None:
-        made.reporter.reads_from_process = frame.f_code.co_name
+    def others_are_read(frame: FrameType, what: str) -> None:
+        made.reporter.reads_from_others = frame.f_code.co_name
         made.read_at.append(frame.f_code.co_name)
 
-    made.reporter = SimpleNamespace(reads_from_process=None, process_is_read=process_is_read)
+    made.reporter = SimpleNamespace(reads_from_others=None, others_are_read=others_are_read)
     OtherProcesses(made).install()
     return made
 

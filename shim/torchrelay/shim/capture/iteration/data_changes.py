@@ -7,6 +7,7 @@ below each data set is looked at where an outer loop's iteration begins, and at 
 is walked into from then on.
 
 What a data set changes itself while it is drawn from, such as a cache of items, is not meant: it does so in a new process too.
+What the steps between two of its draws change is meant: it is looked at behind the one and in front of the other.
 But a data set may make something at its first draw out of what is state anyway, such as a reader of files from an entry that it
 takes out of the configuration. A new process is given the configuration without the entry, so what was made of it is state too.
 """
@@ -79,6 +80,8 @@ class DataChanges:
         """Of a data set that is drawn from in this process: it and those within it."""
         self.changed: ByIdentity[None] = ByIdentity()
         """Data sets that something beside their draws has changed."""
+        self._behind_draw: ByIdentity[dict[str, Any]] = ByIdentity()
+        """Of a data set that was drawn from in this process: what was below its attributes then, until the next draw."""
         self._before_draws: ByIdentity[_BeforeDraws] = ByIdentity()
         self.is_pending = False
         """Whether a pass over a data set in this process is over that was not looked at since."""
@@ -98,9 +101,20 @@ class DataChanges:
             owner = there()
             if owner is None:
                 continue
+            behind = self._behind_draw.get(owner)
+            if behind is not None:
+                self._behind_draw.pop(owner)
+                self._compare(owner, behind, _marks(owner))
             if self._before_draws.get(owner) is None:
                 self._before_draws.put(owner, _BeforeDraws(_marks(owner), frozenset(dataset_parts(owner)[0])))
             self._before.pop(owner)
+
+    def has_yielded(self, dataset: Any) -> None:
+        """It has yielded an item in this process: what changes up to the next one is the work of the step."""
+        for there in self._within.get(dataset) or ():
+            owner = there()
+            if owner is not None:
+                self._behind_draw.put(owner, _marks(owner))
 
     def is_drawn(self, dataset: Any) -> None:
         """All was drawn from it for now."""
@@ -116,13 +130,15 @@ class DataChanges:
             for owner in (outer, *_data_sets_below(outer)):
                 known = self._before.get(owner)
                 now = self._note(owner)
-                if not self._is_settled or known is None or now == known:
-                    continue
-                self.changed.put(owner, None)
-                if self._streams_here(owner):
-                    continue
-                names = {name for name in now if name and now[name] != known.get(name)}
-                carry(owner, names)
+                if known is not None:
+                    self._compare(owner, known, now)
+
+    def _compare(self, owner: Any, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        if not self._is_settled or now == known:
+            return
+        self.changed.put(owner, None)
+        if not self._streams_here(owner):
+            carry(owner, {name for name in now if name and now[name] != known.get(name)})
 
     def look_at_made(self, datasets: Iterable[Any], state: Container[int]) -> None:
         """Let be state what data sets have made at their draws out of what is state. `state`: ids of its objects."""

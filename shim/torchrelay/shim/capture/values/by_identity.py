@@ -30,6 +30,10 @@ class ByIdentity(Generic[T]):
         entry = self._entries.get(id(obj))
         return entry[1] if entry is not None and entry[0]() is obj else None
 
+    def has(self, obj: Any) -> bool:
+        entry = self._entries.get(id(obj))
+        return entry is not None and entry[0]() is obj
+
     def put(self, obj: Any, value: T) -> None:
         entries, key = self._entries, id(obj)
         known = entries.get(key)

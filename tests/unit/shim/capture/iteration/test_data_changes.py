@@ -235,3 +235,13 @@ def test_data_sets_that_the_script_lets_go_of_are_free_at_once(changes: DataChan
     del data
     assert gone[0]() is None
     assert not len(changes.changed)
+
+
+def test_what_is_written_between_two_draws_in_this_process_is_state(changes: DataChanges) -> None:
+    data = Samples()
+    changes.drawn(data)
+    data.names["drawn"] = 1
+    changes.has_yielded(data)
+    data.labels.mul_(2)
+    changes.drawn(data)
+    assert [*data_changes.carried(data)] == ["labels"]

@@ -1,0 +1,86 @@
+"""A step that takes what another thread has put into a queue is noticed; a queue of the training thread alone is not meant."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from torchrelay.shim.observe.other_threads import OtherThreads
+from torchrelay.shim.script.guard import Guard
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    cls: Any = queue.Queue
+    for name in ("get", "put"):
+        monkeypatch.setattr(cls, name, getattr(cls, name))  # put back in the end
+    main = threading.get_ident()
+
+    def is_main() -> bool:
+        return threading.get_ident() == main
+
+    made: Any = SimpleNamespace(
+        commit=object(), guard=Guard(lambda: None), takes_part=is_main, on_training_thread=is_main, told=[]
+    )
+
+    def others_are_read(frame: FrameType, what: str) -> None:
+        made.reporter.reads_from_others = what
+        made.told.append((frame.f_code.co_name, what))
+
+    made.reporter = SimpleNamespace(reads_from_others=None, others_are_read=others_are_read)
+    OtherThreads(made).install()
+    return made
+
+
+def _fill(filled: queue.Queue[int], *items: int) -> None:
+    thread = threading.Thread(target=lambda: [filled.put(item) for item in items])
+    thread.start()
+    thread.join()
+
+
+def _ask(filled: queue.Queue[int]) -> int:
+    return filled.get()
+
+
+@pytest.mark.parametrize("kind", [queue.Queue, queue.LifoQueue, queue.PriorityQueue])
+def test_an_item_of_another_thread_is_told_once_with_who_asks(engine: Any, kind: type[queue.Queue[int]]) -> None:
+    filled = kind()
+    _fill(filled, 1, 1)
+    assert (_ask(filled), _ask(filled)) == (1, 1)
+    assert engine.told == [("_ask", "what another thread puts into a queue")]
+
+
+def test_a_queue_that_the_training_thread_fills_itself_is_no_obstacle(engine: Any) -> None:
+    own: queue.Queue[int] = queue.Queue()
+    own.put(3)
+    assert _ask(own) == 3
+    assert engine.told == []
+
+
+def test_nothing_is_told_before_there_is_a_boundary(engine: Any) -> None:
+    engine.commit = None
+    filled: queue.Queue[int] = queue.Queue()
+    _fill(filled, 1)
+    assert _ask(filled) == 1
+    assert engine.told == []
+
+
+def test_what_other_threads_take_is_their_own_affair(engine: Any) -> None:
+    filled: queue.Queue[int] = queue.Queue()
+    _fill(filled, 1)
+    thread = threading.Thread(target=_ask, args=(filled,))
+    thread.start()
+    thread.join()
+    assert engine.told == []
+
+
+def test_a_data_loaders_queues_are_followed_elsewhere(engine: Any) -> None:
+    loader = DataLoader(TensorDataset(torch.arange(4.0)), num_workers=1)
+    assert len([*loader]) == 4
+    assert engine.told == []

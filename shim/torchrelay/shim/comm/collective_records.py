@@ -127,6 +127,12 @@ class CollectiveRecords:
             self._add_after(entry)
         self._add_to_log(entry)
 
+    def complete(self, entry: FinishedCollective, now: FinishedCollective) -> None:
+        """Put `now` in the place of an entry of this log, if that is there still."""
+        place = next((place for place, known in enumerate(self.log) if known is entry), None)
+        if place is not None:
+            self.log[place] = now
+
     def _add_to_log(self, entry: FinishedCollective) -> None:
         if len(self.log) < _MAX_ENTRIES:
             by_value = not isinstance(entry.results, LargeResults)  # tensors are held on to until the next gate alone

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
+from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.comm.collective_call import CollectiveCall, CompletedCollective, group_name
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.script.guard import Guard, is_called_by
@@ -95,6 +96,14 @@ class CollectiveEngine(Protocol):
 
     def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective: ...
     def record(self, entry: FinishedCollective) -> None: ...
+    def before_first_gate(self) -> bool:
+        """Whether this is set-up, or what lies between it and the first update: a new process goes through all of that."""
+        ...
+
+    def completed(self, entry: FinishedCollective, now: FinishedCollective) -> None:
+        """What was recorded when it was called has its result by now."""
+        ...
+
     def interrupted(self, error: RuntimeError) -> None:
         """Returns if the collective is to be called again; raises Rewind or the error otherwise."""
         ...
@@ -141,6 +150,8 @@ class Collectives:
         self.guard = engine.guard
         self._inside = False
         self._together: list[CollectiveCall] | None = None
+        self._open: ByIdentity[tuple[FinishedCollective, CollectiveCall]] = ByIdentity()
+        """What was called with `async_op` before the first gate and not waited for yet, by what it waits for."""
 
     @property
     def inside(self) -> bool:
@@ -201,12 +212,21 @@ class Collectives:
                 return plain(work, *args, **kwargs)
             engine.waiting(True)
             try:
-                return plain(work, *args, **kwargs)
+                result = plain(work, *args, **kwargs)
             finally:
                 engine.waiting(False)
+            self._complete(work)
+            return result
 
         wrapper = functools.wraps(original)(self._engine.guard.entry(original, wait))
         setattr(dist.Work, "wait", wrapper)  # noqa: B010 - mypy forbids the assignment
+
+    def _complete(self, work: Any) -> None:
+        found = self._open.get(work)
+        if found is not None:
+            self._open.pop(work)
+            entry, call = found
+            self._engine.completed(entry, call.take())
 
     def _handler(self, name: str, parameter: str, place: int, *, objects: bool) -> Callable[..., Any]:
         def ours(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -238,8 +258,12 @@ class Collectives:
             self._together.append(call)
             return self._guarded(call)
         if mode == "record" and asynchronous:
-            engine.record(FinishedCollective(call.name, call.group, None))
-            return self._guarded(call)
+            entry = FinishedCollective(call.name, call.group, None)
+            engine.record(entry)
+            work = self._guarded(call)
+            if work is not None and engine.before_first_gate():
+                self._open.put(work, (entry, call))
+            return work
         if mode == "repeat":
             return self._repeat(call, asynchronous=asynchronous)
         result = self._guarded(call, confirmed=True)

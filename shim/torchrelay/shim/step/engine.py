@@ -171,6 +171,12 @@ class Engine:
         if after_gate:
             self.check_kept(self.records.after[-1])
 
+    def before_first_gate(self) -> bool:
+        return self.step.gates_passed == 0
+
+    def completed(self, entry: FinishedCollective, now: FinishedCollective) -> None:
+        self.records.complete(entry, now)
+
     def check_kept(self, entry: FinishedCollective) -> None:
         """Of a collective that has followed the gate: whether it is said what would be lacking."""
         if self.commit is not None and not lasts(entry, process_group.size_of(entry.group)):

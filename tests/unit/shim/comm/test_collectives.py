@@ -25,7 +25,7 @@ class FakeEngine:
     guard = FAILING
 
     def __init__(self) -> None:
-        self.now, self.begun = "record", 0
+        self.now, self.begun, self.is_set_up = "record", 0, False
         self.recorded: list[FinishedCollective] = []
         self.answers: list[FinishedCollective] = []
         self.replays: list[FinishedCollective] = []
@@ -54,6 +54,12 @@ class FakeEngine:
 
     def record(self, entry: FinishedCollective) -> None:
         self.recorded.append(entry)
+
+    def before_first_gate(self) -> bool:
+        return self.is_set_up
+
+    def completed(self, entry: FinishedCollective, now: FinishedCollective) -> None:
+        self.recorded[next(n for n, known in enumerate(self.recorded) if known is entry)] = now
 
     def interrupted(self, error: RuntimeError) -> None:
         self.interruptions.append(error)
@@ -182,6 +188,31 @@ def test_an_asynchronous_call_is_answered_with_something_to_wait_for(engine: Fak
     assert answered is not None
     assert answered.wait()
     assert answered.is_completed()
+
+
+def test_what_set_up_has_waited_for_is_recorded_with_its_result(engine: FakeEngine) -> None:
+    engine.is_set_up = True
+    first, second = torch.full((2,), 3.0), torch.full((2,), 4.0)
+    works = [dist.all_reduce(first, async_op=True), dist.all_reduce(second, async_op=True)]
+    assert [entry.results for entry in engine.recorded] == [None, None]
+    for work in reversed(works):
+        assert work is not None
+        work.wait()
+    answer_like(engine)
+    for expected in (3.0, 4.0):
+        here = torch.zeros(2)
+        answered = dist.all_reduce(here, async_op=True)
+        assert answered is not None
+        answered.wait()
+        assert here.tolist() == [expected, expected]
+
+
+def test_what_steps_call_is_not_copied(engine: FakeEngine) -> None:
+    """Gradients on their way, for example: without peers their content does not matter."""
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    assert work is not None
+    work.wait()
+    assert [entry.results for entry in engine.recorded] == [None]
 
 
 def test_who_waits_for_an_asynchronous_call_waits(engine: FakeEngine) -> None:

@@ -4,7 +4,8 @@
 as an attribute; `restarted`: an iterator that is begun anew where it ends; `paired`: two loaders, one of them endless, zipped
 in a generator expression; `ahead`: a loader that prepares one batch ahead; `parts`: some batches an epoch from one stream;
 `play`: an environment with random numbers of its own; `bar`: a progress bar around a generator, counted; `mixed`: batches come one
-ahead from worker processes that are kept, are mixed with numpy's generator, and counted in a function that trains one epoch.
+ahead from worker processes that are kept, are mixed with numpy's generator, and counted in a function that trains one epoch;
+`grouped`: a data set puts what a loader below it gives into groups, and is first drawn from in a step, as detectron2 has it.
 """
 
 import collections
@@ -18,7 +19,7 @@ import numpy
 import pace
 import torch
 from torch import distributed
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 STEPS = 18
@@ -94,6 +95,22 @@ class Noisy(TensorDataset):
     def __getitem__(self, place):
         x, y = super().__getitem__(place)
         return x + 0.1 * torch.randn(8), y
+
+
+class Grouped(IterableDataset):
+    """Items of one kind in a batch; groups that are not full yet stay from batch to batch."""
+
+    def __init__(self, loader, size):
+        self.loader, self.size, self.groups = loader, size, ([], [])
+
+    def __iter__(self):
+        while True:
+            for x, y in self.loader:
+                group = self.groups[int(x[0, 0] > 0)]
+                group.append((x, y))
+                if len(group) == self.size:
+                    yield [torch.cat(part) for part in zip(*group)]
+                    group.clear()
 
 
 def cycle(loader):
@@ -217,6 +234,15 @@ def bar(job):
             job.kept.append(round(i * job.step(*batch), 9))
 
 
+def grouped(job):
+    job.grouped = Grouped(DataLoader(TensorDataset(job.x, job.y), batch_size=1, shuffle=True), 4)
+    job.batches = None
+    for _ in range(STEPS):
+        if job.batches is None:
+            job.batches = iter(job.grouped)
+        job.step(*next(job.batches))
+
+
 KINDS = {
     "meters": meters,
     "endless": endless,
@@ -227,6 +253,7 @@ KINDS = {
     "play": played,
     "bar": bar,
     "mixed": mixed,
+    "grouped": grouped,
 }
 
 

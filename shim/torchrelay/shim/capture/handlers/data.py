@@ -19,6 +19,7 @@ from torchrelay.shim.capture.state.parts import (
     dataset_parts,
     loader_own,
     loader_parts,
+    loaders_below,
     set_attributes,
     still_there,
 )
@@ -119,7 +120,7 @@ def _same_dataset(trees: ModuleTrees, node: StateNode) -> bool:
     edges = {key: value for key, value in node.edges if type(key) is not Deep}
     return (
         same_mapping({**plain, **carried}, node.content)
-        and same_mapping({**below, **_not_plain(carried)}, edges)
+        and same_mapping({**below, **loaders_below(node.obj), **_not_plain(carried)}, edges)
         and still_there(node.obj, node.edges)
     )
 

@@ -195,10 +195,19 @@ def dataset_parts(obj: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return plain, {name: value for name, (kind, value) in own.items() if kind in _BELOW_A_DATASET}
 
 
+def loaders_below(obj: Any) -> dict[str, Any]:
+    """Data loaders that a data set draws from: an iterator of one has to be found by it."""
+    return {name: value for name, value in own_attributes(obj).items() if kind_of(type(value)) is Kind.LOADER}
+
+
 def below_dataset(obj: Any) -> tuple[dict[str, Any], dict[Any, Any]]:
-    """The same with generators that are no attributes of its own: those of its transforms, for example."""
+    """As `dataset_parts`, with loaders, and with generators that are no attributes of its own: those of its transforms."""
     plain, own = dataset_parts(obj)
-    return plain, {**own, **{way: found for way, found in random_below(obj).items() if len(way.steps) > 1}}
+    return plain, {
+        **own,
+        **loaders_below(obj),
+        **{way: found for way, found in random_below(obj).items() if len(way.steps) > 1},
+    }
 
 
 def below_loader(obj: Any) -> dict[Any, Any]:

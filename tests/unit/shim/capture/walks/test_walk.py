@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 from support.host_state import take
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.capture.handlers import containers
@@ -125,3 +125,15 @@ def test_subclasses_are_treated_as_what_they_are() -> None:
     assert kind_of(Log) is Kind.LIST
     assert kind_of(Net) is Kind.MODULE
     assert kind_of(type(numpy.float64(1))) is Kind.PLAIN
+
+
+def test_a_loader_below_a_data_set_is_found_by_it() -> None:
+    class Grouped(IterableDataset[Any]):
+        def __init__(self, loader: DataLoader[Any]) -> None:
+            self.loader = loader
+
+    namespace = {"data": Grouped(DataLoader(TensorDataset(torch.arange(4.0))))}
+    state = take(namespace)
+    assert state.nodes[state.index[id(namespace["data"].loader)]].kind is Kind.LOADER
+    namespace["data"].loader = DataLoader(TensorDataset(torch.arange(6.0)))
+    assert id(namespace["data"].loader) in take(namespace).index

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy
@@ -131,6 +132,9 @@ def test_a_loader_below_a_data_set_is_found_by_it() -> None:
     class Grouped(IterableDataset[Any]):
         def __init__(self, loader: DataLoader[Any]) -> None:
             self.loader = loader
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(self.loader)
 
     namespace = {"data": Grouped(DataLoader(TensorDataset(torch.arange(4.0))))}
     state = take(namespace)

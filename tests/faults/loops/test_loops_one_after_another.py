@@ -36,6 +36,17 @@ def test_a_rank_is_replaced_in_a_later_loop(kind: str, fault: str, undisturbed: 
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault", few(1, ["kill:rank=1,step=22,phase=backward", "kill:rank=0,step=27,phase=after-step"])
+)
+def test_a_rank_is_replaced_behind_a_loop_that_what_it_computed_has_ended(
+    fault: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = relay(tmp_path, SCRIPT, "early", ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed(SCRIPT, "early", ranks=RANKS), RANKS, [fault], 1)
+
+
 @only_in_long
 @pytest.mark.parametrize(
     ("kind", "step"),

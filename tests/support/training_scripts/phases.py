@@ -1,8 +1,9 @@
 """Training loops one after the other. Usage: phases.py OUT KIND
 
 twice: one function, called twice. finetune: another wrapper and optimizer for the second loop, after a look at what came of the
-first. turns: two loops in turn in each round. stopped: the first loop is left in the middle, by return. hidden: nothing tells from
-the second loop that it trains.
+first. early: the same, but the first loop is left by a break, once what an evaluation says has not got better for a while. turns:
+two loops in turn in each round. stopped: the first loop is left in the middle, by return. hidden: nothing tells from the second
+loop that it trains.
 """
 
 import copy
@@ -40,6 +41,20 @@ def train(model, optimizer, loader, sampler, epochs, losses, limit=None):
                 return "stopped"
             losses.append(step(model, optimizer, x, y))
     return "through"
+
+
+def train_until_it_stops(model, optimizer, loader, sampler, losses, x, y):
+    best, waited = float("inf"), 0
+    for epoch in range(9):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            losses.append(step(model, optimizer, *batch))
+        value = evaluate(model, x, y)
+        waited = waited + 1 if value > 0.5 * best else 0
+        best = min(best, value)
+        if waited == 2:
+            break
+    return [epoch, best]
 
 
 def evaluate(model, x, y):
@@ -90,6 +105,10 @@ def main():
                 chosen = torch.randint(len(data[0]), (4,))
                 losses.append(step(model, optimizer, data[0][chosen], data[1][chosen] + other))
             kept.append((round_, sum(losses)))
+    elif kind == "early":
+        kept += train_until_it_stops(model, optimizer, loader, sampler, losses, *data)
+        model, optimizer, more = finetune(model, losses, loader, sampler, *data)
+        kept += more
     else:
         kept.append(train(model, optimizer, loader, sampler, 2, losses, 8 if kind == "stopped" else None))
         if kind == "hidden":

@@ -10,7 +10,7 @@ from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.messages import ReplicaCheck
+from torchrelay.protocol.messages import Head, ReplicaCheck
 from torchrelay.protocol.words.phases import Phase
 
 LOOKS_AFTER = 16
@@ -25,8 +25,8 @@ class Divergence:
         self._alike: Alike = {}
         self._alike_at_target: Alike = {}
         """With what was alike since no step had written to it: the next one may write another thing in each rank."""
-        self._told: dict[tuple[int, str], dict[int, ReplicaCheck]] = {}
-        """Head, as ReplicaCheck.at has it -> rank -> what it holds there, since the target of the latest migration."""
+        self._told: dict[Head, dict[int, ReplicaCheck]] = {}
+        """Head -> rank -> what it holds there, since the target of the latest migration."""
         self._found: Apart | None = None
 
     def told(self, worker: Worker, check: ReplicaCheck) -> None:

@@ -22,7 +22,7 @@ def odd_one_out(checks: Mapping[int, Sequence[ReplicaCheck]], world_size: int) -
     if len(common) < 2:
         return None
     before, now = ([known[at] for known in by_head] for at in common[-2:])
-    if any(c.since > common[-2][0] for c in now):
+    if any(c.since > common[-2].boundary for c in now):
         return None  # a loop of its own has begun on that rank: its paths mean other tensors than before
     suspects: dict[int, list[str]] = {}
     for path in now[0].digests:
@@ -37,6 +37,6 @@ def odd_one_out(checks: Mapping[int, Sequence[ReplicaCheck]], world_size: int) -
         return None
     ((rank, paths),) = suspects.items()
     return rank, (
-        f"{len(paths)} tensors of rank {rank} ({paths[0]}, ...) differ after step {common[-1][0]} from those of all other "
-        f"ranks, which agree; after step {common[-2][0]} all were equal"
+        f"{len(paths)} tensors of rank {rank} ({paths[0]}, ...) differ after step {common[-1].boundary} from those of all other "
+        f"ranks, which agree; after step {common[-2].boundary} all were equal"
     )

@@ -119,6 +119,7 @@ from torchrelay.protocol.messages.shim_reports import FaultInjected as FaultInje
 from torchrelay.protocol.messages.shim_reports import FilesKept as FilesKept
 from torchrelay.protocol.messages.shim_reports import Finishing as Finishing
 from torchrelay.protocol.messages.shim_reports import FirstStep as FirstStep
+from torchrelay.protocol.messages.shim_reports import Head as Head
 from torchrelay.protocol.messages.shim_reports import Held as Held
 from torchrelay.protocol.messages.shim_reports import Hello as Hello
 from torchrelay.protocol.messages.shim_reports import JournalCopyLost as JournalCopyLost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import field
+from typing import NamedTuple
 
 from torchrelay.protocol.messages.message import message
 from torchrelay.protocol.messages.rank_report import Rehearsed, Report
@@ -63,6 +64,13 @@ class Disabled:
     reason: str
 
 
+class Head(NamedTuple):
+    """A head of a training loop. `place`: as Standing.place; two loops can share a boundary, one ends there and one begins."""
+
+    boundary: int
+    place: str
+
+
 @message(frozen=True)
 class ReplicaCheck:
     """Content digests of this rank's device state at one boundary: tensor path -> 16 hex digits."""
@@ -84,9 +92,9 @@ class ReplicaCheck:
     """As Standing.place: what lies between two heads with one number may change tensors."""
 
     @property
-    def at(self) -> tuple[int, str]:
-        """The head that this was taken at: only what was taken at the same one can be compared."""
-        return self.boundary, self.place
+    def at(self) -> Head:
+        """Where this was taken: only what was taken at the same head can be compared."""
+        return Head(self.boundary, self.place)
 
     @functools.cached_property
     def mark(self) -> int:

@@ -107,7 +107,7 @@ def _fill(sampler: Any, name: str, items: Any) -> None:
         (own.extend if kind is Kind.DEQUE else own.update)(items)
 
 
-class Restless:
+class ChangedByDraws:
     """The attributes of one data set that its draws have changed: what it has read last, a pool of pictures."""
 
     def __init__(self) -> None:
@@ -136,10 +136,10 @@ def _mark(value: Any) -> Any:
     return (id(value), len(value)) if kind in _CONTAINERS else id(value)
 
 
-def _restless_of(owner: Any, known: ByIdentity[Restless]) -> Restless:
+def _changed_by_draws(owner: Any, known: ByIdentity[ChangedByDraws]) -> ChangedByDraws:
     found = known.get(owner)
     if found is None:
-        found = Restless()
+        found = ChangedByDraws()
         known.put(owner, found)
     return found
 
@@ -153,17 +153,17 @@ def _others(owner: Any) -> dict[str, Any]:
 class DataState:
     """Of one loader. What it has is looked for once."""
 
-    def __init__(self, loader: Any, restless: ByIdentity[Restless]) -> None:
-        """`restless`: by data set. It outlives the loader's iterators."""
+    def __init__(self, loader: Any, changed_by_draws: ByIdentity[ChangedByDraws]) -> None:
+        """`changed_by_draws`: by data set. It outlives the loader's iterators."""
         self._loader = loader
         self._owners: list[Any] = []
-        self._restless: list[Restless] = []
+        self._changed_by_draws: list[ChangedByDraws] = []
         self._in_process = getattr(loader, "num_workers", 0) == 0
         self._ways: dict[Deep, Any] = {}
         if self._in_process:
             self._ways = random_below(loader.dataset, "dataset") | random_in_loader(loader)
             self._owners = data_sets(loader.dataset)
-            self._restless = [_restless_of(owner, restless) for owner in self._owners]
+            self._changed_by_draws = [_changed_by_draws(owner, changed_by_draws) for owner in self._owners]
         self.shared = shared_memory.below(loader)
         """Numbers in shared memory, which workers write to if there are any."""
         self.known = {*map(id, (*self._ways.values(), *self.shared.values()))}
@@ -175,15 +175,15 @@ class DataState:
         return tuple(map(plain_fields, self._owners)), tuple(states), tuple(self._kept())
 
     def _kept(self) -> Iterator[tuple[int, str, bytes]]:
-        for number, (owner, restless) in enumerate(zip(self._owners, self._restless)):
-            restless.look(_others(owner))
-            for name in sorted(restless.names):
+        for number, (owner, changed_by_draws) in enumerate(zip(self._owners, self._changed_by_draws)):
+            changed_by_draws.look(_others(owner))
+            for name in sorted(changed_by_draws.names):
                 value = fields(owner)
                 if value is None or name not in value or type(value[name]) in PLAIN:
                     continue
                 written = changed_data.written(value[name], self._owners, MOST_KEPT_BYTES)
                 if written is None:
-                    restless.gives_up(name)
+                    changed_by_draws.gives_up(name)
                 else:
                     yield number, name, written
 

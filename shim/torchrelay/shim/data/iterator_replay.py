@@ -21,7 +21,7 @@ from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.data.batch_originals import BatchOriginals
-from torchrelay.shim.data.data_state import DataState, Restless
+from torchrelay.shim.data.data_state import ChangedByDraws, DataState
 from torchrelay.shim.data.loader_cursor import Track
 from torchrelay.shim.data.replayed_item import Drawn, Over
 from torchrelay.shim.data.sampler_rng_log import Turns
@@ -84,7 +84,7 @@ class Draws:
         self.made_generators: weakref.WeakSet[Any] = weakref.WeakSet()
         """A joiner's, that it has made in place of others: they have no arguments, so they must not run from their beginning."""
         self.data_changes = DataChanges()
-        self._restless: ByIdentity[Restless] = ByIdentity()
+        self._changed_by_draws: ByIdentity[ChangedByDraws] = ByIdentity()
         self.began: list[LoaderRecord | None] = []
         """How data loaders' iterators, and further epochs of theirs, have begun since the boundary, in that order; None for what
         begins alike in another process that has the same generators."""
@@ -287,7 +287,7 @@ class Draws:
         before: deque[rng.RngState] = deque(maxlen=1 + self._ahead)
         LOADER_OF[iterator] = loader
         made = Track(loader, rng.capture(), order_of(loader), turns, at, self._within, before=before)
-        made.data, made.data_before = DataState(loader, self._restless), deque(maxlen=1 + self._ahead)
+        made.data, made.data_before = DataState(loader, self._changed_by_draws), deque(maxlen=1 + self._ahead)
         made.shared = shared_memory.content(made.data.shared)
         shared_memory.begins(iterator, made.data.shared.values())
         made.again = made.record()

@@ -38,6 +38,8 @@ class Goal:
     gate: payload.GateJournal | None = None
     last: bool = False
     before: tuple[tuple[Any, ...], tuple[payload.PassedLoop, ...]] = ((), ())
+    heads: tuple[int, ...] = ()
+    """Of a loop that is over, as in PassedLoop."""
 
 
 class Joining(Protocol):
@@ -52,7 +54,8 @@ class Joining(Protocol):
 
 def _goal(passed: payload.PassedLoop, depth: int) -> Goal:
     gate = payload.load(passed.gate, payload.GateJournal) if passed.gate else None
-    return Goal(payload.load(passed.journal, payload.BoundaryJournal), passed.trees, depth, gate)
+    journal = payload.load(passed.journal, payload.BoundaryJournal)
+    return Goal(journal, passed.trees, depth, gate, heads=passed.heads)
 
 
 class WayIn:
@@ -67,6 +70,8 @@ class WayIn:
         self._heads = 0
         """The training loop whose last iteration is gone through, and how often its head had been reached when it ended."""
         self._early = 0
+        self._over: list[tuple[Activation, int]] = []
+        """Loops of that one that end with it, and how often their heads had been reached then."""
         self._own: dict[int, Any] = {}
         """Iterators of loops that are put to their place, by id of the activation: until its head nothing is drawn from them."""
 
@@ -213,6 +218,7 @@ class WayIn:
         self._engine.draws.expected.clear()
         rng.restore(goal.journal.rng)
         self._stepping, self._early = activation, 0
+        self._over = list(zip(self._chain[goal.depth :], goal.heads))
         self._engine.updates.whole.communicating |= {*goal.journal.communicating}
         self._heads = abs(goal.gate.heads) if goal.gate is not None else activation.heads
         if goal.gate is None:
@@ -269,4 +275,14 @@ class WayIn:
         pass
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
-        return next(iterator, *default)
+        loop = self._engine.tracker.drawing
+        if loop is None or loop.iterator is not iterator or not self._has_ended(loop):
+            return next(iterator, *default)
+        before = rng.capture()
+        next(iterator)  # where the loop has ended by itself, that is the end of its iterator too, with all that this does
+        rng.restore(before)
+        raise StopIteration
+
+    def _has_ended(self, loop: Activation) -> bool:
+        """Whether the lost rank left the loop here, by its end or by a `break` that this process has not come to."""
+        return any(over is loop and loop.heads >= heads for over, heads in self._over)

@@ -1,8 +1,8 @@
 """Training loops one after the other: what a new process needs of those that are over, to get to the one that runs.
 
 It goes through the script from its top, and what set-up follows a loop (another optimizer, another wrapper) it has to do itself.
-It cannot do the loop's steps; of each it does the last iteration, from the loop's last boundary, so that the loop ends for it as
-it did.
+It cannot do the loop's steps; of each it does the last iteration, from the loop's last boundary. What decides there to leave the
+loop, such as a loss that is compared with the best one, has no right numbers there: the loop ends for it where it had ended.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ class Phases:
         if activation.heads == 1:
             if latest is not None and latest.activation not in running:
                 depth = sum(1 for a, b in zip(latest.around, running) if a is b)
-                first = (*latest.around, latest.activation)[depth]
+                over = (*latest.around, latest.activation)[depth:]
+                first, heads = over[0], tuple(loop.heads for loop in over)
                 mark = first.first_mark - (latest.around[depth - 1].head_mark if depth else 0)
                 journal = b"".join(latest.journal)
-                self.passed.append(PassedLoop(first.site, first.entry, journal, latest.gate, latest.trees, mark))
+                self.passed.append(PassedLoop(first.site, first.entry, journal, latest.gate, latest.trees, mark, heads))
                 self._latest = None
             activation.first_passed = len(self.passed)
         else:

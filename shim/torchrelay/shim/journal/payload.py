@@ -124,7 +124,7 @@ class PassedLoop:
     """A training loop that is over: its last boundary and, if a step followed that, its gate. `trees`: as in SetUpJournal.
 
     A joiner goes through its last iteration only. `mark`: how many collectives had been done when it began, since the head of the
-    loop around it.
+    loop around it. `heads`: how often the head of each of its loops had been reached when it was over, from the outermost one.
     """
 
     site: str
@@ -133,6 +133,7 @@ class PassedLoop:
     gate: bytes
     trees: tuple[Any, ...]
     mark: int
+    heads: tuple[int, ...] = ()
 
 
 class HeadState(NamedTuple):

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, Subset
 from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.state.random_below import MOST_OBJECTS, follow, random_below
 from torchrelay.shim.capture.values.by_identity import ByIdentity
-from torchrelay.shim.data.data_state import MOST_ITEMS, MOST_KEPT_BYTES, DataState, Restless, SamplerState
+from torchrelay.shim.data.data_state import MOST_ITEMS, MOST_KEPT_BYTES, ChangedByDraws, DataState, SamplerState
 
 
 class Own(Sampler[int]):
@@ -155,7 +155,7 @@ def test_what_draws_change_goes_with_the_plain_attributes() -> None:
 
 
 def test_what_draws_have_changed_is_known_in_the_next_epoch() -> None:
-    data, known = Caching(), ByIdentity[Restless]()
+    data, known = Caching(), ByIdentity[ChangedByDraws]()
     state = DataState(DataLoader(data), known)
     for index in (1, 2):
         state.take()

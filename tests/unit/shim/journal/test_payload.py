@@ -49,12 +49,12 @@ BOUNDARY = payload.BoundaryJournal(
     b"gradients",
     ("0:queue",),
 )
-PASSED = payload.PassedLoop("site", 1, b"journal", b"gate", ("tree",), 3)
+PASSED = payload.PassedLoop("site", 1, b"journal", b"gate", ("tree",), 3, (2, 5))
 EPOCH = payload.EpochBegin(STATE, ({"epoch": 2},), 77, (b"worker", b"worker"))
 FULL_LOADER = LOADER._replace(
     epoch=EPOCH,
     turns=(payload.SamplerTurn(4, STATE, ()),),
-    data=(({"asked": 1}, ((("dataset", "random"), b"state"),)),),
+    data=((({"asked": 1},), ((("dataset", "random"), b"state"),), ((0, "cached", b"item"),)),),
     shared=((("collate_fn", "counter"), b"four"),),
 )
 FULL_LINK = LINK._replace(

@@ -44,12 +44,15 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
     `unwritten`: with what was equal since nobody had written to it. Once somebody does, each rank may write something of its own.
     """
     told = {rank: {c.at: c for c in known} for rank, known in checks.items()}
-    told = {rank: known for rank, known in told.items() if any(at[0] < before for at in known)}
+    told = {rank: known for rank, known in told.items() if any(at.boundary < before for at in known)}
     if len(told) < 2:
         return {}
     since = max(c.since for known in told.values() for c in known.values() if c.boundary < before)
-    seen = {at for at in set.intersection(*map(set, told.values())) if at[0] > since}
-    common, later = sorted(at for at in seen if at[0] < before), sorted(at for at in seen if at[0] >= before)
+    seen = {at for at in set.intersection(*map(set, told.values())) if at.boundary > since}
+    common, later = (
+        sorted(at for at in seen if at.boundary < before),
+        sorted(at for at in seen if at.boundary >= before),
+    )
     if not common:
         return {}
     newest = {rank: known[common[-1]] for rank, known in told.items()}

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from torchrelay.controller.decide.migration.stand import Cannot
-from torchrelay.protocol.messages import ReplicaCheck, Standing
+from torchrelay.protocol.messages import Head, ReplicaCheck, Standing
 from torchrelay.protocol.words.positions import StandingPosition
 
 _AMONG = re.compile(r"(.*)@(=?)([\d,]+)")
 """See messages.ReplicaCheck.ddp_paths."""
-Head = tuple[int, str]
-"""As ReplicaCheck.at has it."""
 
 MAX_HELPERS = 3
 """A joiner has four connections: with more donors than that each would give less than one connection's worth."""
@@ -124,8 +122,8 @@ def is_replica(
     since = max((c.since for c in donor), default=0)
     ours = {c.at: c for c in lost if c.boundary >= since}
     theirs = {c.at: c for c in donor if c.boundary >= since}
-    common = [at for at in ours if at in theirs and at[0] <= target]
-    trained = [at for at in common if at[0] > since or at[0] == target]
+    common = [at for at in ours if at in theirs and at.boundary <= target]
+    trained = [at for at in common if at.boundary > since or at.boundary == target]
     if trained:
         latest = max(trained)
         holds, why = _equal_digests(ours[latest], theirs[latest], carried)
@@ -200,7 +198,7 @@ def _always_equal(
         differed = [path for path in ours[newest].digests if path not in kept and a.get(path) != b.get(path)]
         if differed:
             return False, (
-                f"{min(differed)} was equal after step {newest[0]} and not after step {at[0]}: nothing keeps it equal"
+                f"{min(differed)} was equal after step {newest.boundary} and not after step {at.boundary}: nothing keeps it equal"
             )
     return True, why
 
@@ -235,7 +233,7 @@ def _differed_though_kept(
     differed = sorted(p for p in _kept(a, b, ranks) if p in a.digests and a.digests[p] != b.digests.get(p))
     if not differed:
         return ""
-    return f"{differed[0]} differed after step {newest[0]}: the data parallel wrapper around it does not keep it equal"
+    return f"{differed[0]} differed after step {newest.boundary}: the data parallel wrapper around it does not keep it equal"
 
 
 def _kept_equal(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> tuple[bool, str]:

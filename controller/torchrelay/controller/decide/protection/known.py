@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.decide.migration.donors import carried_by, is_replica
 from torchrelay.controller.decide.protection.lost_together import MACHINE
-from torchrelay.protocol.messages import Gap, RankGap, Rehearsed, ReplicaCheck, Report
+from torchrelay.protocol.messages import Gap, Head, RankGap, Rehearsed, ReplicaCheck, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, GOES_BACK, NO_JOINER, PART_OF_STEP
 
 SMALL_JOB = 64
@@ -110,7 +110,7 @@ def _without(k: Known, machine_of: Mapping[int, str], *, may_carry: bool = False
     compared = _compared(k)
     if not compared:
         return {}
-    until = max(compared)[0]
+    until = max(compared).boundary
     told = {r: [c for c in k.checks[r] if c.boundary <= until] for r in range(k.world_size)}
     alike: dict[tuple[int, ...], list[int]] = {}
     for rank, checks in told.items():
@@ -151,8 +151,8 @@ def is_compared(k: Known) -> bool:
     return bool(_compared(k))
 
 
-def _compared(k: Known) -> set[tuple[int, str]]:
-    """Heads after the first step, as ReplicaCheck.at has them, of which all ranks have said what they hold."""
+def _compared(k: Known) -> set[Head]:
+    """Heads after the first step of which all ranks have said what they hold."""
     said = [{c.at for c in k.checks.get(rank, ()) if c.boundary >= 1} for rank in range(k.world_size)]
     return set.intersection(*said) if said else set()
 

@@ -279,7 +279,7 @@ class WayIn:
         if loop is None or loop.iterator is not iterator or not self._has_ended(loop):
             return next(iterator, *default)
         before = rng.capture()
-        next(iterator)  # where the loop has ended by itself, that is the end of its iterator too, with all that this does
+        next(iterator)  # a loop that has ended by itself ends here, too, with all that its iterator does at its end
         rng.restore(before)
         raise StopIteration
 

@@ -136,7 +136,7 @@ def _mark(value: Any) -> Any:
     return (id(value), len(value)) if kind in _CONTAINERS else id(value)
 
 
-def _changed_by_draws(owner: Any, known: ByIdentity[ChangedByDraws]) -> ChangedByDraws:
+def _found_or_new(owner: Any, known: ByIdentity[ChangedByDraws]) -> ChangedByDraws:
     found = known.get(owner)
     if found is None:
         found = ChangedByDraws()
@@ -163,7 +163,7 @@ class DataState:
         if self._in_process:
             self._ways = random_below(loader.dataset, "dataset") | random_in_loader(loader)
             self._owners = data_sets(loader.dataset)
-            self._changed_by_draws = [_changed_by_draws(owner, changed_by_draws) for owner in self._owners]
+            self._changed_by_draws = [_found_or_new(owner, changed_by_draws) for owner in self._owners]
         self.shared = shared_memory.below(loader)
         """Numbers in shared memory, which workers write to if there are any."""
         self.known = {*map(id, (*self._ways.values(), *self.shared.values()))}

@@ -65,7 +65,7 @@ class Disabled:
 
 
 class Head(NamedTuple):
-    """A head of a training loop. Two loops can share a boundary: one ends there, and the other begins. `place`: as Standing.place."""
+    """A head of a training loop. Two loops can share a boundary: one ends there, the other begins. `place`: as Standing.place."""
 
     boundary: int
     place: str

@@ -40,7 +40,7 @@ _BODIES = {
         class Trainer:
             def __init__(self):
                 self.model, self.opt = start()
-                self.replay = np.zeros(100_000)  # GAP array
+                self.replay = np.zeros(2_000_000)  # GAP array
                 self.db = sqlite3.connect(":memory:")  # GAP object
                 self.sock = socket.socket()  # GAP object
                 self.kept = batches(num_workers=1, persistent_workers=True)  # whose workers tell how they are

@@ -35,8 +35,7 @@ class FakeAgent:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
+        self.die()
         for thread in self._threads:
             thread.join(10)
         self._server.close()

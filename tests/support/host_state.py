@@ -17,17 +17,17 @@ def take(namespace: dict[str, Any], trees: ModuleTrees | None = None) -> HostSta
     return Walk(trees or ModuleTrees()).run([], {"script": namespace})
 
 
-def journal(namespace: dict[str, Any]) -> bytes:
-    return pickle.dumps(encode.encode(take(namespace)))
+def journal(namespace: dict[str, Any], trees: ModuleTrees | None = None) -> bytes:
+    return pickle.dumps(encode.encode(take(namespace, trees)))
 
 
 def no_saves(save: SaveId) -> Any:
     raise AssertionError(f"nobody has begun {save}")
 
 
-def carry(source: dict[str, Any], target: dict[str, Any]) -> StateRebuild:
-    """What a joiner does that has built `target` where the lost rank had `source`."""
+def carry(source: dict[str, Any], target: dict[str, Any], trees: ModuleTrees | None = None) -> StateRebuild:
+    """What a joiner does that has built `target` where the lost rank had `source`. `trees`: what that one had walked before."""
     rebuild = StateRebuild([], {"script": target}, no_saves)
-    rebuild.resolve(encode.decode(pickle.loads(journal(source))))
+    rebuild.resolve(encode.decode(pickle.loads(journal(source, trees))))
     rebuild.fill()
     return rebuild

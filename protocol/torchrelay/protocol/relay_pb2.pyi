@@ -381,16 +381,18 @@ class Rehearsed(_message.Message):
     def __init__(self, request: _Optional[int] = ..., rank: _Optional[int] = ..., boundary: _Optional[int] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., gaps: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., nodes: _Optional[int] = ..., took_s: _Optional[float] = ...) -> None: ...
 
 class ScriptFailed(_message.Message):
-    __slots__ = ("kind", "message", "exit_code", "boundary")
+    __slots__ = ("kind", "message", "exit_code", "boundary", "ours")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    OURS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     message: str
     exit_code: int
     boundary: int
-    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., boundary: _Optional[int] = ...) -> None: ...
+    ours: bool
+    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., boundary: _Optional[int] = ..., ours: _Optional[bool] = ...) -> None: ...
 
 class Finishing(_message.Message):
     __slots__ = ("boundary",)
@@ -902,6 +904,12 @@ class KeepCopies(_message.Message):
     own: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, on: _Optional[bool] = ..., reason: _Optional[str] = ..., buddy: _Optional[int] = ..., buddy_host: _Optional[str] = ..., every: _Optional[int] = ..., own: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class LiftGates(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
 class TakeCopy(_message.Message):
     __slots__ = ("rank", "boundary", "host", "port", "token")
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -917,7 +925,7 @@ class TakeCopy(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class ShimOrder(_message.Message):
-    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "pass_gate", "explain", "copy_journals", "begin", "end_now", "keep_copies", "take_copy", "numbers_decided", "keep_file", "set_aside", "clear_checkpoints", "rehearse", "end_rehearsal", "ping")
+    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "pass_gate", "explain", "copy_journals", "begin", "end_now", "keep_copies", "take_copy", "lift_gates", "numbers_decided", "keep_file", "set_aside", "clear_checkpoints", "rehearse", "end_rehearsal", "ping")
     ACK_FIELD_NUMBER: _ClassVar[int]
     PROTECT_FIELD_NUMBER: _ClassVar[int]
     ASSIGN_FIELD_NUMBER: _ClassVar[int]
@@ -938,6 +946,7 @@ class ShimOrder(_message.Message):
     END_NOW_FIELD_NUMBER: _ClassVar[int]
     KEEP_COPIES_FIELD_NUMBER: _ClassVar[int]
     TAKE_COPY_FIELD_NUMBER: _ClassVar[int]
+    LIFT_GATES_FIELD_NUMBER: _ClassVar[int]
     NUMBERS_DECIDED_FIELD_NUMBER: _ClassVar[int]
     KEEP_FILE_FIELD_NUMBER: _ClassVar[int]
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
@@ -965,6 +974,7 @@ class ShimOrder(_message.Message):
     end_now: EndNow
     keep_copies: KeepCopies
     take_copy: TakeCopy
+    lift_gates: LiftGates
     numbers_decided: NumbersDecided
     keep_file: KeepFile
     set_aside: SetAside
@@ -972,7 +982,7 @@ class ShimOrder(_message.Message):
     rehearse: Rehearse
     end_rehearsal: EndRehearsal
     ping: Ping
-    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., pass_gate: _Optional[_Union[PassGate, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end_now: _Optional[_Union[EndNow, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ..., numbers_decided: _Optional[_Union[NumbersDecided, _Mapping]] = ..., keep_file: _Optional[_Union[KeepFile, _Mapping]] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ..., clear_checkpoints: _Optional[_Union[ClearCheckpoints, _Mapping]] = ..., rehearse: _Optional[_Union[Rehearse, _Mapping]] = ..., end_rehearsal: _Optional[_Union[EndRehearsal, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
+    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., pass_gate: _Optional[_Union[PassGate, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end_now: _Optional[_Union[EndNow, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ..., lift_gates: _Optional[_Union[LiftGates, _Mapping]] = ..., numbers_decided: _Optional[_Union[NumbersDecided, _Mapping]] = ..., keep_file: _Optional[_Union[KeepFile, _Mapping]] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ..., clear_checkpoints: _Optional[_Union[ClearCheckpoints, _Mapping]] = ..., rehearse: _Optional[_Union[Rehearse, _Mapping]] = ..., end_rehearsal: _Optional[_Union[EndRehearsal, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
 
 class ClearCheckpoints(_message.Message):
     __slots__ = ("folder", "job", "keep")
@@ -1143,6 +1153,12 @@ class WorkerProgress(_message.Message):
     waited_s: float
     def __init__(self, worker: _Optional[str] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., phase: _Optional[str] = ..., waiting: _Optional[bool] = ..., count: _Optional[int] = ..., process_state: _Optional[str] = ..., still_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., waited_s: _Optional[float] = ...) -> None: ...
 
+class OrdersTaken(_message.Message):
+    __slots__ = ("count",)
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    def __init__(self, count: _Optional[int] = ...) -> None: ...
+
 class Progress(_message.Message):
     __slots__ = ("workers",)
     WORKERS_FIELD_NUMBER: _ClassVar[int]
@@ -1286,11 +1302,12 @@ class CheckpointsFound(_message.Message):
     def __init__(self, found: _Optional[_Iterable[_Union[FoundCheckpoint, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class FromAgent(_message.Message):
-    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources", "worker_started", "device_checked", "late_worker", "rehearser_started", "kept_copies", "checkpoint_file", "checkpoints_found", "room_left")
+    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "orders_taken", "journal_content", "health_signals", "health_sources", "worker_started", "device_checked", "late_worker", "rehearser_started", "kept_copies", "checkpoint_file", "checkpoints_found", "room_left")
     AGENT_HELLO_FIELD_NUMBER: _ClassVar[int]
     FROM_WORKER_FIELD_NUMBER: _ClassVar[int]
     WORKER_EXITED_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_TAKEN_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_CONTENT_FIELD_NUMBER: _ClassVar[int]
     HEALTH_SIGNALS_FIELD_NUMBER: _ClassVar[int]
     HEALTH_SOURCES_FIELD_NUMBER: _ClassVar[int]
@@ -1306,6 +1323,7 @@ class FromAgent(_message.Message):
     from_worker: FromWorker
     worker_exited: WorkerExited
     progress: Progress
+    orders_taken: OrdersTaken
     journal_content: JournalContent
     health_signals: HealthSignals
     health_sources: HealthSources
@@ -1317,7 +1335,7 @@ class FromAgent(_message.Message):
     checkpoint_file: CheckpointFile
     checkpoints_found: CheckpointsFound
     room_left: RoomLeft
-    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., device_checked: _Optional[_Union[DeviceChecked, _Mapping]] = ..., late_worker: _Optional[_Union[LateWorker, _Mapping]] = ..., rehearser_started: _Optional[_Union[RehearserStarted, _Mapping]] = ..., kept_copies: _Optional[_Union[KeptCopies, _Mapping]] = ..., checkpoint_file: _Optional[_Union[CheckpointFile, _Mapping]] = ..., checkpoints_found: _Optional[_Union[CheckpointsFound, _Mapping]] = ..., room_left: _Optional[_Union[RoomLeft, _Mapping]] = ...) -> None: ...
+    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., orders_taken: _Optional[_Union[OrdersTaken, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., device_checked: _Optional[_Union[DeviceChecked, _Mapping]] = ..., late_worker: _Optional[_Union[LateWorker, _Mapping]] = ..., rehearser_started: _Optional[_Union[RehearserStarted, _Mapping]] = ..., kept_copies: _Optional[_Union[KeptCopies, _Mapping]] = ..., checkpoint_file: _Optional[_Union[CheckpointFile, _Mapping]] = ..., checkpoints_found: _Optional[_Union[CheckpointsFound, _Mapping]] = ..., room_left: _Optional[_Union[RoomLeft, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("worker", "order")
@@ -1366,10 +1384,16 @@ class StopJob(_message.Message):
     def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Taken(_message.Message):
-    __slots__ = ("count",)
+    __slots__ = ("count", "orders_session", "orders_first", "answers_every_s")
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_SESSION_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_FIRST_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_EVERY_S_FIELD_NUMBER: _ClassVar[int]
     count: int
-    def __init__(self, count: _Optional[int] = ...) -> None: ...
+    orders_session: str
+    orders_first: int
+    answers_every_s: float
+    def __init__(self, count: _Optional[int] = ..., orders_session: _Optional[str] = ..., orders_first: _Optional[int] = ..., answers_every_s: _Optional[float] = ...) -> None: ...
 
 class LookClosely(_message.Message):
     __slots__ = ("on",)

@@ -21,3 +21,15 @@ def test_the_job_comes_to_its_end_as_with_torchrun_and_says_that_it_is_not_prote
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
     assert run.committed() == [], run.told()
     assert "ranks train on unlike numbers of batches" in run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["average", "end"])
+def test_ranks_with_unlike_numbers_of_updates_do_not_wait_for_each_other_for_ever(
+    how: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = relay(tmp_path, "unlike_updates.py", how, ranks=RANKS)
+    assert run.status == 0, run.told()
+    assert differences(undisturbed("unlike_updates.py", how, ranks=RANKS), run.out, RANKS) == [], run.told()
+    assert run.committed() == [], run.told()
+    assert "this rank is no longer protected: ranks make unlike numbers of updates: rank 0 went on" in run.stderr

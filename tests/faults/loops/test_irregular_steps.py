@@ -23,6 +23,9 @@ SCRIPT, RANKS = "irregular.py", 2
             ("left-over", ["kill:rank=1,step=6,phase=optimizer", "kill:rank=0,step=8,phase=forward"]),
             ("left-over", ["kill:rank=0,step=3,phase=after-step", "kill:rank=1,step=7,phase=gate"]),
             ("critic", ["kill:rank=1,step=8,phase=gate", "kill:rank=0,step=12,phase=optimizer"]),
+            ("callbacks", ["kill:rank=1,step=5,phase=backward", "kill:rank=0,step=9,phase=after-step"]),
+            ("dropped", ["kill:rank=1,step=5,phase=backward", "kill:rank=0,step=9,phase=after-step"]),
+            ("returned", ["kill:rank=1,step=5,phase=backward", "kill:rank=0,step=9,phase=after-step"]),
         ],
     ),
 )

@@ -34,6 +34,16 @@ def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
+@pytest.mark.slow
+def test_what_a_loop_within_the_step_has_called_is_answered_in_all_of_its_iterations(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """That loop was the training loop until the generator's update was seen, and cut the record at each of its heads."""
+    faults = ["kill:rank=0,step=7,phase=after-step", "kill:rank=1,step=9,phase=optimizer"]
+    run = relay(tmp_path, "critic_loop.py", ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed("critic_loop.py", ranks=RANKS), RANKS, faults, 2)
+
+
 def test_a_rank_is_replaced_that_is_lost_within_the_step_of_an_optimizer_that_communicates(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

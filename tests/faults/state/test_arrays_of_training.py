@@ -44,3 +44,15 @@ def test_nothing_is_promised_once_a_list_holds_what_cannot_be_carried(tmp_path: 
         in run.stderr
     )
     assert "a promise was not kept" not in run.stderr
+
+
+BUFFER = "replay_buffer.py"
+LOST = ["kill:rank=1,step=16,phase=backward", "kill:rank=0,step=20,phase=after-step"]
+
+
+@pytest.mark.slow
+def test_a_buffer_that_set_up_has_made_goes_on_with_what_steps_have_written(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = relay(tmp_path, BUFFER, ranks=RANKS, spares=2, inject=LOST)
+    assert_unharmed(run, undisturbed(BUFFER, ranks=RANKS), RANKS, LOST, 2)

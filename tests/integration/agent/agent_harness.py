@@ -43,7 +43,7 @@ class Controller(relay_pb2_grpc.RelayServicer):  # type: ignore[misc]  # generat
             async for packed in requests:
                 message = from_proto(packed)
                 if isinstance(message, AgentHello):
-                    self._inbox.attach(message)
+                    self._inbox.attach(message.session, message.first)
                 if self._acknowledges and not self._inbox.is_new(message):
                     continue
                 async with self._changed:
@@ -108,7 +108,9 @@ class Controller(relay_pb2_grpc.RelayServicer):  # type: ignore[misc]  # generat
 
 
 @asynccontextmanager
-async def serving(controller: Controller, port: int = 0, secret: bytes = SECRET) -> AsyncIterator[int]:
+async def serving(
+    controller: relay_pb2_grpc.RelayServicer, port: int = 0, secret: bytes = SECRET
+) -> AsyncIterator[int]:
     server = make_server()
     relay_pb2_grpc.add_RelayServicer_to_server(controller, server)
     port = server.add_secure_port(f"127.0.0.1:{port}", Credentials.from_secret(secret, "controller").server())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,11 @@ from integration.agent.agent_harness import SECRET, TIMEOUT_S, Controller, agent
 from support.ports import free_port
 
 from torchrelay.agent.connections.session import Session
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.core import Core
+from torchrelay.controller.serving.relay import Relay as JobRelay
+from torchrelay.controller.serving.service import RelayService
+from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.messages import (
     AgentHello,
     Disabled,
@@ -20,12 +26,17 @@ from torchrelay.protocol.messages import (
     FromWorker,
     JournalContent,
     MayFinish,
+    Protect,
     RestartWorkers,
     StopJob,
+    Taken,
+    ToWorker,
     Warm,
     WorkerExited,
+    WorkerInfo,
 )
 from torchrelay.protocol.security.tls import Credentials
+from torchrelay.protocol.transport.convert import wrap
 
 SAYS = "from torchrelay.protocol.messages import Warm, Finishing"
 
@@ -37,8 +48,8 @@ class Relay:
         self._target_port = target_port
         self._pairs: set[asyncio.StreamWriter] = set()
         self._swallowed = asyncio.Event()
-        self.swallows = False
-        """What the agent sends is written by it, and never arrives."""
+        self.swallows = self.swallows_orders = False
+        """What the agent, or the controller, sends is written by it, and never arrives."""
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +65,7 @@ class Relay:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upward: bool) -> None:
         try:
             while data := await reader.read(1 << 16):
-                if upward and self.swallows:
+                if self.swallows if upward else self.swallows_orders:
                     self._swallowed.set()
                 else:
                     writer.write(data)
@@ -63,7 +74,7 @@ class Relay:
         writer.close()
 
     def cut(self) -> None:
-        self.swallows = False
+        self.swallows = self.swallows_orders = False
         for writer in self._pairs:
             writer.transport.abort()
         self._pairs.clear()
@@ -250,3 +261,119 @@ def test_a_stream_that_is_opened_anew_by_order_says_nothing_of_what_was_before(t
             await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(scenario())
+
+
+def test_an_order_that_was_on_its_way_when_the_stream_broke_arrives_once() -> None:
+    async def scenario() -> None:
+        orders: asyncio.Queue[Any] = asyncio.Queue()
+        jobs = JobRelay(Core(ControllerConfig("r", 1, 1, "", "", "", "127.0.0.1", 29500), time.time))
+        async with (
+            serving(RelayService(jobs)) as port,
+            relaying(port) as relay,
+        ):
+            session = Session(
+                Credentials.from_secret(SECRET, "agent"),
+                f"127.0.0.1:{relay.port}",
+                lambda: AgentHello("n0", 0, "x", (WorkerInfo("n0.w0", 0, 1),)),
+                orders.put_nowait,
+            )
+            task = asyncio.create_task(session.run())
+
+            async def arrived(count: int) -> list[int]:
+                found: list[int] = []
+                while len(found) < count:
+                    order = await asyncio.wait_for(orders.get(), TIMEOUT_S)
+                    if isinstance(order, ToWorker) and order.worker == "to be counted":
+                        assert isinstance(order.order, Protect)
+                        found.append(int(order.order.reason))
+                return found
+
+            def say(number: int) -> None:
+                jobs._streams.queue("n0", ToWorker("to be counted", Protect(False, str(number))))
+
+            async def heard() -> None:
+                """The controller has all that the agent has said so far."""
+                session.send(FromWorker("n0.w0", Warm("2")))
+                await asyncio.wait_for(session.told(), TIMEOUT_S)
+
+            say(0)
+            assert await arrived(1) == [0]
+            await heard()
+            relay.swallows_orders = True
+            swallowed = asyncio.ensure_future(relay.swallow_more())
+            say(1)
+            say(2)
+            await swallowed
+            relay.cut()
+            say(3)
+            assert await arrived(3) == [1, 2, 3]
+            relay.cut()
+            say(4)
+            assert await arrived(1) == [4]
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_on_which_the_controller_falls_silent_is_opened_anew() -> None:
+    class FallsSilent(relay_pb2_grpc.RelayServicer):  # type: ignore[misc]  # generated without types
+        """Answers nothing on its first stream, which stays open, and says an order on the second one."""
+
+        def __init__(self) -> None:
+            self.streams = 0
+
+        async def Attach(
+            self, requests: AsyncIterator[Any], context: Any
+        ) -> AsyncIterator[Any]:  # the service's name for it
+            self.streams += 1
+            yield wrap(relay_pb2.ToAgent, Taken(0, "a", 0, answers_every_s=0.1))
+            if self.streams > 1:
+                yield wrap(relay_pb2.ToAgent, StopJob(0, signal.SIGTERM, "heard"))
+            async for _ in requests:
+                pass
+
+    async def scenario() -> None:
+        controller = FallsSilent()
+        orders: asyncio.Queue[Any] = asyncio.Queue()
+        async with serving(controller) as port:
+            session = Session(
+                Credentials.from_secret(SECRET, "agent"),
+                f"127.0.0.1:{port}",
+                lambda: AgentHello("n0", 0, "x", ()),
+                orders.put_nowait,
+            )
+            task = asyncio.create_task(session.run())
+            assert await asyncio.wait_for(orders.get(), TIMEOUT_S) == StopJob(0, signal.SIGTERM, "heard")
+            assert controller.streams == 2
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_stays_where_the_controller_answers_and_where_it_promises_nothing() -> None:
+    async def scenario(promised_s: float) -> int:
+        controller = Controller()
+        async with serving(controller) as port:
+            session = Session(
+                Credentials.from_secret(SECRET, "agent"),
+                f"127.0.0.1:{port}",
+                lambda: AgentHello("n0", 0, "x", ()),
+                lambda order: None,
+            )
+            task = asyncio.create_task(session.run())
+            await controller.hello()
+            controller.order(Taken(0, "a", 0, answers_every_s=promised_s))
+            for _ in range(
+                8
+            ):  # without answers a promise of 1 s would have ended the stream after 3 of these 4 seconds
+                await asyncio.sleep(0.5)
+                if promised_s > 0:
+                    controller.order(Taken(0))
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        return controller.attached
+
+    assert asyncio.run(scenario(promised_s=1.0)) == 1
+    assert asyncio.run(scenario(promised_s=0.0)) == 1

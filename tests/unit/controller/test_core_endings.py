@@ -37,6 +37,19 @@ def test_peers_that_fail_as_a_consequence_do_not_change_the_reason(job: FakeJob)
     assert not job.told(events.MigrationStarted)
 
 
+@pytest.mark.parametrize("ours", [False, True])
+def test_what_torchrelay_has_raised_is_not_the_scripts_doing(job: FakeJob, ours: bool) -> None:
+    """So the job is started again, as after any other loss that nobody can take over."""
+    job.say("n0.w1", msg.ScriptFailed("StateMismatchError", "it was written to", 1, 5, ours))
+    job.die("n0.w1", signal=0, exit_code=1)
+    (fell,) = job.told(events.JobFell)
+    assert (fell.by_script, fell.exit_code) == (not ours, 1)
+    assert ("torchrelay could not go on with rank 1: " in fell.reason) == ours
+    assert job.stop is not None
+    assert job.stop.exit_code == 1
+    assert not job.told(events.MigrationStarted)
+
+
 def test_a_failed_script_that_does_not_end_by_itself_is_not_waited_for_for_ever(job: FakeJob) -> None:
     job.say("n0.w1", RAISED)
     job.tick(job.config.policy.failure_grace_s + 0.1)

@@ -18,10 +18,11 @@ import grpc.aio
 
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.messages import AgentHello, Progress, Taken
+from torchrelay.protocol.messages import AgentHello, OrdersTaken, Progress, Taken
 from torchrelay.protocol.names import MAX_MESSAGE_BYTES
 from torchrelay.protocol.transport.convert import from_proto, wrap
-from torchrelay.protocol.transport.delivery import AgentOutbox
+from torchrelay.protocol.transport.delivery import Inbox, SendQueue
+from torchrelay.protocol.transport.telling import DEAF_AFTER_ANSWERS
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +55,16 @@ class Session:
     ) -> None:
         self._credentials, self._controller = credentials, controller
         self._hello, self._on_order = hello, on_order
-        self._outbox: AgentOutbox[relay_pb2.FromAgent] = AgentOutbox()
+        self._outbox: SendQueue[relay_pb2.FromAgent] = SendQueue()
+        self._orders = Inbox()
+        self._orders_told: int | None = 0
+        """How many the controller knows to have arrived."""
         self._name = secrets.token_hex(8)
         self._progress: relay_pb2.FromAgent | None = None
         self._something, self._taken = asyncio.Event(), asyncio.Event()
         self._closing = False
         self._renewed = asyncio.Event()
+        self._heard = False
         self.connected = False
         self._away_since_s = asyncio.get_running_loop().time()
 
@@ -92,7 +97,7 @@ class Session:
 
     def renew(self) -> None:
         """Opens the stream anew, as one that has said nothing yet: what was said belongs to what is over."""
-        self._outbox, self._progress = AgentOutbox(), None
+        self._outbox, self._progress = SendQueue(), None
         self._name = secrets.token_hex(8)
         self._renewed.set()
 
@@ -129,39 +134,63 @@ class Session:
     async def _stream_once(self) -> str:
         """One stream, to its end; the reason for that. A new channel each time: its certificate is a fresh one."""
         self._renewed.clear()
+        promise: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         async with self._credentials.channel(self._controller) as channel:
             stub = relay_pb2_grpc.RelayStub(channel)
             call = stub.Attach()
             writer = asyncio.ensure_future(self._write(call))
-            reader = asyncio.ensure_future(self._read(call))
+            reader = asyncio.ensure_future(self._read(call, promise))
+            listener = asyncio.ensure_future(self._listen(promise))
             renewed = asyncio.ensure_future(self._renewed.wait())
             try:
-                await asyncio.wait((writer, reader, renewed), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((writer, reader, listener, renewed), return_when=asyncio.FIRST_COMPLETED)
                 if renewed.done():
                     return "it is opened anew"
-                if reader.done() or not self._closing:
-                    return reader.result() if reader.done() else writer.result()
+                if reader.done():
+                    return reader.result()
+                if listener.done():
+                    return listener.result()
+                if not self._closing:
+                    return writer.result()
                 return await reader  # to hang up at once could cost what is still on its way
             finally:
-                for task in (writer, reader, renewed):
+                for task in (writer, reader, listener, renewed):
                     task.cancel()
-                await asyncio.gather(writer, reader, renewed, return_exceptions=True)
+                await asyncio.gather(writer, reader, listener, renewed, return_exceptions=True)
                 call.cancel()
+
+    async def _listen(self, promise: asyncio.Future[float]) -> str:
+        """Returns once the controller is silent for longer than it promised on this stream, where it promised anything.
+
+        Missed answers are counted, not seconds: a process that was stopped for a while has missed one.
+        """
+        every_s, missed = await promise, 0
+        while missed < DEAF_AFTER_ANSWERS:
+            self._heard = False
+            await asyncio.sleep(every_s)
+            missed = 0 if self._heard else missed + 1
+        return f"it has answered nothing for {DEAF_AFTER_ANSWERS * every_s:.0f} s"
 
     async def _write(self, call: Any) -> str:
         try:
             self._outbox.rewind()
+            self._orders_told = self._orders.count  # another controller counts otherwise, as its first Taken says
             hello = dataclasses.replace(self._hello(), session=self._name, first=self._outbox.first)
             await call.write(wrap(relay_pb2.FromAgent, hello))
             while True:
-                while (due := self._outbox.next()) is not None or self._progress is not None:
-                    if due is not None:
+                while True:
+                    if self._orders_told != self._orders.count:
+                        self._orders_told = self._orders.count
+                        await call.write(wrap(relay_pb2.FromAgent, OrdersTaken(self._orders_told)))
+                    elif (due := self._outbox.next()) is not None:
                         await call.write(due[1])
                         self._outbox.wrote(due[0])
                         self._taken.set()
-                    else:
+                    elif self._progress is not None:
                         progress, self._progress = self._progress, None
                         await call.write(progress)
+                    else:
+                        break
                 if self._closing:
                     await call.done_writing()
                     return "closed"
@@ -170,9 +199,18 @@ class Session:
         except _STREAM_ERRORS as e:
             return _in_words(e)
 
-    async def _read(self, call: Any) -> str:
+    async def _read(self, call: Any, promise: asyncio.Future[float]) -> str:
         try:
+            counts = False
+            """Whether the controller says numbers with its orders."""
             while (packed := await call.read()) is not grpc.aio.EOF:
+                self._heard = True
+                is_order = packed.WhichOneof("kind") != "taken"
+                if is_order and counts:
+                    is_new = self._orders.is_new(packed)
+                    self._something.set()
+                    if not is_new:
+                        continue
                 try:
                     order = from_proto(packed)
                 except FrameError as e:
@@ -182,6 +220,13 @@ class Session:
                     if isinstance(order, Taken):
                         self._outbox.taken(order.count)
                         self._taken.set()
+                        if order.orders_session:
+                            counts = True
+                            self._orders.attach(order.orders_session, order.orders_first)
+                            if order.answers_every_s > 0 and not promise.done():
+                                promise.set_result(order.answers_every_s)
+                            self._orders_told = None  # so that the controller keeps what it says from here on
+                            self._something.set()
                     else:
                         self._on_order(order)
             return "it closed the stream"

@@ -9,7 +9,7 @@ from torchrelay.cli.display.summary import MigrationSummary, RestartSummary, Run
 from torchrelay.cli.struck_runs.cells import REFILL, RESPAWN, RESTART
 from torchrelay.protocol import events
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
-from torchrelay.protocol.words.order_words import says_could_not
+from torchrelay.protocol.words.order_words import says_could_not, says_failed
 from torchrelay.protocol.words.phases import COMMITTED
 
 IDENTICAL = "identical"
@@ -128,7 +128,7 @@ def _ended_early(ran: Ran) -> CellVerdict:
 
 def _crashed(ran: Ran) -> str:
     """A rank that ended though nobody struck it: by a signal of its own, or with an exception."""
-    if ran.summary.reason.startswith("the script failed"):
+    if says_failed(ran.summary.reason):
         return ran.summary.reason
     for e in ran.occurrences:
         if isinstance(e, events.WorkerEnded) and not e.fenced and e.signal in (4, 6, 7, 8, 11):

@@ -27,6 +27,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.words.causes import MigrationCause
+from torchrelay.protocol.words.order_words import failed
 
 PROGRAM_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 """What native code does to its own process; the others come from outside."""
@@ -81,7 +82,7 @@ class Exits:
 
     def script_failed(self, worker: Worker, report: ScriptFailed, now_s: float) -> None:
         worker.failed = report
-        reason = f"the script failed on rank {worker.rank}: {report.kind}: {report.message}"
+        reason = failed(worker.rank, report.kind, report.message, ours=report.ours)
         if self._driver.has_given_up(worker.worker):
             return
         joining = worker.rank != NO_RANK and not self._job.is_holder(worker)
@@ -233,8 +234,13 @@ class Exits:
         self._driver.feed(m.RankLost(worker.rank, worker.worker, reason, now_s), now_s)
 
     def _end_failing(self) -> None:
-        assert self._failing is not None
-        self._end_job(self._failing.exit_code, self._failing.reason, self._failing.worker.rank, True)
+        failing = self._failing
+        assert failing is not None
+        if failing.worker.failed is not None and failing.worker.failed.ours:
+            # No rank may go on from what this one has given others; another run of the script need not meet the same.
+            self._give_up(Fallen(failing.exit_code, failing.reason, failing.worker.rank, refused=failing.reason))
+        else:
+            self._end_job(failing.exit_code, failing.reason, failing.worker.rank, True)
 
     def _spares_left(self) -> str:
         left = len(self._job.spares)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.detection.hang import Culprit, Vital, find_culprit, threshold_s
 from torchrelay.controller.decide.detection.overdue import overdue
+from torchrelay.controller.decide.detection.unlike_updates import unlike_updates
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.health.health_controller import HealthController
 from torchrelay.controller.migration import events as m
@@ -17,7 +18,7 @@ from torchrelay.controller.processes.stack_questions import Witness
 from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.protocol.events import Suspected
 from torchrelay.protocol.machine.process_states import CANNOT_GO_ON, STOPPED
-from torchrelay.protocol.messages import Explained
+from torchrelay.protocol.messages import Explained, LiftGates
 from torchrelay.protocol.words.causes import MigrationCause
 from torchrelay.protocol.words.phases import PLANNED, Phase
 
@@ -80,7 +81,10 @@ class HangWatch:
             return
         self._witness.ask(limit_s, now_s)
         workers = [w for w in self._job.rank_workers if w.alive and w.progress is not None]
-        culprit = find_culprit([self._vital(w, now_s) for w in workers], step_s, self._policy)
+        vitals = [self._vital(w, now_s) for w in workers]
+        if self._lifts_gates(vitals, step_s):
+            return
+        culprit = find_culprit(vitals, step_s, self._policy)
         if culprit is not None and self._witness.is_awaited(self._job.holder(culprit.rank), now_s):
             return
         if because := self._job.unprotected_because():
@@ -107,6 +111,17 @@ class HangWatch:
             self._driver.feed(
                 m.RankLost(culprit.rank, worker.worker, culprit.reason, since_s, MigrationCause.HANG.value), now_s
             )
+
+    def _lifts_gates(self, vitals: Sequence[Vital], step_s: float) -> bool:
+        """Let ranks go on without protection that wait for each other through our doing. Returns whether they do."""
+        if self._driver.migration is not None or len(vitals) < self._job.world_size:
+            return False
+        is_protected = not self._job.unprotected_because()
+        reason = unlike_updates(vitals, step_s, self._policy, is_protected=is_protected)
+        if reason:
+            for worker in self._job.rank_workers:
+                self._outbox.to_worker(worker.worker, LiftGates(reason))
+        return bool(reason)
 
     def _wait_for(self, culprit: Culprit | None, because: str, now_s: float) -> None:
         """Name a rank that cannot be replaced, once for each hang, and end the job when the others have waited long enough."""

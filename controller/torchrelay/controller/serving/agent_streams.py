@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import secrets
 from collections.abc import AsyncGenerator
 
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.messages import AgentHello, Taken, ToAgent
-from torchrelay.protocol.transport.delivery import Inbox
+from torchrelay.protocol.transport.delivery import Inbox, SendQueue
+from torchrelay.protocol.transport.telling import ANSWER_S
 
 MOST_ORDERS = 10_000
 """That wait for one agent: one that takes none is no agent of ours."""
@@ -17,18 +18,27 @@ MOST_ORDERS = 10_000
 class AgentStream:
     """One agent's stream; `over` when the agent has closed it or a newer one has taken its place."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, orders_session: str = "", orders_first: int = 0) -> None:
         self.something = asyncio.Event()
         self.over = False
         self.inbox = inbox
+        self._orders = orders_session, orders_first
         self._taken_said: int | None = None
+        self._answered_s: float | None = None
+        self._is_answer_due = False
+
+    def heard(self, now_s: float) -> None:
+        """The agent tells how far its processes are: it is answered now and then, so that it knows that it is heard."""
+        if self._answered_s is None or now_s - self._answered_s >= ANSWER_S:
+            self._answered_s, self._is_answer_due = now_s, True
+            self.something.set()
 
     def due_taken(self) -> Taken | None:
-        """What the agent has not been told yet of how much has arrived."""
-        if self._taken_said == self.inbox.count:
+        """What the agent has not been told yet of how much has arrived, or an answer."""
+        if self._taken_said == self.inbox.count and not self._is_answer_due:
             return None
-        self._taken_said = self.inbox.count
-        return Taken(self.inbox.count)
+        is_first, self._taken_said, self._is_answer_due = self._taken_said is None, self.inbox.count, False
+        return Taken(self.inbox.count, *self._orders, ANSWER_S) if is_first else Taken(self.inbox.count)
 
     def end(self) -> None:
         self.over = True
@@ -36,11 +46,14 @@ class AgentStream:
 
 
 class AgentStreams:
-    """Orders for an agent that is away are kept until it is back."""
+    """Orders for an agent are kept until it has said that it has them."""
 
     def __init__(self) -> None:
-        self.orders: dict[str, deque[ToAgent]] = {}
-        """By node, those that wait."""
+        self.orders: dict[str, SendQueue[ToAgent]] = {}
+        """By node, those that wait, and those of which nobody knows whether they have arrived."""
+        self._session = secrets.token_hex(8)
+        self._of: dict[str, str] = {}
+        """By node, the session of its agent."""
         self._open: dict[str, AgentStream] = {}
         self._inboxes: dict[str, Inbox] = {}
 
@@ -52,9 +65,19 @@ class AgentStreams:
         """A new one of this agent, in the place of the one before."""
         self.hang_up(hello.node)
         inbox = self._inboxes.setdefault(hello.node, Inbox())
-        inbox.attach(hello)
-        stream = self._open[hello.node] = AgentStream(inbox)
+        inbox.attach(hello.session, hello.first)
+        orders = self.orders.setdefault(hello.node, SendQueue())
+        if self._of.get(hello.node) != hello.session:
+            self._of[hello.node] = hello.session
+            orders.forget_written()
+        orders.rewind()
+        stream = self._open[hello.node] = AgentStream(inbox, self._session, orders.first)
         return stream
+
+    def taken(self, node: str, stream: AgentStream, count: int) -> None:
+        """The agent has that many orders."""
+        if not stream.over:
+            self.orders[node].taken(count)
 
     def leave(self, node: str, stream: AgentStream) -> bool:
         """The stream has ended; whether the agent has no other one."""
@@ -74,8 +97,8 @@ class AgentStreams:
 
     def queue(self, node: str, order: ToAgent) -> None:
         """Raises FatalError where too many wait for the agent."""
-        waiting = self.orders.setdefault(node, deque())
-        waiting.append(order)
+        waiting = self.orders.setdefault(node, SendQueue())
+        waiting.add(order)
         if len(waiting) > MOST_ORDERS:
             waiting.clear()
             raise FatalError(f"the agent of {node} takes no orders: {MOST_ORDERS} wait for it")
@@ -84,12 +107,12 @@ class AgentStreams:
 
     async def to_write(self, node: str, stream: AgentStream) -> AsyncGenerator[Taken | ToAgent, None]:
         """Each thing to write, until the stream is over. An order counts as written once the next one is asked for."""
-        orders = self.orders.setdefault(node, deque())
         while not stream.over:
             stream.something.clear()
             if taken := stream.due_taken():
                 yield taken
-            while orders and not stream.over:
-                yield orders[0]
-                orders.popleft()
+            while not stream.over and (due := self.orders[node].next()) is not None:
+                yield due[1]
+                if not stream.over:  # else the next stream has begun to say it again
+                    self.orders[node].wrote(due[0])
             await stream.something.wait()

@@ -36,6 +36,7 @@ from torchrelay.protocol.messages import (
     LeadRequest,
     MigrateReply,
     MigrateRequest,
+    OrdersTaken,
     QuarantineReply,
     QuarantineRequest,
     Taken,
@@ -49,7 +50,7 @@ Reply = TypeVar("Reply")
 
 SHORT_BYTES = 4096
 """A word of progress of this size, from which nothing follows, is short."""
-_UNCOUNTED = ("agent_hello", PROGRESS)
+_UNCOUNTED = ("agent_hello", "orders_taken", PROGRESS)
 """Members of FromAgent that no number goes with (see `delivery`)."""
 
 
@@ -255,12 +256,16 @@ class Relay:
         with self._contained(is_short=kind == PROGRESS and packed.ByteSize() <= SHORT_BYTES) as cost:
             message = self.understood(node, packed)
             if (kind in _UNCOUNTED or stream.inbox.is_new(message)) and message is not None:
-                if self._core.receive(node, message, time.monotonic()):
+                if isinstance(message, OrdersTaken):
+                    self._streams.taken(node, stream, message.count)
+                elif self._core.receive(node, message, time.monotonic()):
                     cost.most_s = math.inf
                     self._flush()
                 if self._memory is not None and kind != PROGRESS:
                     self._memory.take(packed.ByteSize(), len(self._core.job.nodes))
-        if kind != PROGRESS:
+        if kind == PROGRESS:
+            stream.heard(time.monotonic())
+        elif kind not in _UNCOUNTED:
             stream.something.set()
 
     def understood(self, node: str, packed: relay_pb2.FromAgent) -> Any:

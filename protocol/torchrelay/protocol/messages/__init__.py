@@ -35,6 +35,7 @@ from torchrelay.protocol.messages.agent_reports import JournalContent as Journal
 from torchrelay.protocol.messages.agent_reports import KeptCopies as KeptCopies
 from torchrelay.protocol.messages.agent_reports import KeptCopy as KeptCopy
 from torchrelay.protocol.messages.agent_reports import LateWorker as LateWorker
+from torchrelay.protocol.messages.agent_reports import OrdersTaken as OrdersTaken
 from torchrelay.protocol.messages.agent_reports import Program as Program
 from torchrelay.protocol.messages.agent_reports import Progress as Progress
 from torchrelay.protocol.messages.agent_reports import RehearserStarted as RehearserStarted
@@ -92,6 +93,7 @@ from torchrelay.protocol.messages.shim_orders import Explain as Explain
 from torchrelay.protocol.messages.shim_orders import Interrupt as Interrupt
 from torchrelay.protocol.messages.shim_orders import KeepCopies as KeepCopies
 from torchrelay.protocol.messages.shim_orders import KeepFile as KeepFile
+from torchrelay.protocol.messages.shim_orders import LiftGates as LiftGates
 from torchrelay.protocol.messages.shim_orders import MayFinish as MayFinish
 from torchrelay.protocol.messages.shim_orders import NumbersDecided as NumbersDecided
 from torchrelay.protocol.messages.shim_orders import PassGate as PassGate

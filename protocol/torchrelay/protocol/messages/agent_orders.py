@@ -65,9 +65,17 @@ class StopJob:
 
 @message(frozen=True)
 class Taken:
-    """The controller has the agent's first `count` messages, so that no later stream repeats them."""
+    """The controller has the agent's first `count` messages, so that no later stream repeats them.
+
+    The first one of a stream says of what follows: `orders_first` is the number of the next order, counted over the life of a
+    controller, `orders_session`, without Taken (see `delivery`). `answers_every_s`: what the agent tells is answered at least so
+    often, if only with Taken; 0 where nothing of the kind is promised.
+    """
 
     count: int
+    orders_session: str = ""
+    orders_first: int = 0
+    answers_every_s: float = 0.0
 
 
 @message(frozen=True)

@@ -53,7 +53,7 @@ class Program:
 @message(frozen=True)
 class AgentHello:
     """First message of a stream. `session` names the life of the agent, through all its streams; `first` is the number
-    of the message that follows, counted over that life without AgentHello and Progress (see `delivery`).
+    of the message that follows, counted over that life without AgentHello, OrdersTaken and Progress (see `delivery`).
     `copies_port`, `copies_token`: where it keeps copies of other nodes' journals (see `journal_copy`); `copies_of`: workers of
     which it has some -> the newest gate. `job`, `epoch`: the newest that it follows; `candidate`: HOST:PORT of a
     controller that the command of this machine would start (see `leading`). `spares`: how many it is to have.
@@ -131,6 +131,13 @@ class WorkerProgress:
     idle_s: float = 0.0
     waited_s: float = 0.0
     """How long it has been inside of collectives since it began, up to the last boundary."""
+
+
+@message(frozen=True)
+class OrdersTaken:
+    """The agent has the controller's first `count` orders, so that no later stream repeats them."""
+
+    count: int
 
 
 @message(frozen=True)
@@ -253,6 +260,7 @@ FromAgent = (
     | WorkerStarted
     | FromWorker
     | WorkerExited
+    | OrdersTaken
     | Progress
     | JournalContent
     | HealthSignals

@@ -286,6 +286,13 @@ class KeepCopies:
 
 
 @message(frozen=True)
+class LiftGates:
+    """Wait for nobody in front of an update any more: ranks make unlike numbers of updates. Go on without protection."""
+
+    reason: str
+
+
+@message(frozen=True)
 class TakeCopy:
     """Fetch the copy of `rank`, taken at `boundary`, from the channel that it has opened, and keep it for it."""
 
@@ -323,6 +330,7 @@ ShimOrder = (
     | Begin
     | EndNow
     | KeepCopies
+    | LiftGates
     | TakeCopy
     | NumbersDecided
     | KeepFile

@@ -230,12 +230,13 @@ class OrderFailed:
 
 @message(frozen=True)
 class ScriptFailed:
-    """The script ended with an exception of its own, or with sys.exit(code)."""
+    """The script ended with an exception of its own, or with sys.exit(code). `ours`: with one that torchrelay has raised."""
 
     kind: str
     message: str
     exit_code: int
     boundary: int
+    ours: bool = False
 
 
 @message(frozen=True)

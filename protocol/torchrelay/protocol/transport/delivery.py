@@ -1,8 +1,8 @@
-"""Agent to controller, each message once and in order, over as many streams as it takes. Pure.
+"""Between agent and controller, each message once and in order, over as many streams as it takes. Pure.
 
-A stream that breaks loses what was on its way. The agent keeps what the controller has not `Taken` and says it again on
-the next stream; the controller skips what it knows already. AgentHello and Progress are not counted: each replaces the
-one before.
+A stream that breaks loses what was on its way. Each side keeps what the other one has not said to have (`Taken`, `OrdersTaken`)
+and says it again on the next stream; the other side skips what it knows already. These two, AgentHello and Progress are not
+counted: each replaces the one before.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Generic, TypeVar
 
-from torchrelay.protocol.messages import AgentHello, Progress
+from torchrelay.protocol.messages import AgentHello, OrdersTaken, Progress
 
 M = TypeVar("M")
 
 
-class AgentOutbox(Generic[M]):
-    """The agent's side: what the controller has not taken, and how far the present stream has carried it."""
+class SendQueue(Generic[M]):
+    """What the other side has not taken, and how far the present stream has carried it."""
 
     def __init__(self) -> None:
         self._kept: deque[M] = deque()
@@ -27,7 +27,7 @@ class AgentOutbox(Generic[M]):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is left that the controller may not have."""
+        """Nothing is left that the other side may not have."""
         return not self._kept
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class AgentOutbox(Generic[M]):
         return (self._due, self._kept[at]) if at < len(self._kept) else None
 
     def wrote(self, number: int) -> None:
-        """The stream has this message; where the controller never answered, that has to do."""
+        """The stream has this message; where the other side never answered, that has to do."""
         self._due = max(self._due, number + 1)
         if not self._is_answered:
             self._drop(number + 1)
@@ -56,6 +56,14 @@ class AgentOutbox(Generic[M]):
         self._is_answered = True
         self._drop(count)
 
+    def clear(self) -> None:
+        """Nothing that was added so far is due any more."""
+        self._drop(self.first + len(self._kept))
+
+    def forget_written(self) -> None:
+        """Another process is at the other end: what was said belongs to the one before."""
+        self._drop(self._due)
+
     def _drop(self, count: int) -> None:
         while self.first < count and self._kept:
             self._kept.popleft()
@@ -64,26 +72,27 @@ class AgentOutbox(Generic[M]):
 
 
 class Inbox:
-    """The controller's side, one for each node, kept over its streams.
+    """What has arrived, kept over the streams of one peer.
 
-    `Taken(count)` goes to the agent when a stream begins and after each message that is not Progress.
+    `Taken(count)` goes to the agent when a stream begins and after each message that is not Progress, `OrdersTaken(count)` to the
+    controller.
     """
 
     def __init__(self) -> None:
         self._session = ""
         self._next = 0
         self.count = 0
-        """How many messages of this agent are here: what to answer with Taken."""
+        """How many messages of this peer are here: what to answer with."""
 
-    def attach(self, hello: AgentHello) -> None:
-        """A stream begins. An agent with another session has started anew."""
-        if hello.session != self._session:
-            self._session, self.count = hello.session, 0
-        self._next = hello.first
+    def attach(self, session: str, first: int) -> None:
+        """A stream begins, with message number `first`. A peer with another session has started anew."""
+        if session != self._session:
+            self._session, self.count = session, 0
+        self._next = first
 
     def is_new(self, message: Any) -> bool:
         """False for what an earlier stream has brought already. To be asked once for each message of the stream."""
-        if isinstance(message, (AgentHello, Progress)):
+        if isinstance(message, (AgentHello, OrdersTaken, Progress)):
             return True
         self._next += 1
         if self._next <= self.count:

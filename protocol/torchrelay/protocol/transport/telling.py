@@ -18,6 +18,10 @@ IDLE_S = 2.0
 """Ages are told and then grow by the controller's clock: one that is larger than these is told as soon as it ends."""
 LATE_S = 2.0
 """So much later than agreed a word of an agent comes now and then."""
+ANSWER_S = 10.0
+"""A controller answers what an agent tells at least so often."""
+DEAF_AFTER_ANSWERS = 3
+"""Answers in a row that do not come: the stream carries nothing any more, whatever both ends believe."""
 TELLINGS_PER_S = 2000.0
 """That a controller takes in with about half a processor."""
 

@@ -1,4 +1,4 @@
-"""What a process could not do, in words: orders go by the names of their messages."""
+"""What a process could not do, in words: orders go by the names of their messages; and how a rank has failed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,20 @@ _DOING = {
     "SaveCheckpoint": "save what rank {rank} holds",
     "KeepFile": "write the checkpoint's files for rank {rank}",
 }
+
+
+_FAILED = "the script failed on rank "
+_OURS_FAILED = "torchrelay could not go on with rank "
+
+
+def failed(rank: int, kind: str, message: str, *, ours: bool) -> str:
+    """`the script failed on rank 1: ValueError: no such file`. `ours`: with an error that torchrelay has raised."""
+    return f"{_OURS_FAILED if ours else _FAILED}{rank}: {kind}: {message}"
+
+
+def says_failed(reason: str) -> bool:
+    """Whether the reason of a job's end is such a sentence."""
+    return reason.startswith((_FAILED, _OURS_FAILED))
 
 
 def could_not(worker: str, rank: int, order: str, reason: str) -> str:

@@ -22,6 +22,8 @@ class RankPhase(_Word):
     UPDATE = "update"
     AFTER = "after"
     """The next batch is drawn here, too."""
+    LEFT = "left"
+    """Its training loop is over, and it waits for others before the next one, or before the script's end."""
     STANDING = "standing"
     """For a migration."""
     FINISHED = "finished"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.kube import local_ranks
 from torchrelay.protocol.messages import ScriptFailed
 from torchrelay.shim.agent_link.link import AgentLink
@@ -19,7 +20,8 @@ VERDICT_S = 5.0
 
 def tell(link: AgentLink, failure: BaseException, boundary: int) -> None:
     code = failure.code if isinstance(failure, SystemExit) and isinstance(failure.code, int) else 1
-    link.send(ScriptFailed(type(failure).__name__, str(failure)[:1000], code, boundary))
+    ours = isinstance(failure, TorchrelayError) and not isinstance(failure, UserError)
+    link.send(ScriptFailed(type(failure).__name__, str(failure)[:1000], code, boundary, ours))
 
 
 def await_verdict(launch: Mapping[str, str], may_finish: threading.Event, within_s: float = VERDICT_S) -> None:

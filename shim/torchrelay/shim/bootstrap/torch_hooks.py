@@ -13,7 +13,7 @@ from torch.optim import optimizer as optimizers
 
 from torchrelay.shim.adapters.parallel import comm_hooks, ddp, fsdp2, uneven_inputs
 from torchrelay.shim.adapters.process_groups import process_group
-from torchrelay.shim.adapters.tensors import tensor_copying, tensor_data
+from torchrelay.shim.adapters.tensors import graph_order, tensor_copying, tensor_data
 from torchrelay.shim.adapters.torchscript import functions as torchscript
 from torchrelay.shim.capture.records import after_draw
 from torchrelay.shim.capture.state.host_state import HostState
@@ -23,6 +23,7 @@ from torchrelay.shim.comm.functions import replace
 from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.point_to_point import Messages
 from torchrelay.shim.data import data_loader
+from torchrelay.shim.data.draw_changes import StateBelowData
 from torchrelay.shim.observe.data_faults import DataFaults
 from torchrelay.shim.observe.other_processes import OtherProcesses
 from torchrelay.shim.observe.other_threads import OtherThreads
@@ -79,7 +80,7 @@ def install_for(engine: Engine) -> None:
     OtherProcesses(engine).install()
     OtherThreads(engine).install()
     tensor_copying.watch(engine.updates.overwritten.about_to_overwrite)
-    uneven_inputs.watch(functools.partial(guard.tell, engine.unprotected.trains_on_unevenly))
+    uneven_inputs.watch(functools.partial(guard.tell, engine.unprotected.joins_unevenly))
     if engine.faults is not None:
         DataFaults(engine).install()
 
@@ -92,6 +93,8 @@ def _tell_of_draws(engine: Engine) -> None:
 
     engine.draws.in_body = lambda: engine.commit is not None and engine.step.is_before_update
     engine.draws.leaves_behind = lambda loaders: after_draw.left_behind(state(), loaders)
+    engine.draws.state_ids = lambda: state().index
+    engine.draws.about_to_draw = lambda loader, iterator: StateBelowData(state(), loader, iterator).done
     engine.draws.other_generators = lambda: after_draw.generator_states(state())
 
 
@@ -112,8 +115,9 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
             engine.updates.before_step(frame, optimizer)
         return None
 
-    def gated() -> Any:
-        result = closure()
+    @functools.wraps(closure)
+    def gated(*given: Any, **named: Any) -> Any:
+        result = closure(*given, **named)
         if engine.takes_part():
             told = engine.guard.tell(whole.told, result)
             result = result if told is None else told
@@ -242,14 +246,16 @@ def _wrap_backward(runtime: Runtime) -> None:
         engine = runtime.engine
         if engine is None or not engine.takes_part():
             return plain(*args, **kwargs)
+        tensors = args[0] if args else kwargs.get("tensors", ())
         if engine.numbers is not None:
-            engine.numbers.backward(args[0] if args else kwargs.get("tensors", ()))
+            engine.numbers.backward(tensors)
         waits = engine.waiting if engine.wrapped else lambda _: engine.alive()
         looks = engine.capturing and engine.shadow is None
         if looks:
             engine.guard.tell(engine.gradients.fates.before_backward)
         engine.step.computed_gradients()
-        engine.tracker.computing()
+        engine.tracker.computing(graph_order.oldest(tensors))
+        engine.updates.gradients_begin()
         waits(True)  # until the outer one is over, where one backward calls another
         try:
             with _backward_fault(engine):

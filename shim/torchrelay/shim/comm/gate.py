@@ -7,6 +7,7 @@ for Barrier Synchronization, 1988). A barrier of gloo does the same, but wakes t
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
@@ -88,6 +89,12 @@ class Gate:
         if not p.flags & _AGREED:
             raise StateMismatchError(f"ranks disagree on generation and step: {p.generation} and {p.number} here")
         return True
+
+    def let_go(self) -> None:
+        """From any thread: this rank waits in it no more, and gets a RuntimeError. Peers do not notice."""
+        for _, down in self._rounds:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                down.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
         for pair in self._rounds:

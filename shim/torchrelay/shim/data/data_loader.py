@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch.utils.data import dataloader
+from torch.utils.data import IterableDataset, dataloader
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
@@ -24,12 +24,14 @@ from torchrelay.shim.capture.iteration.loader_order import (
     order_of,
     set_order,
 )
+from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.data import kept_epochs
 from torchrelay.shim.data.data_state import DataState, SamplerState
 from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.data.loader_cursor import Track
+from torchrelay.shim.journal import last_draw
 from torchrelay.shim.journal.payload import LoaderRecord
 from torchrelay.shim.script.guard import Guard
 
@@ -41,7 +43,7 @@ def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) 
 
     def _next_index(plain: Callable[[Any], Any], self: Any) -> Any:
         track = draws.tracks.get(self) if draws.live and on_training_thread() else None
-        if track is None:
+        if track is None or track.is_stream:
             return plain(self)
         return track.turns.ask(track.loader, functools.partial(plain, self))
 
@@ -53,7 +55,9 @@ def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) 
         if draws.recording:  # its draws may change the data set, and so may what the script did before them
             draws.data_changes.look([loader.dataset])
         _track(draws, self, loader)
+        streams = _streams(loader)
         plain(self, loader)
+        draws.tracks[self].kept_stream = next((n for n, s in _streams(loader).items() if streams.get(n) is s), "")
         draws.leave_generators()
         if draws.on_create is not None:
             draws.on_create(self)
@@ -117,7 +121,15 @@ def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -
     track = draws.tracks.get(iterator)
     if track is None:
         return original_next(iterator)
-    draws.draws_from(track.loader)
+    if draws.starting is not None:
+        if draws.needs_no_item():
+            return None
+        _check_draws_anew(track)
+    return _draw(draws, track, original_next, iterator)
+
+
+def _draw(draws: Draws, track: Track, original_next: Callable[[Any], Any], iterator: Any) -> Any:
+    draws.draws_from(track.loader, iterator)
     in_process = iterator._num_workers == 0
     if in_process:
         draws.data_changes.drawn(track.loader.dataset)
@@ -130,14 +142,15 @@ def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -
         track.drawn += 1
         if not track.at_once:
             return None
-    if track.target is not None:
-        _lead(track, track.target, original_next, iterator)
+    recorded = track.target
+    if recorded is not None:
+        _lead(track, recorded, original_next, iterator)
     assert track.data is not None
     track.before.append(rng.capture())
     track.data_before.append(track.data.take())
     others, track.turns.moved = draws.other_generators(), frozenset()
     try:
-        item = original_next(iterator)
+        item = _next_of(track, original_next, iterator)
     except StopIteration:
         track.over = True
         if in_process:
@@ -149,9 +162,47 @@ def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -
     if track.in_cycle and track.drawn > 0 and rng.capture() != track.before[-1]:
         track.own_random = True
     track.drawn += 1
+    if track.is_stream:
+        _mark_item(draws, track, item, recorded)
     if in_process and data_changes.is_due(draws.boundary):
         draws.data_changes.has_yielded(track.loader.dataset)
     return item
+
+
+def _next_of(track: Track, original_next: Callable[[Any], Any], iterator: Any) -> Any:
+    """A stream in this process chooses in each draw what comes next, as a sampler does for other data sets."""
+    if track.is_stream:
+        return track.turns.ask(track.loader, functools.partial(original_next, iterator))
+    return original_next(iterator)
+
+
+def _mark_item(draws: Draws, track: Track, item: Any, recorded: LoaderRecord | None) -> None:
+    """Of a stream. Raises StateMismatchError where it has come to another item than the lost rank's."""
+    track.item_mark = last_draw.mark_of(item, draws.state_ids())
+    if recorded is None or track.drawn != recorded.drawn:
+        return
+    if track.item_mark and recorded.mark and track.item_mark != recorded.mark:
+        raise StateMismatchError(
+            f"the data set {type(track.loader.dataset).__name__}, drawn from anew, yields another item here than it did in the "
+            f"lost rank, at draw {recorded.drawn}"
+        )
+
+
+def _check_draws_anew(track: Track) -> None:
+    """Raises StateMismatchError where a draw that is nobody's takes away what another one of the loader would have yielded."""
+    if track.kept_stream:
+        raise StateMismatchError(
+            f"the data set {type(track.loader.dataset).__name__} goes on with its {track.kept_stream} wherever that stands, and "
+            "the script's generator cannot be started without a draw from it"
+        )
+
+
+def _streams(loader: Any) -> dict[str, Any]:
+    """Return the iterators that the loader's data set holds, by attribute, where it is drawn from in this process."""
+    dataset = loader.dataset
+    if not isinstance(dataset, IterableDataset) or loader.num_workers > 0:
+        return {}
+    return {name: value for name, value in attributes(dataset).items() if hasattr(type(value), "__next__")}
 
 
 def _look_at_generators(draws: Draws, track: Track, before: Mapping[int, Any]) -> None:
@@ -175,7 +226,7 @@ def _begin(draws: Draws, track: Track) -> None:
 def _lead(track: Track, target: LoaderRecord, original_next: Callable[[Any], Any], iterator: Any) -> None:
     """A joiner's, to its recorded place or by one item towards it, with the generators that were there."""
     while track.at_once and target.drawn - track.drawn > 1:
-        original_next(iterator)
+        _next_of(track, original_next, iterator)
         track.drawn += 1
     left = target.drawn - track.drawn
     if 0 < left <= len(target.before):

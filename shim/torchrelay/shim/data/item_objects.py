@@ -6,6 +6,7 @@ again is given such objects themselves, with what they held: whoever else holds 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 import torch
@@ -43,17 +44,20 @@ _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 NONE = ItemObjects([], [], [])
 
 
-def objects_in(item: Any) -> ItemObjects:
-    """Return what an item leads to beside its own plain dicts, lists and tuples, of which each draw makes copies."""
+def objects_in(item: Any, *, is_within: bool = False, but: Container[int] = ()) -> ItemObjects:
+    """Return what an item leads to beside its own plain dicts, lists and tuples, of which each draw makes copies.
+
+    `is_within`: those as well, since nobody copies them. `but`: ids of objects that are left out, with what hangs below them.
+    """
     objects: list[ObjectOriginal] = []
     tensors: list[Any] = []
     arrays: list[Any] = []
     seen: set[int] = set()
-    queue = [(item, False)]
+    queue = [(item, is_within)]
     while queue:
         value, is_within = queue.pop()
         cls = type(value)
-        if cls in PLAIN or id(value) in seen:
+        if cls in PLAIN or id(value) in seen or id(value) in but:
             continue
         seen.add(id(value))
         if len(seen) > MOST_OBJECTS:

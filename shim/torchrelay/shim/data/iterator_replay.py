@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
+import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from types import FrameType, GeneratorType
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import cycles
+from torchrelay.shim.adapters.cpython.generator_code import only_passes_on
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.iteration.data_changes import DataChanges
@@ -22,7 +26,7 @@ from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.data.batch_originals import BatchOriginals
 from torchrelay.shim.data.data_state import ChangedByDraws, DataState
-from torchrelay.shim.data.loader_cursor import Track
+from torchrelay.shim.data.loader_cursor import Track, is_stream
 from torchrelay.shim.data.replayed_item import Drawn, Over
 from torchrelay.shim.data.sampler_rng_log import Turns
 from torchrelay.shim.journal.payload import LoaderRecord
@@ -59,12 +63,16 @@ class Draws:
         """Whether a rewind could ask again for the draw in progress."""
         self.leaves_behind: Callable[[list[Any]], Callable[[], None]] = lambda loaders: lambda: None
         """What drawing from these loaders may have changed is put to what it is at the call."""
+        self.about_to_draw: Callable[[Any, Any], Callable[[], Callable[[], None]]] | None = None
+        """Of a loader and its iterator, which draws in this process: makes the maker of an effect, as `touched` has them."""
         self.other_generators: Callable[[], Mapping[int, Any]] = dict
         """State of those among the script's objects, by id."""
         self._drawn_below: list[Any] = []
         """Loaders that the draw in progress has drawn from."""
         self.is_state: Callable[[Any], bool] = lambda _: False
         """Whether a rewind has put the content of this container back in its place."""
+        self.state_ids: Callable[[], Container[int]] = tuple
+        """Ids of the objects that training has and changes."""
         self.at_once = False
         """Of `expected`, as in Track."""
         self._cycles: dict[int, tuple[Any, Track]] = {}
@@ -81,6 +89,8 @@ class Draws:
         self.some_keep_workers = False
         """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
         self._latest: tuple[Any, Drawn] | None = None
+        self.starting: GeneratorType[Any, Any, Any] | None = None
+        """A joiner's generator that is started for what it makes at its start: its first item is nobody's."""
         self.made_generators: weakref.WeakSet[Any] = weakref.WeakSet()
         """A joiner's, that it has made in place of others: they have no arguments, so they must not run from their beginning."""
         self.data_changes = DataChanges()
@@ -88,6 +98,25 @@ class Draws:
         self.began: list[LoaderRecord | None] = []
         """How data loaders' iterators, and further epochs of theirs, have begun since the boundary, in that order; None for what
         begins alike in another process that has the same generators."""
+
+    def start(self, generator: GeneratorType[Any, Any, Any]) -> None:
+        """Let it come to its first item. Raises StateMismatchError where what it draws from would be one item ahead."""
+        self.starting = generator
+        try:
+            next(generator, None)
+        finally:
+            self.starting = None
+
+    def needs_no_item(self) -> bool:
+        """Whether the generator that is started, and all between it and the draw in progress, pass on what they are given."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_flags & inspect.CO_GENERATOR and not only_passes_on(frame.f_code):
+                return False
+            if self.starting is not None and frame is self.starting.gi_frame:
+                return True
+            frame = frame.f_back
+        return False
 
     def at_boundary(self, before: Drawn | None = None) -> None:
         """`before`: what the step that is over was given."""
@@ -163,11 +192,12 @@ class Draws:
             drawn.put_back(self.is_state)
             item = drawn.again(self.is_state)
         else:
-            self._nested = not isinstance(iterator, LoaderIter)
-            self._within = id(iterator) if self._nested and not isinstance(iterator, ReplayPoint) else 0
+            of_script = not isinstance(iterator, LoaderIter)
+            self._nested = True  # what it draws from comes again with its item, not by itself
+            self._within = id(iterator) if of_script and not isinstance(iterator, ReplayPoint) else 0
             self.touched.clear()
             self._drawn_below.clear()
-            watched = self._nested and self.in_loop()
+            watched = of_script and self.in_loop()
             if watched:
                 self._generators_at, self._used_between = rng.capture(), False
             try:
@@ -199,9 +229,11 @@ class Draws:
     def _consume(self, iterator: Any, drawn: Drawn) -> None:
         self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
 
-    def draws_from(self, loader: Any) -> None:
-        """An iterator of the loader is at work in the draw in progress."""
+    def draws_from(self, loader: Any, iterator: Any) -> None:
+        """The loader's iterator is at work in the draw in progress."""
         self._drawn_below.append(loader)
+        if self.about_to_draw is not None and self.recording and loader.num_workers == 0 and self.in_body():
+            self.touched.append(self.about_to_draw(loader, iterator))
 
     def begins(self, track: Track) -> bool:
         """Another epoch does, of a loader that keeps its workers. Returns whether it is the first one since the boundary."""
@@ -283,7 +315,7 @@ class Draws:
 
     def track(self, iterator: Any, loader: Any) -> Track:
         at = self.boundary, self.rewinds
-        turns = Turns(self.other_generators)
+        turns = Turns(self.other_generators, is_stream=is_stream(loader))
         before: deque[rng.RngState] = deque(maxlen=1 + self._ahead)
         LOADER_OF[iterator] = loader
         made = Track(loader, rng.capture(), order_of(loader), turns, at, self._within, before=before)

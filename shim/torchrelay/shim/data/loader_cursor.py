@@ -1,10 +1,15 @@
-"""What is known of one live iterator of a data loader."""
+"""What is known of one live iterator of a data loader.
+
+Leans on `DataLoader._dataset_kind`. Seen on torch 2.13.0.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
+
+from torch.utils.data.dataloader import _DatasetKind
 
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import shared_memory
@@ -14,6 +19,11 @@ from torchrelay.shim.data.sampler_rng_log import Turns
 from torchrelay.shim.journal.payload import EpochBegin, LoaderRecord
 
 _SEVERAL = -1
+
+
+def is_stream(loader: Any) -> bool:
+    """Return whether a loader draws from an IterableDataset in this process: a new process can only draw all of it again."""
+    return bool(loader.num_workers == 0 and loader._dataset_kind == _DatasetKind.Iterable)
 
 
 @dataclass
@@ -56,13 +66,31 @@ class Track:
     in_cycle: bool = False
     own_random: bool = False
     """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
+    is_stream: bool = field(init=False)
+    item_mark: bytes = b""
+    """Of the item that it has yielded last, as last_draw.mark_of has it; of streams alone."""
+    kept_stream: str = ""
+    """The attribute of its data set that it draws from, in this process, and that a further iterator would go on with."""
     began_as: int = 0
     """Its epoch's place in `Draws.began`."""
+
+    def __post_init__(self) -> None:
+        self.is_stream = is_stream(self.loader)
 
     def record(self) -> LoaderRecord:
         before, turns, data = tuple(self.before), tuple(self.turns.found), tuple(self.data_before)
         return LoaderRecord(
-            self.created, self.order, self.drawn, self.first, before, -1, self.epoch, turns, data, self.shared
+            self.created,
+            self.order,
+            self.drawn,
+            self.first,
+            before,
+            -1,
+            self.epoch,
+            turns,
+            data,
+            self.shared,
+            self.item_mark,
         )
 
     def aim(self, record: LoaderRecord) -> None:
@@ -80,7 +108,7 @@ class Track:
 
     def restart(self) -> None:
         """Another epoch has begun."""
-        self.restarted, self.epoch, self.over = True, None, False
+        self.restarted, self.epoch, self.over, self.item_mark = True, None, False, b""
         self.drawn, self.first, self.turns = (
             0,
             None,

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.tensors.storages import unseen
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.data.batch_originals import Original, originals_of
@@ -73,19 +74,24 @@ class Drawn:
     @classmethod
     def note(cls, item: Any, after: rng.RngState | None = None, *, copy: bool = False) -> Drawn:
         """`copy`: whether tensors of every size are copied, for a step that writes into its batch."""
+        with unseen():
+            return cls._noted(item, after or rng.capture(), copy=copy)
+
+    @classmethod
+    def _noted(cls, item: Any, after: rng.RngState, *, copy: bool) -> Drawn:
         originals: dict[int, Any] = {}
         if type(item) in (list, tuple) and {*map(type, item)} == _TENSORS_ALONE:  # a batch of most loaders
             kept = item
             if type(item) is list:
                 kept = item[:]
                 originals[id(kept)] = item
-            return cls(kept, after or rng.capture(), originals_of(item, (), copy=copy), (), originals)
+            return cls(kept, after, originals_of(item, (), copy=copy), (), originals)
         kept = copy_structure(item, originals)
         within = objects_in(kept)
         tensors = {id(tensor): tensor for tensor in (*tensors_in(kept), *within.tensors)}
         arrays = {id(array): array for array in (*arrays_in(kept), *within.arrays)}
         found = originals_of([*tensors.values()], [*arrays.values()], copy=copy)
-        return cls(kept, after or rng.capture(), found, (), originals, within.objects)
+        return cls(kept, after, found, (), originals, within.objects)
 
     def again(self, is_state: Callable[[Any], bool]) -> Any:
         """The item as it was. `is_state`: of a container that was put back in its place, such as an optimizer's group, which a
@@ -106,13 +112,15 @@ class Drawn:
         """Raises StateMismatchError if the item cannot be given again as it was."""
         for original in self.tensors:
             if isinstance(original, Original) and not original.can_be_put_back() and not is_state(original.tensor):
-                original.put_back()
+                with unseen():
+                    original.put_back()
 
     def put_back(self, is_state: Callable[[Any], bool]) -> None:
         """The content of its tensors and objects, but for those that are state: these go back as such. Raises as `check` does."""
-        for held in self.objects:
-            if not is_state(held.obj):
-                held.put_back()
-        for original in self.tensors:
-            if not (isinstance(original, Original) and is_state(original.tensor)):
-                original.put_back()
+        with unseen():
+            for held in self.objects:
+                if not is_state(held.obj):
+                    held.put_back()
+            for original in self.tensors:
+                if not (isinstance(original, Original) and is_state(original.tensor)):
+                    original.put_back()

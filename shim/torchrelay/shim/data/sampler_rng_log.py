@@ -1,4 +1,5 @@
-"""When a sampler has drawn random numbers from generators that others had used since it did last.
+"""When a sampler, or a data set that chooses by itself (a stream), has drawn random numbers from generators that others had used
+since it did last.
 
 An iterator of another process that is led forward without the steps in between finds these generators otherwise: it would draw
 another order there, which the samples that are still to come depend on.
@@ -16,7 +17,8 @@ from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.journal.payload import SamplerTurn
 
 MOST = 64
-"""So many are written down of an epoch; a sampler that has more cannot be led."""
+"""So many are written down of an epoch; a sampler that has more cannot be led. Of a stream nobody knows whether the numbers decide
+which items come next, or only what is made of one: it is led, and the item that it comes to has to be the recorded one."""
 
 
 class _Now(NamedTuple):
@@ -31,10 +33,15 @@ def _fields(now: _Now) -> list[dict[str, Any]]:
 
 
 class Turns:
-    """Of one epoch of one iterator. `others()`: the state of each generator among the script's objects, by its id."""
+    """Of one epoch of one iterator. `others()`: the state of each generator among the script's objects, by its id.
 
-    def __init__(self, others: Callable[[], Mapping[int, Any]], of: Iterable[SamplerTurn] = ()) -> None:
-        self._others = others
+    `is_stream`: it is asked for items, not for their places.
+    """
+
+    def __init__(
+        self, others: Callable[[], Mapping[int, Any]], of: Iterable[SamplerTurn] = (), *, is_stream: bool = False
+    ) -> None:
+        self._others, self._is_stream = others, is_stream
         self._asked = 0
         self._after: _Now | None = None
         self._to_come = deque(of)
@@ -47,7 +54,7 @@ class Turns:
 
     def again(self, of: Iterable[SamplerTurn] = ()) -> Turns:
         """For the next epoch, or from here on as another process had them."""
-        return Turns(self._others, of)
+        return Turns(self._others, of, is_stream=self._is_stream)
 
     def ask(self, loader: Any, next_index: Callable[[], Any]) -> Any:
         """What the sampler says next."""
@@ -72,7 +79,8 @@ class Turns:
 
     def _compare(self, before: _Now, now: _Now, then: _Now) -> None:
         moved = any(b != a and b != t for b, a, t in zip(before.generators, now.generators, then.generators))
-        if moved or not (alike(before.order, now.order) or alike(before.order, then.order)):
+        is_turn = moved or not (alike(before.order, now.order) or alike(before.order, then.order))
+        if is_turn and not (self._is_stream and len(self.found) == MOST):
             self.found.append(SamplerTurn(self._asked, before.generators, before.order))
         self.cannot_be_led |= len(self.found) > MOST
         for address in self.moved & then.others.keys():

@@ -8,7 +8,8 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.parallel import fsdp2
 from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of
 from torchrelay.shim.gradients.gradient_habits import Habits
-from torchrelay.shim.gradients.noted_gradient import Fate, NotedGradient, are_zero, refused, versions
+from torchrelay.shim.gradients.gradient_uses import GradientUses
+from torchrelay.shim.gradients.noted_gradient import Fate, NotedGradient, are_zero, is_plain, refused, versions
 
 
 class Fates:
@@ -24,6 +25,7 @@ class Fates:
         """A backward."""
         self.have_begun = False
         """Whether there was a backward in this step."""
+        self._uses = GradientUses(self._note_used)
 
     def begin_step(self) -> None:
         self._within = self.have_begun = False
@@ -31,6 +33,8 @@ class Fates:
     def begin_with(self, found: dict[str, NotedGradient], light: list[tuple[str, torch.Tensor]]) -> None:
         self.found, self.light = found, light
         self._open = [gradient for gradient in found.values() if not gradient.is_kept]
+        there = ((gradient.path, gradient.there()) for gradient in self._open)
+        self._uses.begin({path: tensor for path, tensor in there if tensor is not None and is_plain(tensor)})
 
     # In the step.
 
@@ -69,6 +73,10 @@ class Fates:
         if self._open:
             self._look()
 
+    def step_ends(self) -> None:
+        """For good: no head follows, or nobody looks any more."""
+        self._uses.end()
+
     def settle(self) -> None:
         """Wherever the step stands."""
         if self._within:
@@ -92,6 +100,16 @@ class Fates:
         for (path, parameter, gradient), version in zip(left, versions([gradient for _, _, gradient in left])):
             self.found[path] = noted = NotedGradient(path, parameter, gradient, version)
             self._open.append(noted)
+
+    def _note_used(self, path: str) -> None:
+        """The step has computed something from it, whatever it does to it then: it is part of the state."""
+        gradient = self.found[path]
+        there = gradient.there()
+        if gradient.fate is Fate.OPEN:
+            if there is not None and gradient.content is None and versions([there]) == [gradient.version]:
+                gradient.keep(there)
+            gradient.fate = Fate.ADDED
+            self._open = [other for other in self._open if other is not gradient]
 
     def _look(self, *, first: bool = False) -> None:
         """When the script has had its turn: what it has written to was zeroed, or is kept."""
@@ -129,6 +147,7 @@ class Fates:
 
     def _close(self) -> None:
         self._open = [gradient for gradient in self._open if gradient.fate is Fate.OPEN]
+        self._uses.only({gradient.path for gradient in self._open})
 
     def _copy_open(self) -> None:
         for gradient in self._habits.to_copy(self._open):

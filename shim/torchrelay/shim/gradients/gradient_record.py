@@ -9,7 +9,8 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.tensors.dtensor import Spread, around, local, mesh_among, spread_of
-from torchrelay.shim.adapters.tensors.parameter_gradients import put_gradient
+from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of, put_gradient
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.tensors import digest
 
 
@@ -112,3 +113,11 @@ def _unlike(record: GradientRecord, received: Mapping[str, torch.Tensor]) -> set
     expected = {path: content for path, content in record.digests if path in received}
     found = digest.digests({path: received[path] for path in expected}) if expected else {}
     return {path for path, content in expected.items() if found[path] != content}
+
+
+def have_gradients(state: HostState) -> bool:
+    """Return whether some parameter of a model or an optimizer has one now."""
+    of_models = (parameter for root in state.roots for parameter in root.parameters())
+    groups = (group for _, optimizer in state.optimizers for group in optimizer.param_groups)
+    of_optimizers = (parameter for group in groups for parameter in group["params"])
+    return any(gradient is not None for gradient in gradients_of([*of_models, *of_optimizers]))

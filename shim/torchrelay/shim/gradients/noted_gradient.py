@@ -9,6 +9,7 @@ import torch
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.tensors.dtensor import is_spread, local
+from torchrelay.shim.adapters.tensors.storages import unseen
 from torchrelay.shim.gradients.gradient_record import GradientForm, form_of
 from torchrelay.shim.tensors import tensor_bytes
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
@@ -74,7 +75,7 @@ class NotedGradient:
         self.form = form if form != form_of(self.parameter) else None
 
     def keep(self, gradient: torch.Tensor) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), unseen():
             self.content = local(gradient).detach().clone()
 
 
@@ -86,7 +87,7 @@ def versions(tensors: list[torch.Tensor]) -> list[int]:
 
 def are_zero(gradients: list[torch.Tensor]) -> list[bool]:
     """Whether each is zero. The host waits once for each of them."""
-    with torch.no_grad():
+    with torch.no_grad(), unseen():
         parts = [local(gradient) for gradient in gradients]
         return [not (part._values() if part.is_sparse else part).count_nonzero().item() for part in parts]
 

@@ -18,6 +18,8 @@ _TRAINING_NAME = re.compile(r"train|fit|step|epoch|learn|optimi|loop|run", re.IG
 _NAME_IN_PACKAGE = re.compile(r"train|fit|step|epoch|learn|optimi|loop|run|batch", re.IGNORECASE)
 """Of functions of an installed package that trains."""
 _STEP_CALLS = {"step", "backward", "zero_grad"}
+_GRADIENT_CALLS = {"backward", "zero_grad"}
+"""Those that no code of a model has; a recurrent one may well have a `step`."""
 
 _CANNOT_STEP = {
     "abs", "bool", "chr", "divmod", "float", "hash", "id", "int", "isinstance", "len", "ord", "print", "range", "repr",
@@ -78,9 +80,11 @@ def _compiles(decorator: ast.expr) -> bool:
 
 
 def _trains(method: FunctionNode, names: re.Pattern[str]) -> bool:
-    if names.search(method.name):
-        return True
-    return any(isinstance(n, ast.Call) and _last_name(n.func) in _STEP_CALLS for n in ast.walk(method))
+    return names.search(method.name) is not None or _calls(method, _STEP_CALLS)
+
+
+def _calls(method: FunctionNode, names: set[str]) -> bool:
+    return any(isinstance(n, ast.Call) and _last_name(n.func) in names for n in ast.walk(method))
 
 
 def is_module_class(node: ast.ClassDef) -> bool:
@@ -93,10 +97,12 @@ def is_left_alone(function: FunctionNode, in_module_class: bool, in_package: boo
     """Whether the function is model code or compiled: a compiler that traces it must see the user's program.
 
     A module's methods other than `forward` are often called from it; only those that look like training are rewritten.
-    The same holds for all functions of an installed package.
+    The same holds for all functions of an installed package. A `forward` that computes gradients is that of a trainer.
     """
-    if function.name == "forward" or any(_compiles(d) for d in function.decorator_list):
+    if any(_compiles(d) for d in function.decorator_list):
         return True
+    if function.name == "forward":
+        return not _calls(function, _GRADIENT_CALLS)
     if in_module_class:
         return not _trains(function, _TRAINING_NAME)
     return in_package and not _trains(function, _NAME_IN_PACKAGE)

@@ -48,6 +48,7 @@ class LeftLoops:
         if commit is None or activation is not commit.activation:
             return
         self._engine.updates.look_no_more()
+        self._engine.gradients.fates.step_ends()
         if not self._is_at_head(commit):
             return
         # What the script has forked shares the journal's memory, and has a copy of the iterator to let go.
@@ -68,6 +69,7 @@ class LeftLoops:
         engine, commit = self._engine, self._engine.commit
         assert commit is not None
         engine.again.leave()
+        engine.gradients.fates.step_ends()
         engine.updates.writes.drop()
         self._withdraw(commit)
         self.place = commit.place

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch.utils.data
 
+from torchrelay.shim.adapters.tensors import graph_order
 from torchrelay.shim.capture import rng
 from torchrelay.shim.script.hidden_frames import hide_all, hide_this_frame
 from torchrelay.shim.script.rewind import Rewind
@@ -43,6 +44,7 @@ class Activation:
         "first_mark",
         "first_passed",
         "frame",
+        "graph_at",
         "head",
         "head_mark",
         "heads",
@@ -63,6 +65,8 @@ class Activation:
         self.site, self.frame, self.rng, self.entry, self.around = site, frame, state, entry, around
         self.heads = self.steps = 0
         self.computes = False
+        self.graph_at = 0
+        """When the present iteration began, as `graph_order` has it."""
         self.item: Any = None
         self.iterator: Any = None
         self.before: Any = None
@@ -121,6 +125,7 @@ class Loop:
         if activation.replay:
             activation.replay = False
             return activation.item
+        activation.graph_at = graph_order.now()
         self._tracker.drawing = activation
         activation.before = self._tracker.before_draw(activation.iterator)
         try:
@@ -219,6 +224,7 @@ class LoopTracker:
                 if activation.replay:
                     activation.replay = False
                 else:
+                    activation.graph_at = graph_order.now()
                     self.head(activation)
                     activation.replay = False
                 return
@@ -310,10 +316,13 @@ class LoopTracker:
         loaders[:] = [None if known is None or known is iterator or self.is_over(known) else known for known in loaders]
         loaders.append(iterator)
 
-    def computing(self) -> None:
-        """Gradients are about to be computed."""
+    def computing(self, oldest: int = sys.maxsize) -> None:
+        """Gradients are about to be computed, through a graph that was begun at `oldest`, as `graph_order` has it.
+
+        A loop whose iteration has begun since then is none that trains: callbacks, of which one computes the gradients of a loss.
+        """
         for activation in self.stack:
-            activation.computes = True
+            activation.computes = activation.computes or oldest >= activation.graph_at
 
     def _draws_data(self, frame: FrameType | None) -> bool:
         """Whether `frame` is called by a data loader, a generator that makes data, or what a loop draws from.
@@ -333,10 +342,12 @@ class LoopTracker:
     def around_step(self, frame: FrameType) -> list[Activation]:
         """Around an optimizer step: those that gradients are computed in, and not such as go over several optimizers alone.
 
-        All, where no gradients were seen.
+        All, where no gradients were seen. Not a loop over what the step returns: that one has not begun.
         """
         self._steps += 1
         alive = self.running(frame)
+        while alive and not (alive[-1].heads or alive[-1].iterator is not None):
+            alive.pop()
         count = sum(activation.computes for activation in alive)
         around = alive[:count] if count else alive
         for activation in around:

@@ -16,6 +16,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import dynamo
+from torchrelay.shim.capture.models.device import optimizer_tensors
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.join.late_write_guard import SettlingWatch
@@ -51,10 +52,10 @@ class Tail:
         sources = {**(gradients or {}), **self._own}
         times = {} if UNKNOWN.keys() & late.keys() else late
         self.watch = SettlingWatch(sources, own_gradients | late.keys(), times, comes_back=at_head)
-        self.watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+        self.watch.__enter__()
 
     def leave(self) -> None:
-        self.watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
+        self.watch.__exit__(None, None, None)
 
     def check(self, state: HostState) -> bool:
         """Where the donor stands. `state`: what training can get at there. Whether the donor's tensors have to be fetched again.
@@ -66,7 +67,8 @@ class Tail:
             raise StateMismatchError(
                 "the step runs compiled code after its optimizer step, which rounds differently here"
             )
-        now = {path: self._now(path, state) for path in self._own}
+        bound = optimizer_tensors(state) if self._at_head else {}
+        now = {path: bound.get(path, self._now(path, state)) for path in self._own}
         content = digest.digests(now)
         changed = {path for path in self._own if content[path] != self._content[path]}
         self.watch.late(changed)

@@ -42,11 +42,11 @@ class OwnUpdate:
         self._watch: _UpdateWatch | None = None
         if not dynamo.compilations():  # compiled code is compiled once more where something watches it
             self._watch = _UpdateWatch(_not_known(at_gate))
-            self._watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+            self._watch.__enter__()
 
     def done(self) -> None:
         if self._watch is not None:
-            self._watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
+            self._watch.__exit__(None, None, None)
         if dynamo.compilations():
             self._watch = None  # what was compiled meanwhile was not watched
 

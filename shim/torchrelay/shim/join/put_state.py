@@ -151,7 +151,8 @@ def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *,
     begun: list[Any] = []
     while True:
         loops = [activation.iterator for activation in engine.tracker.stack]
-        rebuild = StateRebuild(script_frames(innermost), engine.writer.modules.namespaces(), engine.saves.future, loops)
+        namespaces = engine.writer.modules.namespaces()
+        rebuild = StateRebuild(script_frames(innermost), namespaces, engine.saves.future, loops, opens=engine.opens)
         rebuild.resolve(nodes)
         engine.draws.made_generators.update(rebuild.made_generators)
         engine.trees.rebound |= rebuild.rebound
@@ -165,11 +166,11 @@ def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *,
             return rebuild
         begun.append(generator)
         with engine.records.alone():  # the lost rank's first draw was in a step that is over: nobody has its record
-            next(generator, None)
+            engine.draws.start(generator)
 
 
 def _put_bases(nodes: list[EncodedNode], objects: list[Any], trees: tuple[Any, ...]) -> None:
     """Journals hold the difference to the trees that set-up had made."""
     for node, root in zip(nodes, objects):
         if node.kind is Kind.MODULE and isinstance(root, torch.nn.Module) and node.content[0] >= 0:
-            put_tree(tree_of(trees, node.content[0]), root, lambda value, there: value)
+            put_tree(tree_of(trees, node.content[0]), root, lambda value, there: value, ())

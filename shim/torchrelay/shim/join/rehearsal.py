@@ -59,6 +59,7 @@ class Rehearsal:
         engine.way_in = WayIn(engine, set_up, self)
         self._staging = Staging(engine.set_up, leaves_no_trace=True)
         self._staging.begin()
+        engine.opens = self._staging.open
         child.is_aside = self._staging.is_aside
 
     # On the way in.

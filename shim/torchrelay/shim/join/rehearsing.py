@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import select
 import signal
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from torchrelay.protocol.machine.owned_folder import OwnedFolder
 from torchrelay.protocol.messages import Gap, Rehearse, Rehearsed, ShimReport
 from torchrelay.protocol.names import NO_JOINER, REHEARSAL_FAILED, REHEARSAL_OPEN
 from torchrelay.protocol.transport import wire
+from torchrelay.protocol.transport.readable import is_readable
 from torchrelay.shim.agent_link import announced_exit
 from torchrelay.shim.agent_link.link import AgentLink
 
@@ -210,7 +210,7 @@ class Rehearsing:
     def _follow(self, order: Rehearse, pid: int, reading: int, folder: OwnedFolder) -> None:
         data, short = b"", False
         while True:
-            if not select.select([reading], [], [], _LOOK_S)[0]:
+            if not is_readable(reading, _LOOK_S):
                 if is_short():
                     short = True
                     self.end(order.request)

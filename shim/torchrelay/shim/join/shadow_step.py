@@ -24,6 +24,7 @@ from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.journal import payload
 from torchrelay.shim.journal.writer import script_frames
 from torchrelay.shim.step import boundary_proof
+from torchrelay.shim.tensors.inference import outside_inference
 from torchrelay.shim.tensors.taint import Watch
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class ShadowStep:
         collective_records.give(finished, destination.results)
         if plan.offline or plan.donor_collectives >= 0:
             destination.put_gradients(self._dialogue.gradients())  # else they are those of the next head
-        engine.updates.late.note(engine.commit.state)
+        engine.updates.note_late(engine.commit.state)
         self._arrived = arrived
         if plan.offline:
             if dynamo.compilations():
@@ -117,7 +118,7 @@ class ShadowStep:
         """The donor has done all that is left to do: what it wrote after its last step must not be written again."""
         gradients = destination.own_gradients()
         watch = Watch({**gradients, **destination.tensors()}, gradients.keys() - destination.gradients, strict=True)
-        watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+        watch.__enter__()
 
     # Through the rest of a step that the donor is through with.
 
@@ -166,7 +167,8 @@ class ShadowStep:
             return False  # what the donor has written late belongs to its own place alone
         destination = self._destination
         assert destination is not None
-        self._catch_up(sys._getframe(1))
+        with outside_inference():
+            self._catch_up(sys._getframe(1))
         if not at_donor:  # the donor has written already whatever this step still writes past torch's counts
             gradients = destination.own_gradients()
             missing = gradients.keys() - destination.gradients

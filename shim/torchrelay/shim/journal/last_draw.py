@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from torchrelay.shim.adapters.cpython import cycles, plain_iterators
+from torchrelay.shim.adapters.tensors.storages import unseen
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import generator_position as stands
 from torchrelay.shim.capture.iteration.loader_order import LoaderIter
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 MOST_ITEMS = 1000
 """Of a container that a generator keeps: it is copied in front of each draw."""
-MOST_OBJECTS = 64
+MOST_OBJECTS = 1024
 """Beside iterators: meters and buffers that a generator keeps, and that decide what it yields."""
 _SAMPLED = 64
 """So many elements of a tensor tell whether it is the same."""
@@ -186,7 +187,8 @@ def mark_of(item: Any, state: Container[int] = ()) -> bytes:
         if cls not in PLAIN and id(value) in state:
             return b""
         if isinstance(value, torch.Tensor):
-            _mark_tensor(digest, value)
+            with unseen():
+                _mark_tensor(digest, value)
         elif kind_of(cls) is Kind.NDARRAY:
             _mark_array(digest, value)
         elif isinstance(value, (dict, list, tuple)):
@@ -252,8 +254,12 @@ def write(
                 return None
             is_known = loader >= 0 or node.kind is Kind.CYCLE
             loaders[numbers[id(node.obj)]] = record._replace(loader=loader) if is_known else None
-    changed = [node for node in draw.nodes if not _is_as_it_was(node, state)]
-    written = {numbers[id(node.obj)]: pickled(encoder.node(node)) for node in changed}
+    written: dict[int, bytes] = {}
+    for node in draw.nodes:
+        if not _is_as_it_was(node, state):
+            written[numbers[id(node.obj)]] = pickled(encoder.node(node))
+            if encoder.lacks:
+                return None  # a buffer of more than was looked at
     return WrittenDraw(written, draw.rng, loaders, mark_of(item), collectives, began)
 
 

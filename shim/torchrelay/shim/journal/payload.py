@@ -61,22 +61,26 @@ class LoaderRecord(NamedTuple):
     """Of the data set before the last draws, as data_state.State."""
     shared: tuple[Any, ...] = ()
     """What it had in shared memory when it was made, as shared_memory.Content."""
+    mark: bytes = b""
+    """Of the item that it has yielded last, where another process has to draw all that came before it."""
 
     def plain(self) -> Plain:
-        created, order, drawn, first, before, loader, epoch, turns, data, shared = self
+        created, order, drawn, first, before, loader, epoch, turns, data, shared, mark = self
         then = None if first is None else (tuple(first[0]), *first[1:])
         began = None if epoch is None else (tuple(epoch.now), *epoch[1:])
         asked = [(turn.asked, tuple(turn.generators), turn.order) for turn in turns]
-        return tuple(created), order, drawn, then, [*map(tuple, before)], loader, began, asked, data, shared
+        return tuple(created), order, drawn, then, [*map(tuple, before)], loader, began, asked, data, shared, mark
 
     @classmethod
     def of(cls, plain: Plain) -> LoaderRecord:
-        created, order, drawn, first, before, loader, epoch, asked, data, shared = plain
+        created, order, drawn, first, before, loader, epoch, asked, data, shared, mark = plain
         then = None if first is None else (RngState(*first[0]), *first[1:])
         began = None if epoch is None else EpochBegin(RngState(*epoch[0]), *epoch[1:])
         states = tuple(RngState(*state) for state in before)
         turns = tuple(SamplerTurn(number, RngState(*generators), order) for number, generators, order in asked)
-        return cls(RngState(*created), order, drawn, then, states, loader, began, turns, tuple(data), tuple(shared))
+        return cls(
+            RngState(*created), order, drawn, then, states, loader, began, turns, tuple(data), tuple(shared), mark
+        )
 
 
 class LinkRecord(NamedTuple):

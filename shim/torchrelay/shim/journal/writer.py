@@ -126,7 +126,9 @@ class Writer:
         """Return the state at a boundary in this frame. `before`: that at the boundary before it in the same loop."""
         if boundary > 0:
             self._training_has_begun()
-        if before is None:
+        arrays = self._engine.trees.arrays
+        if before is None or arrays.has_more:
+            arrays.walked()
             state = self.walk(script_frames(frame))
             self._look_at_data(state)
             return state

@@ -6,6 +6,8 @@ not carried. Of another one the migration would fail, so the promise is withdraw
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from torchrelay.protocol.messages import Gap
 from torchrelay.protocol.names import BARS
 from torchrelay.shim.capture.state.host_state import HostState
@@ -17,19 +19,24 @@ class LackingElements:
         self.found: tuple[int, ...] = ()
         """Nodes of the latest state that was looked at."""
         self._of_set_up: set[tuple[str, int]] = set()
-        self._has_looked = False
+        self._of_steps: set[str] = set()
+        """Ways to those that steps have made, in whichever loop."""
+        self._loop: Hashable = None
 
-    def look(self, state: HostState, boundary: int) -> None:
-        """What is there at boundary 0, or where this process takes over a rank, set-up makes in another process as well."""
+    def look(self, state: HostState, boundary: int, loop: Hashable) -> None:
+        """What is there at boundary 0, where this process takes over a rank, or where an outermost `loop` begins, another process
+        makes as well: by its set-up, or by what stands between two loops.
+        """
         known = {number: (state.path(number), len(state.nodes[number].content)) for number in sorted(state.lacking)}
-        if boundary == 0 or not self._has_looked:
-            self._of_set_up.update(known.values())
-        self._has_looked = True
+        if boundary == 0 or loop != self._loop:
+            self._of_set_up.update(name for name in known.values() if name[0] not in self._of_steps)
+        self._loop = loop
         self.found = tuple(number for number, name in known.items() if name not in self._of_set_up)
+        self._of_steps.update(known[number][0] for number in self.found)
 
-    def gaps(self, state: HostState, boundary: int) -> list[Gap]:
+    def gaps(self, state: HostState, boundary: int, loop: Hashable) -> list[Gap]:
         """Look, and return a gap for each of those that the state has."""
-        self.look(state, boundary)
+        self.look(state, boundary, loop)
         found = []
         for number in self.found:
             node = state.nodes[number]

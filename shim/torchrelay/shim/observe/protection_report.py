@@ -67,10 +67,10 @@ class Reporter:
         self._astray = None
         unknown = commit.state.unknown
         if unknown:
-            self._unseen.look(commit.state, commit.boundary)
+            self._unseen.look(commit.state, commit.boundary, self._engine.trees.arrays)
         if commit.state.bulk:
             self._bulk.look(commit.state, commit.boundary, commit.activation)
-        self._lacking.look(commit.state, commit.boundary)
+        self._lacking.look(commit.state, commit.boundary, self._outermost())
         changes = self._engine.draws.data_changes
         self._own_threads.look(changes.changed.objects())
         settled = bool(self._engine.tracker.boundary_sites)
@@ -92,6 +92,7 @@ class Reporter:
             keeper is not None and keeper.size_bytes > 0,
             self._engine.writer.shape,
             len(self._engine.trees.changed),
+            len(commit.state.roots),
             self._lacking_wrappers(commit),
             self._engine.draws.batches.written,
             self._engine.updates.writes.copied_bytes,
@@ -328,7 +329,7 @@ class Reporter:
         found += built_wrappers.gaps(self._lacking_wrappers(commit)) + self._changed_models(commit)
         found += self._compiled()
         found += self._no_way_in(commit)
-        found += self._lacking.gaps(commit.state, commit.boundary) + self._unknown(commit)
+        found += self._lacking.gaps(commit.state, commit.boundary, self._outermost()) + self._unknown(commit)
         changes = self._engine.draws.data_changes
         found += changed_data_sets.gaps(commit.state, changes, self._bulk, self._own_threads)
         found += self._kept_workers(commit)
@@ -366,20 +367,27 @@ class Reporter:
                 found.append(Gap("ddp", BARS, f"{reason}: no rank can be replaced", *place))
         return found
 
+    def _outermost(self) -> tuple[str, int]:
+        """The outermost training loop, and which run of it this is."""
+        outermost = self._engine.tracker.stack[0]
+        return outermost.site, outermost.entry
+
     def _lacking_wrappers(self, commit: BoundarySnapshot) -> list[SourcePlace]:
         return self._built.lacking(commit.state, commit.activation, self._engine.tracker.stack)
 
     def _changed_models(self, commit: BoundarySnapshot) -> list[Gap]:
         state, found = commit.state, []
-        for root, tree in self._engine.trees.changed.items():
-            number = state.index.get(root)
-            if number is None or state.nodes[number].obj is not tree.root:
+        for root in state.roots:
+            number = state.index[id(root)]
+            node = state.nodes[number]
+            tree = node.content.tree
+            is_new = tree.of_set_up is None and not tree.is_bare()
+            if not is_new and id(root) not in self._engine.trees.changed:
                 continue
-            made = module_parts.made_by_training(encode.Encoder(state), tree, number)
-            if made:
-                node = state.nodes[number]
-                name = f"{state.path(number)}.{made[0]}"
-                text = f"{name}: training has put a module there that stands nowhere else: no rank can be replaced"
+            lacking = module_parts.cannot_be_made(encode.Encoder(state), tree, node.content.values, number)
+            if lacking:
+                name = ".".join(filter(None, (state.path(number), lacking[0])))
+                text = f"{name}: training has put a module there that cannot be made again: no rank can be replaced"
                 found.append(Gap("modules", BARS, text, *where_made(state, node.parent, node.key)))
         return found
 

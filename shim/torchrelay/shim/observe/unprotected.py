@@ -47,11 +47,12 @@ class Unprotected:
         self.give_up(UnsupportedError(engine.budget.reason(state)))
         return True
 
-    def trains_on_unevenly(self) -> None:
+    def joins_unevenly(self) -> None:
+        self.trains_unevenly("ranks train on unlike numbers of batches (`join()`): some go on when others are through")
+
+    def trains_unevenly(self, reason: str) -> None:
         """Ranks that are through make no more steps, and others go on: nobody waits for all in front of an update from here on."""
-        self.give_up(
-            UnsupportedError("ranks train on unlike numbers of batches (`join()`): some go on when others are through")
-        )
+        self.give_up(UnsupportedError(reason))
         self._engine.tracker.live = False
 
     def give_up(self, error: Exception) -> None:
@@ -64,6 +65,7 @@ class Unprotected:
             return
         self.reason = "an error"  # whatever telling leads to
         engine.draws.stop()
+        engine.gradients.fates.step_ends()
         engine.trees, engine.gradients = ModuleTrees(), Gradients()  # the script's objects are its own again
         self.reason = reason_of(error)
         # Telling must not end what it speaks of: the script may have closed the stream, or put an object of its own in its place.

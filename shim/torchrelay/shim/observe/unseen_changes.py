@@ -24,6 +24,7 @@ from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import by_value, large_arrays
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
+from torchrelay.shim.capture.values.large_arrays import LargeArrays
 
 _EACH = 8
 """Boundaries at which every array is looked at; after these, powers of two."""
@@ -43,7 +44,8 @@ class UnseenChanges:
         self._read_only: dict[str, weakref.ref[Any]] = {}
         self._holders: dict[str, list[Any]] = {}
 
-    def look(self, state: HostState, boundary: int) -> None:
+    def look(self, state: HostState, boundary: int, arrays: LargeArrays) -> None:
+        """`arrays`: those that training writes to are carried from the next boundary on, if they may be."""
         left_bytes = _MOST_BYTES if boundary <= _EACH or boundary.bit_count() == 1 else 0
         for name in state.unknown:
             place = state.places.get(name)
@@ -62,6 +64,7 @@ class UnseenChanges:
                 now = _content(obj)
                 if self._arrays.setdefault(name, now) != now:
                     self.found[name] = "training writes to it"
+                    arrays.carry_written(obj)
             elif kind is Kind.UNKNOWN and not _is_of_python(obj) and not by_value.pickles(obj):
                 self._look_at_holders(state, name, parent)
 

@@ -14,6 +14,7 @@ from torchrelay.protocol.messages import (
     CopyJournals,
     Interrupt,
     KeepCopies,
+    LiftGates,
     NumbersDecided,
     QuiesceAnswer,
     QuiesceAt,
@@ -29,6 +30,7 @@ from torchrelay.shim.observe.failed_communicators import NEWS_S
 from torchrelay.shim.recovery.generation_switch import GenerationSwitch, NextMove, Superseded
 from torchrelay.shim.script.guard import reason_of
 from torchrelay.shim.script.rewind import Rewind
+from torchrelay.shim.tensors.inference import outside_inference
 
 if TYPE_CHECKING:
     from torchrelay.shim.agent_link.link import AgentLink
@@ -93,6 +95,8 @@ class Recovery:
         elif isinstance(order, CopyJournals):
             self._engine.journal.copies.assign(order)
             self._orders.put(order)  # a rank that stands has nothing better to do
+        elif isinstance(order, LiftGates):
+            self._engine.comms.lift_gates(order.reason)
         elif isinstance(order, NumbersDecided):
             if self._engine.numbers is not None:
                 self._engine.numbers.decided(order)
@@ -198,7 +202,8 @@ class Recovery:
         engine.phase(RankPhase.STANDING)
         generation = self._generation(error)
         self._phase = phase
-        return self._follow(GenerationSwitch(engine, self, generation, position, str(error or "")), error)
+        with outside_inference():  # the script may reduce its losses in it: a new reducer would be of no use behind it
+            return self._follow(GenerationSwitch(engine, self, generation, position, str(error or "")), error)
 
     def _follow(self, attempt: GenerationSwitch, error: BaseException | None) -> bool:
         """To its commit, or until the rank is to go back: `gone_back` follows it further from there."""

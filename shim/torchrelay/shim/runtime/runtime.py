@@ -250,6 +250,7 @@ class Runtime:
         # For whoever takes the rank over from here, and a controller that is new by then.
         engine.journal.write_set_up(assign.set_up)
         staging = Staging(self._set_up)
+        engine.opens = staging.open
         self._joiner = Joiner(engine, assign, staging)
         self._set_engine(engine)
         staging.begin()

@@ -214,6 +214,12 @@ class JoinerFiles(FilesTold):
 
     # Opening.
 
+    def open(self, file: str, mode: str, *args: Any) -> IO[Any]:
+        """Open a file as the script would."""
+        opens = open if self._folder is None else self._open_here
+        opened: IO[Any] = opens(file, mode, *args)
+        return opened
+
     def is_aside(self, file: Any) -> bool:
         """Whether `open` opens a scratch copy in the place of `file`."""
         return os.path.realpath(os.fsdecode(file)) in self._copies

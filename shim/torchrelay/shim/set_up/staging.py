@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -28,6 +28,10 @@ class Staging:
         self._output.start()
         self._files.start()
         self._files.torch_imported(torch)
+
+    def open(self, file: str, mode: str, *args: Any) -> IO[Any]:
+        """Open a file as the script would."""
+        return self._files.open(file, mode, *args)
 
     def is_aside(self, file: Any) -> bool:
         """Whether `open` opens a scratch copy in the place of `file`."""

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -58,6 +58,7 @@ from torchrelay.shim.step.updates.late_forwards import LateForwards
 from torchrelay.shim.step.updates.optimizer_updates import Updates
 from torchrelay.shim.tensors.taint import Watch
 
+_AFTER = PHASES.index(RankPhase.AFTER)
 _STANDS_AT = {
     StepPosition.SET_UP: StandingPosition.SET_UP,
     StepPosition.BODY: StandingPosition.BODY,
@@ -106,6 +107,8 @@ class Engine:
         self.hold: CheckHold | None = None
         self.set_up: SetUp | None = None
         """None where what set-up learns from outside is not recorded."""
+        self.opens: Callable[..., IO[Any]] = open
+        """Opens files for the script: copies of them, where a joiner may not write yet."""
         self.costs, self.budget, self.reporter = Costs(), Budget(), Reporter(self)
         self.recovery = Recovery(self, link)
         self.commit: BoundarySnapshot | None = None
@@ -131,7 +134,6 @@ class Engine:
         self.numbers: Numbers | None = None
         self._forbidden: Watch | None = None
         self.late_forwards = LateForwards(self)
-        self.collective_begins = self.updates.collective_begins
         self.sharded_alone, self.sharded_after_step = self.late_forwards.alone, self.late_forwards.after_step
         self.interruptions = Interruptions(self)
         self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
@@ -216,6 +218,12 @@ class Engine:
     def alive(self) -> None:
         self.journal.count += 1
         self.journal.publish()
+
+    def collective_begins(self) -> None:
+        """On the training thread."""
+        self.updates.collective_begins()
+        if self.journal.phase == _AFTER and self._has_left(sys._getframe(1)):
+            self.phase(RankPhase.LEFT)
 
     def phase(self, phase: RankPhase) -> None:
         self.journal.phase = PHASES.index(phase)
@@ -310,11 +318,11 @@ class Engine:
     def forbid(self, watch: Watch) -> None:
         """Until the next head."""
         self._forbidden = watch
-        watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+        watch.__enter__()
 
     def _start_step(self) -> None:
         if self._forbidden is not None:
-            self._forbidden.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
+            self._forbidden.__exit__(None, None, None)
             self._forbidden = None
         self.updates.begin_iteration()
         if self.numbers is not None:
@@ -363,7 +371,7 @@ class Engine:
         self.draws.at_boundary(self.commit.item if self.commit is not None else None)
         latest, before = self.commit, self.commit.state if self.commit is not None else None
         if self.writer.begins_anew():
-            self.trees, before = ModuleTrees(self.trees.arrays), None
+            self.trees, before = self.trees.anew(), None
         state = self.writer.state_at(activation.frame, before, number)
         now = rng.capture()
         item = self.draws.noted(activation.item, now)
@@ -394,6 +402,7 @@ class Engine:
         self.budget.spent(own.took_cpu_s())
         if self.faults is not None and self.shadow is None and not self.wrapped:
             self.faults.strike_in_forward(state.roots)
+        self.updates.states.at_boundary(self.commit.state)
         self.updates.writes.at_boundary(self.commit.state)
         self.updates.effects.at_boundary(self.commit.state)
         self.replicas.at_boundary(self.commit)

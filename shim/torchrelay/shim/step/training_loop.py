@@ -9,6 +9,7 @@ import enum
 
 import torch
 
+from torchrelay.shim.gradients.gradient_record import have_gradients
 from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
 from torchrelay.shim.script.sites import PACKAGES, SITES
 from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
@@ -69,7 +70,7 @@ class TrainingLoop:
             and self._is_worth_a_look(activation)
         ):
             return LoopHead.BOUNDARY
-        if activation.site in self.around:
+        if activation.site in self.around and not self._is_within_the_step(depth):
             return LoopHead.AROUND
         if known and self._may_train(activation, latest):
             self._looked_at.add(activation.site)
@@ -82,6 +83,10 @@ class TrainingLoop:
         if not known and not step.stepped and self._is_worth_following(activation):
             return LoopHead.MAY_BE_AROUND
         return LoopHead.OTHER
+
+    def _is_within_the_step(self, depth: int) -> bool:
+        """Whether a loop at this place of the stack is inside the training loop, which it was itself until that one was found."""
+        return any(outer.site in self._tracker.boundary_sites for outer in self._tracker.stack[:depth])
 
     def _is_worth_following(self, activation: Activation) -> bool:
         """Whether the loop may train in a later iteration than its first: a joiner needs the head of the one in which it does."""
@@ -102,9 +107,12 @@ class TrainingLoop:
     def _begins_anew(self, activation: Activation, latest: BoundarySnapshot) -> bool:
         """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.
 
-        Gradients that were computed there would be lost by going back to here.
+        Gradients that were computed there would be lost by going back to here, unless the script has dropped them: those of an
+        epoch's last batches, which are too few for an update.
         """
-        return activation.heads == 1 and latest.activation not in self._tracker.stack and not self._step.gradients_open
+        if activation.heads != 1 or latest.activation in self._tracker.stack:
+            return False
+        return not (self._step.gradients_open and have_gradients(latest.state))
 
     def _may_train(self, activation: Activation, latest: BoundarySnapshot | None) -> bool:
         """Whether a further training loop seems to begin, or one around it: it stands in until a step is seen, and once only."""

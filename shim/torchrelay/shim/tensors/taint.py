@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.tensors.following_mode import FollowingMode
 from torchrelay.shim.adapters.tensors.storages import StorageNotes, unseen
 from torchrelay.shim.tensors import exact_copies
 from torchrelay.shim.tensors.exact_copies import ExactCopies, Overwritten
@@ -46,7 +46,7 @@ def tensors_of(value: Any) -> Iterable[torch.Tensor]:
             yield from tensors_of(item)
 
 
-class Watch(TorchFunctionMode):
+class Watch(FollowingMode):
     """`sources`: the tensors, by path; `late`: those whose content is known not to be what the script expects.
 
     Each write to a source gives it another content. A content has a number, and sets of contents are bits of a number, since there

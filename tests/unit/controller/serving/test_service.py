@@ -17,12 +17,15 @@ import pytest
 from torchrelay.controller import progress, settling
 from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.core import Core
+from torchrelay.controller.serving.agent_streams import AgentStream
 from torchrelay.controller.serving.relay import Relay
 from torchrelay.controller.serving.service import RelayService
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.security.tls import Credentials, make_server
 from torchrelay.protocol.transport.convert import from_proto, to_proto, wrap
+from torchrelay.protocol.transport.delivery import Inbox
+from torchrelay.protocol.transport.telling import ANSWER_S
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 CONFIG = ControllerConfig("r", 1, 2, "", "", "", "127.0.0.1", 29500)
@@ -105,18 +108,89 @@ def test_orders_reach_the_agent_and_the_job_ends_with_everybody_told() -> None:
 def test_a_later_stream_repeats_nothing_and_takes_the_orders_that_were_waiting() -> None:
     async def test(b: Bench) -> None:
         call = await b.attach()
-        assert await hear(call) == msg.Taken(0)
+        assert (await hear(call)).count == 0
         await say(call, msg.FromWorker("n0.w0", msg.Disabled("no torch")))
         while await hear(call) != msg.Taken(1):
             continue
         call.cancel()
         again = await b.attach(first=0)
-        assert await hear(again) == msg.Taken(1)
+        assert (await hear(again)).count == 1
         await say(again, msg.FromWorker("n0.w0", msg.Disabled("no torch")))
         await say(again, msg.WorkerExited("n0.w1", 4, 0, False))
         while not isinstance(stop := await hear_order(again), msg.StopJob):
             assert isinstance(stop.order, msg.Protect)
         assert stop.exit_code == 4
+        again.cancel()
+
+    on_a_bench(test)
+
+
+def test_orders_are_said_again_until_the_agent_has_said_that_it_has_them() -> None:
+    def order(number: int) -> msg.ToWorker:
+        return msg.ToWorker("n0.w0", msg.Protect(False, str(number)))
+
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        begins = await hear(call)
+        await say(call, msg.OrdersTaken(0))
+        await say(call, msg.FromWorker("n0.w0", msg.Warm("2")))
+        assert await hear(call) == msg.Taken(1)
+        for number in range(3):
+            b.relay.order("n0", order(number))
+        assert [await hear_order(call) for _ in range(3)] == [order(0), order(1), order(2)]
+        await say(call, msg.OrdersTaken(begins.orders_first + 1))
+        b.relay.order("n0", order(3))
+        assert await hear_order(call) == order(3)
+        call.cancel()
+        again = await b.attach()
+        assert await hear(again) == msg.Taken(1, begins.orders_session, begins.orders_first + 1, ANSWER_S)
+        assert [await hear_order(again) for _ in range(3)] == [order(1), order(2), order(3)]
+        again.cancel()
+        another = await b.attach(session="a process that began anew")
+        begins = await hear(another)
+        b.relay.order("n0", order(4))
+        assert await hear_order(another) == order(4)
+        another.cancel()
+
+    on_a_bench(test)
+
+
+def test_progress_is_answered_so_that_the_agent_knows_that_it_is_heard() -> None:
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        assert (await hear(call)).answers_every_s == ANSWER_S
+        await say(call, msg.Progress(()))
+        assert await hear(call) == msg.Taken(0)
+        call.cancel()
+
+    on_a_bench(test)
+
+
+def test_progress_is_answered_once_in_a_while() -> None:
+    stream = AgentStream(Inbox())
+    assert stream.due_taken() is not None
+    answered_s = []
+    for now_s in range(int(3 * ANSWER_S)):
+        stream.heard(float(now_s))
+        if stream.due_taken() is not None:
+            answered_s.append(now_s)
+    assert answered_s == [0, ANSWER_S, 2 * ANSWER_S]
+
+
+def test_an_agent_that_never_says_what_it_has_is_told_nothing_twice() -> None:
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        assert (await hear(call)).count == 0
+        b.relay.order("n0", msg.TellAgain())
+        assert await hear_order(call) == msg.TellAgain()
+        b.relay.order("n0", msg.LookClosely(True))
+        assert await hear_order(call) == msg.LookClosely(True)
+        call.cancel()
+        again = await b.attach()
+        assert isinstance(await hear(again), msg.Taken), "from here on orders go to this stream"
+        b.relay.order("n0", msg.LookClosely(False))
+        while (order := await hear_order(again)) != msg.LookClosely(False):
+            assert order == msg.LookClosely(True), "only the last one may be on its way still"
         again.cancel()
 
     on_a_bench(test)

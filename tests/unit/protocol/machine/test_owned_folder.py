@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.forked import forked
 
 from torchrelay.protocol.machine.owned_folder import OwnedFolder, lock_folder, owned_folder, remove_left
 from torchrelay.protocol.names import TEMPORARY_PREFIX
@@ -53,11 +54,12 @@ def test_a_forked_child_that_outlives_its_parent_keeps_the_folder(temporary: Pat
     reading, writing = os.pipe()
     folder = OwnedFolder("test")
     (folder.path / "file").write_text("its")
-    child = os.fork()
-    if child == 0:
+
+    def stay() -> None:
         os.close(writing)
         os.read(reading, 1)  # until the parent lets go
-        os._exit(0)
+
+    child = forked(stay)
     os.close(reading)
     assert folder._lock is not None  # as when the parent has died
     os.close(folder._lock)

@@ -6,22 +6,22 @@ import random
 
 import pytest
 
-from torchrelay.protocol.messages import AgentHello, Progress, Taken
-from torchrelay.protocol.transport.delivery import AgentOutbox, Inbox
+from torchrelay.protocol.messages import Progress, Taken
+from torchrelay.protocol.transport.delivery import Inbox, SendQueue
 
 
 class Line:
     """An agent and a controller with a connection that loses the tail of what was written, and of the answers."""
 
     def __init__(self) -> None:
-        self.outbox: AgentOutbox[Taken] = AgentOutbox()
+        self.outbox: SendQueue[Taken] = SendQueue()
         self.inbox = Inbox()
         self.arrived: list[int] = []
 
     def stream(self, carried: int, lost: int, answers_lost: int) -> None:
         """Writes `carried` messages, of which the last `lost` never arrive, nor do the last `answers_lost` answers."""
         self.outbox.rewind()
-        self.inbox.attach(AgentHello("n0", 0, "host", (), "life", self.outbox.first))
+        self.inbox.attach("life", self.outbox.first)
         written = []
         while len(written) < carried and (due := self.outbox.next()) is not None:
             written.append(due[1])
@@ -61,7 +61,7 @@ def test_a_controller_that_never_answers_gets_nothing_twice() -> None:
 
 
 def test_an_answer_that_overtakes_the_end_of_the_write_skips_nothing() -> None:
-    outbox: AgentOutbox[str] = AgentOutbox()
+    outbox: SendQueue[str] = SendQueue()
     outbox.taken(0)
     for text in "ab":
         outbox.add(text)
@@ -72,10 +72,27 @@ def test_an_answer_that_overtakes_the_end_of_the_write_skips_nothing() -> None:
     assert outbox.next() == (1, "b")
 
 
+def test_nothing_that_was_said_is_said_to_another_process() -> None:
+    outbox: SendQueue[str] = SendQueue()
+    outbox.taken(0)
+    for text in "abc":
+        outbox.add(text)
+    for _ in range(2):
+        due = outbox.next()
+        assert due is not None
+        outbox.wrote(due[0])
+    outbox.forget_written()
+    outbox.rewind()
+    assert outbox.next() == (2, "c")
+    outbox.clear()
+    outbox.add("d")
+    assert outbox.next() == (3, "d")
+
+
 def test_an_agent_that_started_anew_is_heard_from_its_first_message() -> None:
     inbox = Inbox()
-    inbox.attach(AgentHello("n0", 0, "host", (), "first life", 0))
+    inbox.attach("first life", 0)
     assert inbox.is_new(Taken(0))
-    inbox.attach(AgentHello("n0", 0, "host", (), "second life", 0))
+    inbox.attach("second life", 0)
     assert inbox.is_new(Taken(0))
     assert inbox.count == 1

@@ -6,6 +6,8 @@ import threading
 
 import pytest
 
+from torchrelay.protocol.errors import StateMismatchError, UserError
+from torchrelay.protocol.messages import ScriptFailed
 from torchrelay.shim.bootstrap.failed_script import await_verdict, tell
 
 SEVERAL = {"LOCAL_WORLD_SIZE": "2"}
@@ -13,21 +15,23 @@ SEVERAL = {"LOCAL_WORLD_SIZE": "2"}
 
 class Link:
     def __init__(self) -> None:
-        self.sent: list[tuple[str, str, int, int]] = []
+        self.sent: list[object] = []
 
     def send(self, report: object) -> None:
-        self.sent.append((report.kind, report.message, report.exit_code, report.boundary))  # type: ignore[attr-defined]  # that report alone is sent
+        self.sent.append(report)
 
 
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
-        (ValueError("bad"), ("ValueError", "bad", 1, 7)),
-        (SystemExit(3), ("SystemExit", "3", 3, 7)),
-        (SystemExit("words"), ("SystemExit", "words", 1, 7)),
+        (ValueError("bad"), ScriptFailed("ValueError", "bad", 1, 7)),
+        (SystemExit(3), ScriptFailed("SystemExit", "3", 3, 7)),
+        (SystemExit("words"), ScriptFailed("SystemExit", "words", 1, 7)),
+        (StateMismatchError("unlike"), ScriptFailed("StateMismatchError", "unlike", 1, 7, ours=True)),
+        (UserError("no such option"), ScriptFailed("UserError", "no such option", 1, 7)),
     ],
 )
-def test_what_is_told(failure: BaseException, told: tuple[str, str, int, int]) -> None:
+def test_what_is_told(failure: BaseException, told: ScriptFailed) -> None:
     link = Link()
     tell(link, failure, 7)  # type: ignore[arg-type]  # a stand-in
     assert link.sent == [told]

@@ -23,3 +23,26 @@ def test_a_fault_in_backward_strikes_at_its_end_where_the_middle_parameter_gets_
     with torch_hooks._backward_fault(SimpleNamespace(**{**vars(engine), "wrapped": [torch.nn.Linear(2, 2)]})):  # type: ignore[arg-type]  # a stand-in
         pass
     assert len(struck) == 1
+
+
+def test_a_closure_is_called_with_what_its_optimizer_gives_it() -> None:
+    gates: list[torch.optim.Optimizer] = []
+    whole = SimpleNamespace(begins=lambda *_, **__: False, told=lambda result: result, open=False)
+    engine = SimpleNamespace(
+        updates=SimpleNamespace(whole=whole, before_step=lambda frame, optimizer: gates.append(optimizer)),
+        guard=SimpleNamespace(tell=lambda act, *args, **named: act(*args, **named)),
+        reporter=SimpleNamespace(evaluated_again=lambda frame: None),
+        takes_part=lambda: True,
+    )
+    runtime: Any = SimpleNamespace(engine=engine)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+
+    def closure(scale: float, *, sync: bool = True) -> tuple[float, bool]:
+        """Say how it was called."""
+        return scale, sync
+
+    _, kwargs = torch_hooks._before_step(runtime, optimizer, (optimizer,), {"closure": closure})
+    gated = kwargs["closure"]
+    assert (gated(2.0, sync=False), gated(1.0)) == ((2.0, False), (1.0, True))
+    assert gated.__doc__ == closure.__doc__
+    assert gates == [optimizer]

@@ -162,6 +162,17 @@ def test_a_rank_that_dies_frees_the_one_that_waits_for_it(pool: ThreadPoolExecut
         gates[0].wait(0, 2)
 
 
+def test_a_rank_that_is_let_go_waits_no_more_and_its_peer_does_not_notice(pool: ThreadPoolExecutor, port: int) -> None:
+    first, second = meet(pool, port, 2)
+    waiting = pool.submit(first.wait, 0, 5)
+    with pytest.raises(TimeoutError):
+        waiting.result(0.2)
+    first.let_go()
+    with pytest.raises(RuntimeError, match="Connection closed in the gate of step 5"):
+        waiting.result(30)
+    assert second.wait(0, 5) is False, "it has heard of the first one before"
+
+
 def test_a_caller_without_the_secret_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_links, "_HELLO_TIMEOUT_S", 0.2)
     listener = listening(0)

@@ -14,6 +14,7 @@ from support.noisy_loader import Noisy, loader_of, values
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
     TensorDataset,
@@ -71,6 +72,21 @@ def test_iterators_below_others_are_not_recorded_twice(draws: Draws) -> None:
     draws.rewind()
     assert values([draws.draw(iterator, next)]) == values([first])
     assert len(draws.consumed) == 1
+
+
+def test_what_a_data_set_asks_for_itself_comes_again_with_the_item_alone(draws: Draws) -> None:
+    class Asking(IterableDataset[int]):
+        def __init__(self, source: Iterator[int]) -> None:
+            self.source = source
+
+        def __iter__(self) -> Iterator[int]:
+            while True:
+                yield draws.next(next, self.source)
+
+    iterator = iter(DataLoader(Asking(iter(range(100))), batch_size=2))
+    first = next(iterator).tolist()
+    draws.rewind()
+    assert [next(iterator).tolist(), next(iterator).tolist()] == [first, [2, 3]]
 
 
 def test_the_end_is_no_item(draws: Draws) -> None:

@@ -9,8 +9,9 @@ import numpy
 import pytest
 import torch
 from support.noisy_loader import Noisy, loader_of, values
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import loader_order
 from torchrelay.shim.data import lead_iterators, sampler_rng_log
@@ -113,3 +114,43 @@ def test_a_sampler_that_draws_among_others_too_often_is_noticed(draws: Draws) ->
     assert not draws.cannot_lead()
     next(iterator)
     assert draws.cannot_lead()
+
+
+class Picky(IterableDataset[int]):
+    """Lets a random number decide what comes next."""
+
+    def __iter__(self) -> Iterator[int]:
+        at = 0
+        while True:
+            at += 1 + int(torch.randint(3, ()))
+            yield at
+
+
+def test_a_joiners_stream_goes_on_as_the_recorded_one_where_steps_use_its_generator(draws: Draws) -> None:
+    torch.manual_seed(1)
+    recorded = iter(DataLoader(Picky(), batch_size=2))
+    for _ in range(20):
+        next(recorded)
+        torch.rand(1)
+    record, at = draws.record(recorded), rng.capture()
+    assert record is not None
+    rest = [next(recorded).tolist() for _ in range(4)]
+
+    torch.manual_seed(2)
+    joiner, _ = lead_iterators.rebuild(draws, DataLoader(Picky(), batch_size=2), record, None)
+    rng.restore(at)
+    assert [next(joiner).tolist() for _ in range(4)] == rest
+
+
+def test_a_joiners_stream_that_comes_to_another_item_is_refused(draws: Draws) -> None:
+    torch.manual_seed(1)
+    recorded = iter(DataLoader(Picky(), batch_size=2))
+    for _ in range(sampler_rng_log.MOST + 10):
+        next(recorded)
+        torch.rand(1)
+    record = draws.record(recorded)
+    assert record is not None
+    assert len(record.turns) == sampler_rng_log.MOST
+    assert not draws.cannot_lead()
+    with pytest.raises(StateMismatchError, match="the data set Picky, drawn from anew, yields another item here"):
+        lead_iterators.rebuild(draws, DataLoader(Picky(), batch_size=2), record, None)

@@ -11,6 +11,7 @@ from support.loop_script import LOST, LoopScript
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.gradients import gradient_fates, kept_gradients
+from torchrelay.shim.tensors import digest
 
 STEPS = 12
 TRAINING = """
@@ -277,6 +278,57 @@ def test_a_gradient_that_an_update_uses_as_it_was_is_kept() -> None:
     found.fates.used_by(optimizer)
     found.at_boundary(state, 1)
     assert [*found.tensors()] == ["gradient.module0.weight", "gradient.module0.bias"]
+
+
+@pytest.mark.parametrize("is_behind_the_gate", [False, True])
+def test_one_that_the_script_logs_before_it_drops_it_is_kept(is_behind_the_gate: bool) -> None:
+    model = torch.nn.Linear(3, 1)
+    found, state = kept_gradients.Gradients(), state_of(model)
+    model(torch.ones(2, 3)).sum().backward()
+    found.at_boundary(state, 0)
+    assert model.weight.grad is not None
+    if is_behind_the_gate:
+        found.fates.before_backward()
+        found.fates.after_backward()
+        found.at_gate()
+        found.passed()
+    model.weight.grad.norm().item()
+    model.zero_grad()
+    found.fates.settle()
+    model(torch.ones(2, 3)).sum().backward()
+    found.at_boundary(state, 1)
+    found.fates.step_ends()
+    assert [*found.tensors()] == ["gradient.module0.weight"]
+
+
+def test_digests_and_copies_of_ours_are_no_use_of_the_scripts() -> None:
+    model = torch.nn.Linear(300, 100)
+    found, state = kept_gradients.Gradients(), state_of(model)
+    for boundary in range(3):
+        model(torch.ones(2, 300)).sum().backward()
+        found.at_boundary(state, boundary)
+        found.to_give()
+        assert digest.digests({"weight": model.weight.grad}) != {}
+        model.zero_grad()
+        found.fates.before_backward()
+        found.fates.after_backward()
+    found.fates.step_ends()
+    assert found.tensors() == {}
+
+
+def test_one_that_the_script_has_logged_can_be_put_back() -> None:
+    model = torch.nn.Linear(3, 1)
+    found, state = kept_gradients.Gradients(), state_of(model)
+    model(torch.ones(2, 3)).sum().backward()
+    found.at_boundary(state, 0)
+    assert model.weight.grad is not None
+    before = model.weight.grad.numpy().copy()
+    model.zero_grad()
+    found.fates.settle()
+    found.put_back()
+    found.fates.step_ends()
+    assert model.weight.grad is not None
+    assert (model.weight.grad.numpy() == before).all()
 
 
 def state_of(model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> Any:

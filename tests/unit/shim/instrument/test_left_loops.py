@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 import pytest
+from support.forked import forked
 from support.loop_script import LOST, LoopScript
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
@@ -104,11 +105,9 @@ def test_other_boundaries_stay(source: str, script: LoopScript, seen: dict[str, 
 
 def test_a_forked_process_that_lets_the_iterator_go_withdraws_nothing(script: LoopScript, seen: dict[str, Any]) -> None:
     def fork() -> None:
-        child = os.fork()
-        if child == 0:
-            script.engine.ended(script.engine.commit.activation if script.engine.commit else script.tracker.stack[0])
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
+        commit = script.engine.commit
+        activation = commit.activation if commit else script.tracker.stack[0]
+        assert os.waitpid(forked(lambda: script.engine.ended(activation)), 0)[1] == 0
 
     script.run("for batch in range(3):\n    fork()\n    step()", **seen, fork=fork)
     assert all(written(script).values())

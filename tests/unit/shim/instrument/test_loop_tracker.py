@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.loop_script import LoopScript
 
+from torchrelay.shim.adapters.tensors import graph_order
 from torchrelay.shim.capture import rng
 from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
 
@@ -46,6 +47,42 @@ def test_a_loop_over_several_optimizers_is_not_the_training_loop(script: LoopScr
         backward=script.tracker.computing,
     )
     assert script.boundaries == [(0, 2), (1, 3), (2, 3), (3, 3), (4, 3), (5, 3)]
+
+
+def test_a_loop_over_what_a_step_returns_is_not_the_training_loop(script: LoopScript) -> None:
+    script.run(
+        """
+        def losses():
+            backward()
+            step()
+            return [1, 2, 3]
+        for epoch in range(2):
+            for batch in range(3):
+                for value in losses(): pass
+    """,
+        backward=script.tracker.computing,
+    )
+    assert script.boundaries == [(0, 6), (1, 7), (2, 7), (3, 7), (4, 7), (5, 7)]
+
+
+def test_a_loop_over_callbacks_one_of_which_computes_the_gradients_of_a_loss_is_not_the_training_loop(
+    script: LoopScript,
+) -> None:
+    script.run(
+        """
+        import torch
+        weight = torch.ones(1, requires_grad=True)
+        for epoch in range(2):
+            for batch in range(3):
+                loss = (weight * 2).sum()
+                for callback in range(3):
+                    if callback == 1:
+                        backward(loss / 2)
+                        step()
+    """,
+        backward=lambda loss: script.tracker.computing(graph_order.oldest(loss)),
+    )
+    assert script.boundaries == [(0, 4), (1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
 
 
 def test_a_step_that_comes_before_the_gradients_of_its_iteration_has_the_same_training_loop(script: LoopScript) -> None:
@@ -359,23 +396,40 @@ def test_loops_that_are_known_to_train_have_a_boundary_at_their_first_head(scrip
     assert script.numbers_by_line() == {7: [0], 8: [1, 4, 5], 10: [2, 3, 6, 7], 3: [8, 9, 10, 11, 12, 13, 13]}
 
 
-def test_a_boundary_is_not_taken_anew_where_gradients_of_the_loop_before_are_open(script: LoopScript) -> None:
+LEFT_OVER = """
+    import torch
+    model = torch.nn.Linear(1, 1)
+    for epoch in range(2):
+        if drops:
+            model.zero_grad()
+        for batch in range(3):
+            if batch == 2:
+                model.weight.grad = torch.ones(1, 1)
+                backward()
+            else:
+                step()
+            standings.append(standing())
+"""
+
+
+@pytest.mark.parametrize(
+    ("drops", "boundaries", "then"), [(False, [1, 2, 3, 4], "astray"), (True, [1, 2, 2, 3, 4], "after")]
+)
+def test_a_boundary_is_taken_anew_where_the_script_drops_the_gradients_that_the_loop_before_has_left(
+    drops: bool,
+    boundaries: list[int],
+    then: str,
+    script: LoopScript,
+) -> None:
     script.run(
-        """
-        for epoch in range(2):
-            for batch in range(3):
-                if batch == 2:
-                    backward()
-                else:
-                    step()
-                standings.append(standing())
-    """,
+        LEFT_OVER,
+        drops=drops,
         backward=lambda: script.engine.step.computed_gradients(),
         standing=script.engine.standing_position,
         standings=(standings := []),
     )
-    assert script.numbers_by_line() == {2: [0], 3: [1, 2, 3, 4]}
-    assert standings == ["after", "after", "body", "astray", "after", "body"]
+    assert script.numbers_by_line() == {4: [0], 7: boundaries}
+    assert standings == ["after", "after", "body", then, "after", "body"]
 
 
 HALF_MADE = """
@@ -417,6 +471,22 @@ def test_what_cannot_be_captured_in_the_training_loop_costs_it_at_its_first_step
     assert (script.boundaries, script.engine.capturing) == ([], False)
     assert "param_groups" in str(script.sent)
     assert passed == [-1, -1, -1], "the others must not wait for it in their gates"
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_gradients_without_an_update_that_is_seen_are_told_in_the_end(steps: int, script: LoopScript) -> None:
+    script.run(
+        """
+        for batch in range(1025):
+            backward()
+            if batch < steps:
+                step()
+    """,
+        steps=steps,
+        backward=lambda: script.engine.updates.gradients_begin(),
+    )
+    told = "gradients were computed 1,024 times, and no optimizer of torch's was stepped: steps of others are not seen"
+    assert script.engine.unprotected.reason == ("" if steps else told)
 
 
 def test_without_protection_a_tracker_does_nothing() -> None:

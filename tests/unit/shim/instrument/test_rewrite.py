@@ -221,6 +221,8 @@ def test_sites_know_their_place_and_the_loop_around_them() -> None:
         ("async def g():\n    for x in f(): h()\n    def i():\n        for x in f(): h()", ["4 for g.<locals>.i"]),
         ("async def g():\n    async for x in f(): h()", []),
         ("def forward(self, x):\n    for b in self.blocks: x = b(x)", []),
+        ("def forward(self, x):\n    for b in self.blocks: x = self.step(x)", []),
+        ("def forward(self):\n    for b in self.data:\n        self.net(b).backward()\n        self.o.step()", ["2 for forward"]),
         ("class Net(nn.Module):\n    def features(self, x):\n        for b in self.blocks: x = b(x)", []),
         ("class Net(nn.Module):\n    def fit(self):\n        for b in self.data: self.one(b)", ["3 for Net.fit"]),
         ("class Net(Module):\n    def go(self):\n        for b in self.o: b.step()", ["3 for Net.go"]),

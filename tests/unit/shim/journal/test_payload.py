@@ -56,6 +56,7 @@ FULL_LOADER = LOADER._replace(
     turns=(payload.SamplerTurn(4, STATE, ()),),
     data=((({"asked": 1},), ((("dataset", "random"), b"state"),), ((0, "cached", b"item"),)),),
     shared=((("collate_fn", "counter"), b"four"),),
+    mark=b"mark",
 )
 FULL_LINK = LINK._replace(
     loaders=(FULL_LOADER, None), passed=(PASSED,), draw=({1: b"node"}, tuple(STATE), {}), first_draw=2, mark=b"mark"

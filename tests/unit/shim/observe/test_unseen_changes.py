@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy
 import pytest
-from support.host_state import take
+from support.host_state import carry, take
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.values import kinds
+from torchrelay.shim.capture.values.large_arrays import LargeArrays
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.observe.unseen_changes import UnseenChanges
@@ -42,19 +43,19 @@ def environment() -> dict[str, Any]:
 
 def test_an_object_that_does_not_pickle_is_changed_once_what_leads_to_it_holds_other_values() -> None:
     space, unseen = environment(), UnseenChanges()
-    unseen.look(take(space), 0)
+    unseen.look(take(space), 0, LargeArrays())
     space["epoch"] = 1  # no part of the way
-    unseen.look(take(space), 1)
+    unseen.look(take(space), 1, LargeArrays())
     assert not unseen.found
     space["envs"][0].steps += 1
-    unseen.look(take(space), 2)
+    unseen.look(take(space), 2, LargeArrays())
     assert [*unseen.found] == ["script.envs[0].inner.emulator (Emulator)"]
 
 
 class Trainer(Holder):
     def train(self, unseen: UnseenChanges, change: Callable[[], None]) -> None:
         for boundary in range(2):
-            unseen.look(Walk(ModuleTrees()).run([sys._getframe()], {}), boundary)
+            unseen.look(Walk(ModuleTrees()).run([sys._getframe()], {}), boundary, LargeArrays())
             self.steps += 1
             change()
 
@@ -85,12 +86,12 @@ def test_a_trainer_leads_to_all_else(held: Any) -> None:
 @pytest.mark.parametrize("namespace", [SimpleNamespace, argparse.Namespace])
 def test_what_else_a_namespace_holds_does_not_lead_to_it_and_what_it_holds_does(namespace: type) -> None:
     space, unseen = {"options": namespace(env=Holder(steps=0, emulator=Emulator()), epoch=0)}, UnseenChanges()
-    unseen.look(take(space), 0)
+    unseen.look(take(space), 0, LargeArrays())
     space["options"].epoch = 1
-    unseen.look(take(space), 1)
+    unseen.look(take(space), 1, LargeArrays())
     assert not unseen.found
     space["options"].env.steps += 1
-    unseen.look(take(space), 2)
+    unseen.look(take(space), 2, LargeArrays())
     assert [*unseen.found] == ["script.options.env.emulator (Emulator)"]
 
 
@@ -98,9 +99,9 @@ def test_a_walk_that_goes_on_from_an_earlier_one_tells_it_as_well() -> None:
     space, unseen, trees = environment(), UnseenChanges(), ModuleTrees()
     base = take(space, trees)
     encode.encode(base)
-    unseen.look(base, 0)
+    unseen.look(base, 0, LargeArrays())
     space["envs"][0].steps += 1
-    unseen.look(Rewalk(trees, base, at_gate=False).run([], {"script": space}), 1)
+    unseen.look(Rewalk(trees, base, at_gate=False).run([], {"script": space}), 1, LargeArrays())
     assert unseen.found
 
 
@@ -108,11 +109,11 @@ def test_an_array_that_training_writes_to_is_told_and_one_that_is_read_is_not() 
     space = {"data": numpy.ones(20_000), "buffer": numpy.zeros((2, 20_000))[:, ::2], "place": 0}
     unseen = UnseenChanges()
     for step in range(3):
-        unseen.look(take(space), step)
+        unseen.look(take(space), step, LargeArrays())
         space["place"] = step
     assert not unseen.found
     space["buffer"][1, 3] = 1.0
-    unseen.look(take(space), 3)
+    unseen.look(take(space), 3, LargeArrays())
     assert [*unseen.found] == ["script.buffer (an array larger than 64 KiB)"]
 
 
@@ -122,18 +123,18 @@ def test_a_digest_of_the_standard_library_is_left_alone() -> None:
     for step in range(3):
         state = take(space)
         assert len(state.unknown) == 1
-        unseen.look(state, step)
+        unseen.look(state, step, LargeArrays())
         space["log"].lines += 1
     assert not unseen.found
 
 
 def test_after_the_first_boundaries_arrays_are_looked_at_at_powers_of_two() -> None:
     space, unseen = {"buffer": numpy.zeros(20_000)}, UnseenChanges()
-    unseen.look(take(space), 8)
+    unseen.look(take(space), 8, LargeArrays())
     space["buffer"][0] = 1.0
-    unseen.look(take(space), 15)
+    unseen.look(take(space), 15, LargeArrays())
     assert not unseen.found
-    unseen.look(take(space), 16)
+    unseen.look(take(space), 16, LargeArrays())
     assert unseen.found
 
 
@@ -146,12 +147,12 @@ def read_only(value: int) -> numpy.ndarray:
 def test_another_read_only_array_in_the_place_of_one_is_a_change_and_the_same_one_is_none() -> None:
     first, second = read_only(1), read_only(2)
     space, unseen, trees = {"held": [first, second], "tokens": first}, UnseenChanges(), ModuleTrees()
-    unseen.look(take(space, trees), 0)
+    unseen.look(take(space, trees), 0, LargeArrays())
     trees.arrays.settle()
-    unseen.look(take(space, trees), 99)  # at a boundary where contents are not looked at
+    unseen.look(take(space, trees), 99, LargeArrays())  # at a boundary where contents are not looked at
     assert not unseen.found
     space["tokens"] = second
-    unseen.look(take(space, trees), 100)
+    unseen.look(take(space, trees), 100, LargeArrays())
     assert [(name.partition(" ")[0], why) for name, why in unseen.found.items()] == [
         ("script.tokens", "training has put another one in its place")
     ]
@@ -160,8 +161,37 @@ def test_another_read_only_array_in_the_place_of_one_is_a_change_and_the_same_on
 def test_a_read_only_array_that_set_up_has_not_made_is_a_change_at_once() -> None:
     space: dict[str, Any] = {"tokens": None}
     unseen, trees = UnseenChanges(), ModuleTrees()
-    unseen.look(take(space, trees), 0)
+    unseen.look(take(space, trees), 0, LargeArrays())
     trees.arrays.settle()
     space["tokens"] = read_only(1)
-    unseen.look(take(space, trees), 99)
+    unseen.look(take(space, trees), 99, LargeArrays())
     assert [*unseen.found.values()] == ["training has put it there"]
+
+
+def test_an_array_that_training_writes_to_is_carried_from_the_next_boundary_on() -> None:
+    space, unseen, trees = {"buffer": numpy.zeros(20_000)}, UnseenChanges(), ModuleTrees()
+    unseen.look(take(space, trees), 0, trees.arrays)
+    trees.arrays.settle()
+    space["buffer"][3] = 1.0
+    state = take(space, trees)
+    unseen.look(state, 1, trees.arrays)
+    assert [*unseen.found.values()] == ["training writes to it"], "this journal does not have it yet"
+    assert trees.arrays.has_more
+    state = take(space, trees)
+    assert not state.unknown
+    carried = {"buffer": numpy.zeros(20_000)}
+    there = carried["buffer"]
+    carry(space, carried, trees)
+    assert carried["buffer"] is there
+    assert there[3] == 1.0
+
+
+@pytest.mark.parametrize("array", [numpy.zeros(2 << 20), numpy.zeros((3, 20_000))[:2]])
+def test_what_is_too_large_or_a_part_of_another_one_is_told_and_not_carried(array: numpy.ndarray) -> None:
+    space, unseen, trees = {"buffer": array}, UnseenChanges(), ModuleTrees()
+    unseen.look(take(space, trees), 0, trees.arrays)
+    array[..., 3] = 1.0
+    unseen.look(take(space, trees), 1, trees.arrays)
+    assert [*unseen.found.values()] == ["training writes to it"]
+    assert not trees.arrays.has_more
+    assert len(take(space, trees).unknown) == 1

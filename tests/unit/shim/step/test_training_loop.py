@@ -24,6 +24,7 @@ class Script:
         self.tracker, self.step = LoopTracker(), StepState()
         self.training = TrainingLoop(self.tracker, self.step, EarlyUpdates())
         self.latest = None
+        self.model = torch.nn.Linear(1, 1)
 
     def enter(self, site: str) -> Activation:
         self.tracker.stack.append(Activation(site, sys._getframe(), rng.capture(), 1))
@@ -33,7 +34,8 @@ class Script:
         activation.heads += 1
         found = self.training.at_head(activation, self.tracker.stack.index(activation), self.latest)
         if found.is_boundary:
-            self.latest = SimpleNamespace(activation=activation)  # type: ignore[assignment]  # all that is read of it
+            state = SimpleNamespace(roots=[self.model], optimizers=[])
+            self.latest = SimpleNamespace(activation=activation, state=state)  # type: ignore[assignment]  # all that is read of it
             self.step.reached_head()
             self.step.took_boundary()
         return found
@@ -96,14 +98,18 @@ def test_a_further_loop_stands_in_only_where_gradients_can_come_of_it(script: Sc
     assert script.training.stands_in(more)
 
 
-def test_with_gradients_left_over_no_further_loop_stands_in(script: Script) -> None:
+@pytest.mark.parametrize("drops", [False, True])
+def test_with_gradients_left_over_no_further_loop_stands_in(*, drops: bool, script: Script) -> None:
     batches = script.enter("batches")
     for _ in range(2):
         script.head(batches)
         script.optimizer_step()
     script.step.computed_gradients()
+    script.model(torch.ones(1, 1)).sum().backward()
     script.leave(batches)
-    assert not script.head(script.enter("more")).is_boundary
+    if drops:
+        script.model.zero_grad()
+    assert script.head(script.enter("more")).is_boundary is drops
 
 
 def test_a_loop_that_does_not_seem_to_train_is_walked_a_few_times_only(script: Script) -> None:

@@ -12,7 +12,6 @@ import dataclasses
 import importlib
 import json
 import os
-import select
 import signal
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 from torchrelay.agent.health.probes.source import AbsentError, Covered, Covering, FactSource, Yielding
 from torchrelay.protocol.messages import HealthSignal
+from torchrelay.protocol.transport.readable import is_readable
 
 POLL_S = 0.9
 """So that what only a poll shows is known within a second."""
@@ -67,7 +67,7 @@ class Orders:
     def read(self) -> list[Covered]:
         """The whole lines that have come since the last call."""
         found: list[Covered] = []
-        while self._open and select.select([self._file], [], [], 0)[0]:
+        while self._open and is_readable(self._file):
             data = os.read(self._file, 1 << 16)
             self._open = bool(data)
             *lines, self._rest = (self._rest + data).split(b"\n")

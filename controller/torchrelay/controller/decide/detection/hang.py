@@ -136,7 +136,7 @@ def _runs_in_circles(v: Vital) -> bool:
 
 def _limit_s(v: Vital, limit_s: float, policy: Policy) -> float:
     # Storage and evaluation have bad moments that no step time foretells; what waits for itself has not.
-    slack = v.phase == RankPhase.AFTER and not _runs_in_circles(v) and not v.asleep
+    slack = v.phase in (RankPhase.AFTER, RankPhase.LEFT) and not _runs_in_circles(v) and not v.asleep
     return max(limit_s, policy.slack_hang_s) if slack else limit_s
 
 

@@ -2,7 +2,10 @@
 
 Only what was equal counts, at all the boundaries that are known: ranks that average now and then, and statistics that each rank
 has of its own data, differ at some of them. Ranks that differ in what a wrapper is to keep equal train apart from each other:
-what else they hold alike they hold so by chance, until the difference has spread to it.
+what else they hold alike they hold so by chance, until the difference has spread to it. So do ranks that differ in anything but
+small buffers where there is no wrapper: the script averages gradients by hand, and each rank rounds otherwise what it adds to its
+weights and takes away again. And so do ranks of which each keeps another buffer of the same module for itself: a mask may be equal
+as long as what it is made of lies on the same side of a threshold.
 """
 
 from __future__ import annotations
@@ -58,12 +61,17 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
     newest = {rank: known[common[-1]] for rank, known in told.items()}
     digests = {rank: {b: _all(known[b]) for b in seen} for rank, known in told.items()}
     of_wrappers = {path for check in newest.values() for path in check.ddp_paths}
+    decisive = of_wrappers or {path for check in newest.values() for path in check.digests}
     numbers: dict[tuple[str | None, ...], int] = {}
     trained = {
-        rank: numbers.setdefault(tuple(held[b].get(p) for p in of_wrappers for b in seen), len(numbers))
+        rank: numbers.setdefault(tuple(held[b].get(p) for p in decisive for b in seen), len(numbers))
         for rank, held in digests.items()
     }
-    """Of each rank the number of those that it trains with: the same for ranks that hold the same of what wrappers keep."""
+    """Of each rank the number of those that it trains with: the same for ranks that hold the same of what wrappers keep, or, where
+    no wrapper keeps anything, of all but small buffers."""
+    modules: dict[str, list[str]] = {}
+    for path in sorted({p for check in newest.values() for p in check.small} - of_wrappers):
+        modules.setdefault(_module_of(path), []).append(path)
     found: dict[str, list[frozenset[int]]] = {}
     for path in {p for check in newest.values() for p in _all(check)}:
         groups: dict[tuple[int | str, ...], set[int]] = {}
@@ -73,9 +81,15 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
             seen_equal = len(common) >= SEEN_EQUAL and (unwritten or len(set(held)) > 1)
             if all(held) and (kept or seen_equal):
                 gone = [digests[rank][b].get(path, "") for b in later]
+                beside = [] if kept else modules.get(_module_of(path), [])
+                held += [digests[rank][b].get(other, "") for b in common for other in beside]
                 groups.setdefault((trained[rank], *held, *gone), set()).add(rank)
         found[path] = [frozenset(group) for group in groups.values() if len(group) > 1]
     return {path: groups for path, groups in found.items() if groups}
+
+
+def _module_of(path: str) -> str:
+    return path.rpartition(".")[0]
 
 
 def apart(known: Alike, now: Mapping[int, ReplicaCheck]) -> Apart | None:

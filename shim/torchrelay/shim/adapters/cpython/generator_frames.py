@@ -35,12 +35,13 @@ incref.restype = decref.restype = None
 
 class Stand(NamedTuple):
     """`state`: of the frame, as the interpreter numbers it; `at`: the place in the code, in its units; `slots`: variables, then
-    what is on the stack; `rest`: plain numbers beside these."""
+    what is on the stack; `rest`: plain numbers beside these; `error`: the exception that it handles where it is suspended."""
 
     state: int
     at: int
     slots: tuple[Any, ...]
     rest: bytes
+    error: BaseException | None = None
 
 
 class _Layout(NamedTuple):
@@ -94,12 +95,15 @@ def _start(code: CodeType) -> int:
 
 
 def read(generator: Generator[Any, Any, Any]) -> Stand | None:
-    """None for one that is over, that runs, or that is suspended where it handles an exception."""
+    """None for one that is over, or that runs; before 3.11 also for one that is suspended where it handles an exception."""
     layout = _LAYOUT
     if layout is None or generator.gi_frame is None or generator.gi_running:
         return None
+    error: Any = None
     if ctypes.c_void_p.from_address(id(generator) + layout.error).value not in (None, id(None)):
-        return None
+        if not layout.frame:
+            return None  # three words, and blocks of the frame's that belong to them
+        error = ctypes.py_object.from_address(id(generator) + layout.error).value
     base, variables = _base(generator, layout), len(names(generator.gi_code))
     state_base = id(generator) if layout.frame else base
     state = ctypes.c_int8.from_address(state_base + layout.state).value
@@ -108,7 +112,7 @@ def read(generator: Generator[Any, Any, Any]) -> Stand | None:
     if not variables <= count <= variables + generator.gi_code.co_stacksize:
         return None
     rest = b"".join(ctypes.string_at(base + first, length) for first, length in layout.rest)
-    return Stand(state, _read_at(generator, base, layout), (*_objects(base + layout.slots, count),), rest)
+    return Stand(state, _read_at(generator, base, layout), (*_objects(base + layout.slots, count),), rest, error)
 
 
 def _read_at(generator: Generator[Any, Any, Any], base: int, layout: _Layout) -> int:
@@ -158,8 +162,19 @@ def write(generator: Generator[Any, Any, Any], stand: Stand) -> None:
     for first, length in layout.rest:
         ctypes.memmove(base + first, stand.rest[done : done + length], length)
         done += length
+    if stand.error is not now.error:
+        before.append(_handle(generator, layout, stand.error))
     for word in before:
         decref(word)
+
+
+def _handle(generator: Generator[Any, Any, Any], layout: _Layout, error: BaseException | None) -> int | None:
+    """Let it handle this exception where it is suspended, or none. Return the address of what it handled."""
+    word = ctypes.c_void_p.from_address(id(generator) + layout.error)
+    before = word.value
+    incref(id(error))
+    word.value = id(error)
+    return before
 
 
 def made(code: CodeType, namespace: dict[str, Any], name: str, cells: tuple[Any, ...]) -> Generator[Any, Any, Any]:

@@ -12,13 +12,16 @@ import ctypes
 import gc
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython.generator_frames import decref, incref
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _HEAD = object.__basicsize__
+_ZIPPED = 0
+"""The word of a zip that says how many iterators it draws from."""
 _FLAT = sys.implementation.name == "cpython" and _WORD == 8 and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -131,14 +134,23 @@ def _is_asked_without_code(value: Any) -> bool:
 
 
 def write(iterator: Any, place: IteratorPlace) -> None:
-    """An iterator of the same type that `place` was read from."""
+    """An iterator of the same type that `place` was read from. Raises StateMismatchError where it has not the room for that."""
     skip = _skipped(type(iterator))
     assert skip is not None
+    if not has_room(iterator, place.numbers):
+        raise StateMismatchError(f"a {type(iterator).__name__} draws from another number of iterators here")
     _write(iterator, place, skip)
 
 
-def made(cls: type) -> Any:
-    """One of that type, to be written."""
+def has_room(iterator: Any, numbers: Sequence[int]) -> bool:
+    """Return whether a place with these numbers can be written to it: the tuple that a zip fills is as long as it was made."""
+    return type(iterator) is not zip or _words(iterator, ctypes.c_uint64)[_ZIPPED] == numbers[_ZIPPED]
+
+
+def made(cls: type, numbers: Sequence[int] = ()) -> Any:
+    """Return one of that type, to be written. `numbers`: of the place that it is to be given."""
+    if cls is zip and numbers:
+        return zip(*(_source() for _ in range(numbers[_ZIPPED])))
     return _MAKERS[cls](_source())
 
 

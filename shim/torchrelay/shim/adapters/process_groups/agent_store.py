@@ -21,6 +21,7 @@ from typing import Any
 import torch.distributed as dist
 
 from torchrelay.protocol.launch_env import USE_AGENT_STORE
+from torchrelay.protocol.transport.readable import is_readable
 from torchrelay.shim.adapters.process_groups import sockets
 
 _ARGUMENTS = (
@@ -125,10 +126,11 @@ def _host(port: int, agent_pid: int) -> bool:
             os._exit(0)
     for descriptor in (agent, mark, listener, writing):
         os.close(descriptor)
-    os.waitpid(between, 0)
-    is_ready = bool(select.select([reading], [], [], _READY_WITHIN_S)[0]) and os.read(reading, 1) == b"1"
-    os.close(reading)  # one that is late ends then
-    return is_ready
+    try:
+        os.waitpid(between, 0)
+        return is_readable(reading, _READY_WITHIN_S) and os.read(reading, 1) == b"1"
+    finally:
+        os.close(reading)  # one that is late ends then
 
 
 def _is_served(port: int) -> bool:

@@ -11,7 +11,7 @@ from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, of
 from torchrelay.shim.capture.state.edges import same_items, same_mapping
 from torchrelay.shim.capture.state.host_state import Inside, Nth, StateNode
 from torchrelay.shim.capture.state.keys import Key, is_value, write
-from torchrelay.shim.capture.values import by_value, callables
+from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.base_types import (
     deque_items,
     dict_items,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from torchrelay.shim.capture.records.rebuild import StateRebuild
     from torchrelay.shim.capture.walks.walk import Walk
 
-_LOCAL_FACTORY = NotImplemented
-"""Stands for the factory of a defaultdict that another process cannot find by name: one that set-up makes has its own."""
 BULK_LENGTH = 4_096
 """A list or dict that is longer and not of plain values holds data, not progress: it is not walked into."""
 
@@ -177,12 +175,13 @@ def undo_dict(node: StateNode) -> None:
 
 
 def _make_dict(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    if node.extra is _LOCAL_FACTORY:
+    factory = rebuild.decode(node.extra, ABSENT) if type(node.extra) is tuple else node.extra
+    if factory is ABSENT:
         rebuild.lacks(node)
         return ABSENT
     made = _make_empty(rebuild, node)
-    if node.extra is not None and made is not ABSENT:
-        collections.defaultdict.__init__(made, node.extra)
+    if factory is not None and made is not ABSENT:
+        collections.defaultdict.__init__(made, factory)
     return made
 
 
@@ -297,8 +296,7 @@ def _maxlen(obj: Any) -> Any:
 
 
 def _default_factory(obj: Any) -> Any:
-    factory = obj.default_factory if issubclass(type(obj), collections.defaultdict) else None
-    return factory if factory is None or by_value.is_importable(factory) else _LOCAL_FACTORY
+    return obj.default_factory if issubclass(type(obj), collections.defaultdict) else None
 
 
 HANDLERS = (

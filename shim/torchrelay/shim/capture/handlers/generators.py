@@ -159,11 +159,12 @@ def _fill_generator(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
         return
     if now is None or now.runs:
         raise StateMismatchError(f"the generator {obj.__qualname__} runs where it should be entered")
+    is_made = any(made is obj for made in rebuild.made_generators)
     if now.stand is None:
         generator_frames.wake(obj, _anew(rebuild, node))
-        now = stands.standing(obj)
+        now, is_made = stands.standing(obj), True
         assert now is not None
-    own = {**now.values, **now.cells}
+    own = {} if is_made else {**now.values, **now.cells}  # what is made has None for all that it was not given
     found, shared = rebuild.mapping(values, own), rebuild.mapping(cells, own)
     lost = [name for name in (*values, *cells) if name not in found and name not in shared]
     if lost:
@@ -250,11 +251,13 @@ def _encode_iterator(encoder: Encoder, node: StateNode) -> Any:
 
 
 def _fits_iterator(node: EncodedNode, there: Any) -> bool:
-    return type(there) in plain.TYPES and type(there).__name__ == node.content[0]
+    name, numbers, _ = node.content
+    return type(there) in plain.TYPES and type(there).__name__ == name and plain.has_room(there, numbers)
 
 
 def _make_iterator(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    return plain.made(next(cls for cls in plain.TYPES if cls.__name__ == node.content[0]))
+    name, numbers, _ = node.content
+    return plain.made(next(cls for cls in plain.TYPES if cls.__name__ == name), numbers)
 
 
 def _fill_iterator(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:

@@ -8,7 +8,8 @@ import torch
 
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.capture.handlers.handler import Handler, made_for_one_use, not_made
-from torchrelay.shim.capture.models.module_state import make_module, put_bare, put_tree
+from torchrelay.shim.capture.models.module_parts import make_module
+from torchrelay.shim.capture.models.module_state import put_bare, put_tree
 from torchrelay.shim.capture.models.modules import TreeContent
 from torchrelay.shim.capture.models.parameter_attributes import OfParameter, attributes_of
 from torchrelay.shim.capture.models.spaces import fields
@@ -66,14 +67,17 @@ def _encode(encoder: Encoder, node: StateNode) -> Any:
 
 
 def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    if node.cls is None or node.content[4] is None:
+    if node.cls is None or (node.content[4] is None and node.content[8] is None):
         return not_made(rebuild, node)
-    return make_module(node.cls)
+    made = make_module(node.cls)
+    if node.content[4] is None:
+        rebuild.made_modules.add(id(made))
+    return made
 
 
 def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if node.content[4] is None:
-        put_tree(node.content, obj, rebuild.decode)
+        put_tree(node.content, obj, rebuild.decode, rebuild.made_modules)
     else:
         put_bare(node.content, obj, rebuild.mapping)
 

@@ -45,6 +45,8 @@ def _capture(walk: Walk, kind: Kind, obj: torch.optim.Optimizer, parent: int, ke
         values = _plain_values(obj, {})
         if values:
             walk.state.nodes[number].edges.append((_STATE, obj.state))
+            if id(obj.state) in walk.state.index:
+                return  # it stands for another optimizer, or another one for it: their state is one
             state = walk.add(Kind.OPTIMIZER_STATE, obj.state, number, _STATE, values)
             walk.state.nodes[state].seen = obj
             walk.push(state, values)
@@ -103,6 +105,8 @@ def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
     if node.cls is None:
         return not_made(rebuild, node)
     made: Any = object.__new__(node.cls)
+    if isinstance(getattr(node.cls, "param_groups", None), property):
+        return made  # it stands for another one, and has groups and state of none
     try:
         made.__setstate__({"defaults": {}, "state": defaultdict(dict), "param_groups": []})
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # it wants to be told something
@@ -112,7 +116,7 @@ def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 def _child(parent: Any, key: Any) -> Any:
     if key in ("state", "param_groups"):
-        return getattr(parent, key)  # properties, where one optimizer stands for another
+        return getattr(parent, key, ABSENT)  # properties, where one optimizer stands for another that is not there yet
     return attribute(parent, key)
 
 
@@ -216,7 +220,7 @@ HANDLERS = (
         child=_child,
     ),
     Handler(
-        Kind.OPTIMIZER_STATE,  # an optimizer is not stepped between a boundary and its gate: nothing to undo
+        Kind.OPTIMIZER_STATE,  # put back with the tensors beside it, by `OptimizerStates`
         renewed=_renewed_state,
         encode=encode_mapping,
         fits=_state_fits,

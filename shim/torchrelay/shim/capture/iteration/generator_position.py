@@ -33,6 +33,8 @@ _DRAINED_MODULES = frozenset(
 )
 """What is read from these is gone: it cannot be put back."""
 _PYTHONS_OWN = (Kind.ITERATOR, Kind.CYCLE)
+_HANDLED = "<handled>"
+"""Stands for the exception that is handled, beside the names of variables."""
 _MOST_SOURCES = 16
 """A longer tuple is taken for data."""
 
@@ -48,7 +50,8 @@ class CodeOrigin(NamedTuple):
 
 
 class GeneratorStand(NamedTuple):
-    """`stand`: None for a generator that is over, or runs. `values`: its variables by name, and what is on its stack by place.
+    """`stand`: None for a generator that is over, or runs. `values`: its variables by name, what is on its stack by place, and the
+    exception that it handles.
 
     `cells`: variables that it shares with functions around it or inside of it, by name.
     """
@@ -69,13 +72,13 @@ class GeneratorStand(NamedTuple):
             return mine is theirs
         if mine[:2] != theirs[:2] or len(mine.slots) != len(theirs.slots):
             return False
-        if any(a is not b for a, b in zip(mine.slots, theirs.slots)):
+        if mine.error is not theirs.error or any(a is not b for a, b in zip(mine.slots, theirs.slots)):
             return False
         return all(a is b for a, b in zip(self.cells.values(), other.cells.values()))
 
 
 def standing(generator: GeneratorType[Any, Any, Any]) -> GeneratorStand | None:
-    """None where it cannot be told: it runs, unless it has loops that may train, or it handles an exception."""
+    """None where it cannot be told: it runs, unless it has loops that may train."""
     frame, code = generator.gi_frame, generator.gi_code
     if frame is None:
         return GeneratorStand(None, {}, {}, code, {})
@@ -98,6 +101,8 @@ def standing(generator: GeneratorType[Any, Any, Any]) -> GeneratorStand | None:
             slots[place] = AS_IT_IS
         else:
             values[name] = slot
+    if stand.error is not None:
+        values[_HANDLED] = stand.error
     return GeneratorStand(stand._replace(slots=tuple(slots)), _full(values), _full(cells), code, frame.f_globals)
 
 
@@ -169,7 +174,7 @@ def enter(
     shared = {*generator.gi_code.co_cellvars, *generator.gi_code.co_freevars}
     slots = [AS_IT_IS if n in shared and n not in found.values else found.values.get(n, EMPTY) for n in names]
     slots += [found.values.get(place, EMPTY) for place in range(depth)]
-    generator_frames.write(generator, generator_frames.Stand(state, at, tuple(slots), rest))
+    generator_frames.write(generator, generator_frames.Stand(state, at, tuple(slots), rest, found.values.get(_HANDLED)))
     for name, cell in _cells(generator, found.cells):
         cell.cell_contents = found.cells[name]
 

@@ -64,10 +64,22 @@ def _bound(
     return parameters, buffers
 
 
+def _owned(state: HostState, optimizer: torch.optim.Optimizer, *, as_taken: bool) -> list[torch.Tensor]:
+    """Parameters of an optimizer, in order."""
+    number = state.index.get(id(optimizer)) if as_taken else None
+    groups = dict(state.nodes[number].edges).get("param_groups") if number is not None else None
+    listed = state.index.get(id(groups))
+    numbers = [state.index.get(id(group)) for group in state.nodes[listed].content] if listed is not None else []
+    nodes = [state.nodes[n] for n in numbers if n is not None and state.nodes[n].kind is Kind.PARAM_GROUP]
+    if not nodes or len(nodes) != len(numbers):  # it has no list of its own: it stands for another one
+        return [p for group in optimizer.param_groups for p in group["params"]]
+    return [p for node in nodes for p in node.seen]
+
+
 def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool = False) -> dict[str, torch.Tensor]:
     """Path -> tensor: parameters, buffers too large for the journal, optimizer state, other large tensors.
 
-    `as_taken`: the tensors that modules were bound to when `state` was taken, though the step may have bound others by now.
+    `as_taken`: the tensors that modules and optimizers had when `state` was taken, though the step may have given them others.
 
     Paths are made of the order of modules and optimizers in the walk and of parameter names, so they agree between ranks.
     In the order in which optimizers keep their state, for a joiner to make it in the same.
@@ -83,19 +95,34 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool 
                 found[f"module{number}.{name}"] = buffer
     in_modules = set(map(id, found.values()))
     for number, (_, optimizer) in enumerate(state.optimizers):
-        own = [p for group in optimizer.param_groups for p in group["params"]]
-        places = {id(parameter): place for place, parameter in enumerate(own)}
-        for parameter in own:
+        own = _owned(state, optimizer, as_taken=as_taken)
+        for place, parameter in enumerate(own):
             if id(parameter) not in in_modules:
-                found[f"parameter{number}.{places[id(parameter)]}"] = parameter
-        for key_of_state, values in optimizer.state.items():
-            place = places.get(id(key_of_state))
-            if place is not None:
-                tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
-                found.update({f"optimizer{number}.{place}.{key}": value for key, value in tensors.items()})
+                found[f"parameter{number}.{place}"] = parameter
+        found |= _state_of(number, optimizer, own)
     for path, tensor in state.large.items():
         found[f"value.{path}"] = tensor
     return {path: tensor for path, tensor in found.items() if not tensor.is_meta}
+
+
+def optimizer_tensors(state: HostState) -> dict[str, torch.Tensor]:
+    """Path -> tensor, of what optimizers keep now."""
+    found: dict[str, torch.Tensor] = {}
+    for number, (_, optimizer) in enumerate(state.optimizers):
+        found |= _state_of(number, optimizer, _owned(state, optimizer, as_taken=False))
+    return found
+
+
+def _state_of(number: int, optimizer: torch.optim.Optimizer, own: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """`own`: the optimizer's parameters, in order."""
+    places = {id(parameter): place for place, parameter in enumerate(own)}
+    return {
+        f"optimizer{number}.{places[id(parameter)]}.{key}": value
+        for parameter, values in optimizer.state.items()
+        if id(parameter) in places
+        for key, value in values.items()
+        if isinstance(value, torch.Tensor)
+    }
 
 
 def after_update(state: HostState) -> HostState:

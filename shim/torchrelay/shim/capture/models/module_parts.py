@@ -1,19 +1,20 @@
 """Which modules a tree of modules consists of: a trainer puts the wrapper of a model in place of the model, inside of its loss.
 
 Another process is told which modules those are, by where they stand elsewhere or by their class. Where it has another one, it
-takes what stands in its own variables and attributes where the record has that module.
+takes what stands in its own variables and attributes where the record has that module, or makes one of that class: a layer that
+training has added, a head that it has exchanged. What such a module has is told with the rest of the tree.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture.models.spaces import module_at, put_all
+from torchrelay.shim.capture.models.spaces import is_scripted, module_at, put_all
 from torchrelay.shim.capture.models.spaces import parts as parts_of
 from torchrelay.shim.capture.state.tags import OWN, PART, REF
 from torchrelay.shim.capture.values.replay_point import ABSENT
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Parts = dict[str, dict[str, Any]]
 """Path of a module -> names in it, in their order -> what is bound there: None, (REF, node), (PART, node, path), or (OWN, class)
 for a module that is known by its place in this tree. What is below a module that is known elsewhere is told there.
+
+(OWN, class, attributes) of one that another process may have to make: attributes that are no state, such as functions.
 """
 
 
@@ -43,34 +46,63 @@ def written(encoder: Encoder, tree: ModuleTree, number: int) -> Parts:
             path = _joined(owner, name)
             meant = None if child is None else encoder.reference(child) or encoder.part(child)
             if meant == (PART, number, path):
-                meant = (OWN, encoder.name_of_class(class_of(child)))
+                meant = OWN, encoder.name_of_class(class_of(child))
+                if child is not None and (may_be_new(tree) or _is_new(tree, path, child)):
+                    meant = *meant, encoder.mapping(tree.hidden_attributes(path))
             elif meant is not None and tree.names_by_id()[id(child)] == path:
                 known_elsewhere.add(path)
             found[owner][name] = meant
     return found
 
 
-def made_by_training(encoder: Encoder, tree: ModuleTree, number: int) -> list[str]:
-    """Paths of modules that were not there when set-up was over, and that nothing but this tree holds."""
+def may_be_new(tree: ModuleTree) -> bool:
+    """Whether set-up may not have made it: of a process that has taken over a rank nobody knows."""
+    return tree.of_set_up is None or tree.is_rebound
+
+
+def _is_new(tree: ModuleTree, path: str, module: torch.nn.Module) -> bool:
+    return tree.of_set_up is not None and class_of(module) is not tree.of_set_up.get(path)
+
+
+def cannot_be_made(encoder: Encoder, tree: ModuleTree, values: Sequence[Any], number: int) -> list[str]:
+    """Return what another process lacks of modules that training has made: their paths, or those of their attributes.
+
+    `values`: of the tree's slots.
+    """
+    made = dict(_made_by_training(encoder, tree, number))
+    hooked = {name for (name, _), count in tree.hooks.items() if count}
+    found = {path for path, module in made.items() if path in hooked or not encoder.name_of_class(class_of(module))}
+    found |= {path for path, module in made.items() if is_scripted(module)}
+    for (path, key), value in zip(tree.slots, values):
+        if path in made and encoder.is_lost(value):
+            found.add(_joined(path, key))
+    for path in made:
+        found |= {_joined(path, key) for key, value in tree.hidden_attributes(path).items() if encoder.is_lost(value)}
+    return sorted(found)
+
+
+def _made_by_training(encoder: Encoder, tree: ModuleTree, number: int) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Modules that were not there when set-up was over, and that nothing but this tree holds, with those below them: the root too,
+    if that was not."""
     first = tree.of_set_up
-    if first is None:
-        return []
+    if first is None:  # all of it
+        first = {}
+        yield "", tree.root
     held = {id(value) for node in encoder.state.nodes for _, value in node.edges if isinstance(value, torch.nn.Module)}
-    found: list[str] = []
-    known: set[str] = set()
     told = written(encoder, tree, number)
+    elsewhere: set[str] = set()
     for owner, children in tree.bindings():
-        if owner not in told or owner in known or (owner and owner.rpartition(".")[0] in known):
-            known.add(owner)
+        if owner not in told or owner in elsewhere or (owner and owner.rpartition(".")[0] in elsewhere):
+            elsewhere.add(owner)
             continue
         for name, child in children.items():
             path = _joined(owner, name)
             if child is None or told[owner][name][0] != OWN or class_of(child) is first.get(path):
                 continue
-            known.add(path)
-            if id(child) not in held:
-                found.append(path)
-    return found
+            if id(child) in held:
+                elsewhere.add(path)
+            else:
+                yield path, child
 
 
 Decode = Callable[[Any, Any], Any]
@@ -78,10 +110,10 @@ Elsewhere = Callable[[str], Iterable[Any]]
 """Path in the tree -> what stands in this process where something else held that module, too."""
 
 
-def put(parts: Parts, root: torch.nn.Module, decode: Decode, elsewhere: Elsewhere) -> bool:
+def put(parts: Parts, root: torch.nn.Module, decode: Decode, elsewhere: Elsewhere, made: set[int]) -> bool:
     """Bind this process's modules as they were bound where `parts` were written. Return whether anything was bound anew.
 
-    Where that cannot be, they stay as they are: `check` tells.
+    Where that cannot be, they stay as they are: `check` tells. `made`: gets the ids of those that are made for it.
     """
     changed = False
     for tag in (OWN, REF, PART):  # from the root down; a part may be below a module that has a node of its own
@@ -93,6 +125,9 @@ def put(parts: Parts, root: torch.nn.Module, decode: Decode, elsewhere: Elsewher
                 there = parts_of(module).get(name)
                 if tag == OWN:
                     found = there if _is_of(there, meant) else _first_of(elsewhere(_joined(owner, name)), meant)
+                    if found is ABSENT and len(meant) > len((OWN, "class")) and meant[1]:
+                        found = make_module(pickle.loads(meant[1]))
+                        made.add(id(found))
                 else:
                     found = _decoded(meant, decode)
                 if found is not ABSENT and found is not there:
@@ -115,12 +150,28 @@ def _put_names(parts: Parts, root: torch.nn.Module) -> bool:
     return changed
 
 
-def _is_of(module: Any, meant: tuple[int, bytes]) -> bool:
+def make_module(cls: type) -> torch.nn.Module:
+    """A module as pickle makes it, without its attributes: metrics wrap their own methods in `__setstate__`."""
+    made: torch.nn.Module = object.__new__(cls)
+    made.__dict__.update(vars(torch.nn.Module()))
+    made.__setstate__({})
+    return made
+
+
+def hidden(parts: Parts) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the attributes that are no state of modules that may have been made, with their paths."""
+    for owner, children in parts.items():
+        for name, meant in children.items():
+            if meant is not None and meant[0] == OWN and len(meant) > len((OWN, "class")):
+                yield _joined(owner, name), meant[2]
+
+
+def _is_of(module: Any, meant: tuple[Any, ...]) -> bool:
     """Whether it is of the class that was recorded; True where that has no name by which it could be found."""
     return module is not None and (not meant[1] or pickle.loads(meant[1]) is class_of(module))
 
 
-def _first_of(found: Iterable[Any], meant: tuple[int, bytes]) -> Any:
+def _first_of(found: Iterable[Any], meant: tuple[Any, ...]) -> Any:
     return next((module for module in found if meant[1] and _is_of(module, meant)), ABSENT)
 
 

@@ -1,8 +1,8 @@
-"""Puts a recorded state into a tree of modules, or makes a module that training has made."""
+"""Puts a recorded state into a tree of modules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -16,20 +16,12 @@ from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 
-def make_module(cls: type) -> torch.nn.Module:
-    """A module as pickle makes it, without its attributes: metrics wrap their own methods in `__setstate__`."""
-    made: torch.nn.Module = object.__new__(cls)
-    made.__dict__.update(vars(torch.nn.Module()))
-    made.__setstate__({})
-    return made
-
-
-def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], Any]) -> None:
-    """Flags, own attributes and small buffers of a tree of modules, as `encode` wrote them.
+def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], Any], made: Container[int]) -> None:
+    """Flags, own attributes and small buffers of a tree of modules, as `encode` wrote them. `made`: ids of modules that were made.
 
     Raises StateMismatchError where this model is another one than the recorded.
     """
-    place, flags, values, buffers, _, forms, hooks, parts = content
+    place, flags, values, buffers, _, forms, hooks, parts, hidden = content
     modules = list(root.modules())
     if flags is not None and len(modules) != len(flags):
         raise StateMismatchError(
@@ -51,15 +43,32 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
     for (name, key), value in values.items():
         if name not in by_name:
             raise StateMismatchError(f"the model has no module {name}")
-        own = fields(by_name[name])
-        decoded = decode(value, own.get(key, ABSENT))
-        if decoded is not ABSENT:
-            own[key] = decoded
+        _put_attribute(by_name[name], key, decode(value, fields(by_name[name]).get(key, ABSENT)), made)
+    _put_hidden([("", hidden or {}), *module_parts.hidden(parts)], by_name, decode, made)
     bound = dict(root.named_buffers())
     for name, value in buffers.items():
         if name not in bound:
             raise StateMismatchError(f"the model has no buffer {name}")
         small.put(value, bound[name])
+
+
+def _put_hidden(
+    hidden: Iterable[tuple[str, Mapping[str, Any]]],
+    by_name: Mapping[str, torch.nn.Module],
+    decode: Callable[[Any, Any], Any],
+    made: Container[int],
+) -> None:
+    for name, attributes in hidden:
+        if id(by_name[name]) in made:
+            for key, value in attributes.items():
+                _put_attribute(by_name[name], key, decode(value, ABSENT), made)
+
+
+def _put_attribute(module: torch.nn.Module, key: str, value: Any, made: Container[int]) -> None:
+    if value is not ABSENT:
+        fields(module)[key] = value
+    elif id(module) in made:
+        raise StateMismatchError(f"{type(module).__name__} was made by training, and its {key} cannot be made again")
 
 
 def put_bare(content: Any, root: torch.nn.Module, mapping: Callable[[dict[Any, Any], dict[Any, Any]], Any]) -> None:

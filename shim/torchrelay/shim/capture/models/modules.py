@@ -133,7 +133,7 @@ class ModuleTree:
         self.of_set_up: dict[str, type] | None = None
         """The modules that it had when the journal of the set-up was written; None where it is not in that."""
         self.is_rebound = False
-        """Whether this process has bound modules in it as a journal says: its own set-up had others."""
+        """Whether set-up may have had other modules: training, or a journal, has put some into it."""
         self._places: dict[int, Place] = {}
         self._places_of: Any = None
         self._at: list[int] = []
@@ -162,10 +162,11 @@ class ModuleTree:
         root = self.root
         return len(self.modules) == 1 and not (root._parameters or root._buffers or is_scripted(root))
 
-    def hidden_attributes(self) -> dict[str, Any]:
-        """The root's own attributes that are no state: functions and the like."""
-        known = {key for name, key in self.slots if not name}
-        return {k: v for k, v in self._fields[0].items() if k not in known and not _is_machinery(k)}
+    def hidden_attributes(self, path: str = "") -> dict[str, Any]:
+        """Return a module's own attributes that are no state: functions and the like."""
+        known = {key for name, key in self.slots if name == path}
+        own = self._fields[self.names.index(path)]
+        return {k: v for k, v in own.items() if k not in known and not _is_machinery(k)}
 
     def _name_tensors(self) -> None:
         buffers = dict(self.root.named_buffers())
@@ -261,6 +262,8 @@ class ModuleTree:
         """A quick look: False where it takes `take` to know."""
         return (
             content.values is self._latest[1]
+            and content.bound is self._bound.tensors
+            and content.forms is self._bound.forms  # a look at the gate may have found others
             and not self.small_buffers
             and not any(self._empty)
             and not self._bound.have_other_flags()
@@ -342,8 +345,14 @@ class ModuleTrees:
         self.changed: dict[int, ModuleTree] = {}
         """Those that have other modules than when set-up was over, by the root's id."""
         self.rebound: set[int] = set()
-        """Roots of those in which this process has bound modules as a journal says, by id."""
+        """Roots of those whose modules a new process may not have when it comes to where this one's set-up was over, by id."""
         self._owners = Owners()
+
+    def anew(self) -> ModuleTrees:
+        """Return those of the next outermost loop: what training has changed by now is not of its set-up."""
+        made = ModuleTrees(self.arrays)
+        made.rebound = self.rebound | self.changed.keys()
+        return made
 
     def owner_of(self, tensor: torch.Tensor) -> tuple[torch.nn.Module, torch.Tensor] | None:
         """Return the parameter or buffer whose memory the tensor shares, and the root of its tree."""

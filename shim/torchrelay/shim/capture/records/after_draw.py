@@ -49,18 +49,24 @@ def left_behind(state: HostState, loaders: Iterable[Any]) -> Callable[[], None]:
 
 def nodes_below(state: HostState, loaders: Iterable[Any]) -> list[StateNode]:
     """All that drawing from these may change, the generators included."""
-    numbers = dict.fromkeys(state.generators)
-    queue = [state.index[id(loader)] for loader in loaders if id(loader) in state.index]
+    reached = nodes_reached(state, [state.index[id(loader)] for loader in loaders if id(loader) in state.index])
+    numbers = dict.fromkeys((*state.generators, *(state.index[id(node.obj)] for node in reached)))
+    return [node for node in (state.nodes[n] for n in numbers) if is_put_back(node)]
+
+
+def nodes_reached(state: HostState, numbers: Iterable[int]) -> list[StateNode]:
+    """These and all that they lead to, but for what has no content here, such as a model that a sampler knows."""
+    queue, found = [*numbers], []
     seen = set(queue)
     for number in queue:
         node = state.nodes[number]
         if node.kind not in _TAKE and node.kind not in _ONLY_THROUGH:
-            continue  # a model that a sampler knows, for example
-        numbers[number] = None
+            continue
+        found.append(node)
         new = [n for n in _children(state, node) if n not in seen]
         seen.update(new)
         queue += new
-    return [node for node in (state.nodes[n] for n in numbers) if _is_put_back(node)]
+    return found
 
 
 def _children(state: HostState, node: StateNode) -> Iterator[int]:
@@ -95,7 +101,8 @@ def as_they_are(nodes: Iterable[StateNode]) -> Callable[[], None]:
     return again
 
 
-def _is_put_back(node: StateNode) -> bool:
+def is_put_back(node: StateNode) -> bool:
+    """Whether its content can be taken here, and put back as it is."""
     if node.kind is Kind.TENSOR:
         return isinstance(node.content, small.TensorValue)
     if node.kind is Kind.NDARRAY:

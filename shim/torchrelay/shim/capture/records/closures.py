@@ -134,7 +134,7 @@ def _value(encoder: Encoder, cell: CellType, depth: int) -> Any:
         return (VALUE, pickle.dumps(value))
     if cls is weakref.ProxyType:
         held = encoder.reference(value.__init__.__self__)
-        return None if held is None else (WEAK, held[1])
+        return None if held is None else (WEAK, held)
     known = encoder.reference(value)
     if known is not None:
         return known
@@ -174,6 +174,6 @@ def made(rebuild: StateRebuild, closure: Closure) -> Any:
 
 def _content(rebuild: StateRebuild, value: tuple[Any, ...]) -> Any:
     if value[0] == WEAK:
-        target = rebuild.objects[value[1]]
+        target = rebuild.decode(value[1], ABSENT)
         return ABSENT if target is ABSENT else weakref.proxy(target)
     return rebuild.objects[value[1]] if value[0] == REF else rebuild.decode(value, ABSENT)

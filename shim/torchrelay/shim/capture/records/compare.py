@@ -23,6 +23,7 @@ from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, p
 from torchrelay.shim.capture.state.keys import Key, by_place
 from torchrelay.shim.capture.state.tags import (
     BOUND,
+    FILE,
     FREE,
     GROUPED,
     METHOD,
@@ -255,7 +256,7 @@ class Comparison:
             there = now.get(owner, {})
             for name, part in children.items():
                 if name in there:
-                    self._values((*_names(owner), name), part, there[name])
+                    self._values((*_names(owner), name), _module(part), _module(there[name]))
                 else:
                     self._differ((*_names(owner), name), "a module", "not there")
 
@@ -291,19 +292,25 @@ class Comparison:
                 self._differ(keys, self._what(then, self._then), self._what(now, self._now))
         elif then[0] == VALUE or (then[0] != TUPLE and self._is_left(then)):
             return  # pickle may write what is equal in more ways than one
-        elif then[0] in (REF, WEAK):
+        elif then[0] == REF:
             if not self._pair(then[1], now[1]):
                 self._differ(keys, self._what(then, self._then), "another object")
         elif then[0] in (PART, BOUND, WINDOW, GROUPED):
             if then[2] != now[2] or not self._pair(then[1], now[1]):
                 self._differ(keys, _shown_part(then), _shown_part(now))
-        elif then[0] == FREE:
-            if _form(then[1]) != _form(now[1]):
-                self._differ(keys, _shown_form(then[1]), _shown_form(now[1]))
-        elif then[0] in (TUPLE, METHOD, PARTIAL):
+        elif then[0] in (FREE, FILE):
+            self._forms(keys, then, now)
+        elif then[0] in (TUPLE, METHOD, PARTIAL, WEAK):
             self._parts(keys, then, now)
         elif not alike(then, now):
             self._differ(keys, self._what(then, self._then), self._what(now, self._now))
+
+    def _forms(self, keys: tuple[Any, ...], then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
+        """Of what is made by its form: a parameter of no model, an open file."""
+        if then[0] == FILE and not then[2].is_like(now[2]):
+            self._differ(keys, f"the open file {then[2].path}", f"{now[2].path}, opened otherwise")
+        elif then[0] == FREE and _form(then[1]) != _form(now[1]):
+            self._differ(keys, _shown_form(then[1]), _shown_form(now[1]))
 
     def _parts(self, keys: tuple[Any, ...], then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
         """Of what is looked through: a tuple, a bound method, a partial function."""
@@ -319,11 +326,16 @@ class Comparison:
         return is_left(value, self._left.__contains__)
 
     def _what(self, value: Any, nodes: Sequence[EncodedNode]) -> str:
-        if type(value) is tuple and value and value[0] in (REF, WEAK):
+        if type(value) is tuple and value and value[0] == REF:
             return f"the {_type_of(nodes[value[1]])} at {path_of(nodes, value[1])}"
         if type(value) is tuple and value and value[0] == OWN:
             return f"a {pickle.loads(value[1]).__name__}" if value[1] else "a module of a local class"
         return _shown(value)
+
+
+def _module(part: Any) -> Any:
+    """Which one it is, without what it takes to make it."""
+    return part[:2] if type(part) is tuple and part[0] == OWN else part
 
 
 def _has_content(name: str, forms: dict[Any, Any]) -> bool:
@@ -367,6 +379,8 @@ def _pieces(value: tuple[Any, ...]) -> Iterator[tuple[int | str, Any]]:
     elif tag == METHOD:
         yield "__self__", value[1]
         yield "__name__", value[2]
+    elif tag == WEAK:
+        yield "referent", value[1]
     else:
         yield "func", value[1]
         yield from enumerate(value[2])

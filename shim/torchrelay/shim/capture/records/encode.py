@@ -1,12 +1,13 @@
 """Host state as plain data: for the journal, and back into the objects of another process.
 
 A value is written as itself if it is plain, and otherwise as one of `tags`: (REF, node) if the walk has a node for it, (TUPLE,
-class or None, items), (WEAK, node) for a weak reference to what has one, (NAMED, pickle) for a function or class that is found by
-name, (METHOD, object, name), (PARTIAL, function, arguments, keywords), (PART, node, path) for a module below another one, (BOUND,
-node, place) for a parameter or buffer of one, (FREE, form) for a parameter of none in its optimizer's group, (GROUPED, node, place)
-for such a one elsewhere, (WINDOW, node, window) for an array that looks into another one's memory, (SAVE, which) for the future of
-an async save, (VALUE, pickle) for a constant that pickles, or (OPAQUE, name of its type), with a function's `Closure` where there
-is one. Plain values are never tuples, so the tags cannot be mistaken.
+class or None, items), (WEAK, value) for a weak reference to what is written so, (NAMED, pickle) for a function or class that is
+found by name, (METHOD, object, name), (PARTIAL, function, arguments, keywords), (PART, node, path) for a module below another one,
+(BOUND, node, place) for a parameter or buffer of one, (FREE, form) for a parameter of none in its optimizer's group, (GROUPED,
+node, place) for such a one elsewhere, (WINDOW, node, window) for an array that looks into another one's memory, (SAVE, which) for
+the future of an async save, (VALUE, pickle) for a constant that pickles, (FILE, id, form) for a file that is written to, or
+(OPAQUE, name of its type), with a function's `Closure` where there is one. Plain values are never tuples, so the tags cannot be
+mistaken.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from torchrelay.shim.capture.state.host_state import HostState, Nth, StateNode
 from torchrelay.shim.capture.state.shared import Numbered, copy_of, page_of
 from torchrelay.shim.capture.state.tags import (
     BOUND,
+    FILE,
     GROUPED,
     METHOD,
     NAMED,
@@ -45,7 +47,7 @@ from torchrelay.shim.capture.state.tags import (
     WEAK,
     WINDOW,
 )
-from torchrelay.shim.capture.values import by_value
+from torchrelay.shim.capture.values import by_value, written_files
 from torchrelay.shim.capture.values.array_windows import is_window, window_of
 from torchrelay.shim.capture.values.base_types import tuple_items
 from torchrelay.shim.capture.values.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, kind_of
@@ -136,8 +138,9 @@ class Encoder:
             return value
         if cls is weakref.ref:
             self.weak = True
-            number = self.state.index.get(id(value()))
-            return (WEAK, number) if number is not None else (OPAQUE, cls.__qualname__)
+            target = self.value(value())
+            is_known = type(target) is tuple and target[0] in (REF, BOUND)
+            return (WEAK, target) if is_known else (OPAQUE, cls.__qualname__)
         if kind is Kind.TUPLE and class_name(cls):
             return (TUPLE, None if cls is tuple else cls, self.items(tuple_items(value)))
         if kind is Kind.NDARRAY:
@@ -150,6 +153,9 @@ class Encoder:
         written = by_value.constant(value) if kind in (Kind.OPAQUE, Kind.PLAIN) else None
         if written is not None:
             return (VALUE, written)
+        form = written_files.form_of(value) if issubclass(cls, io.IOBase) else None
+        if form is not None:
+            return (FILE, id(value), form)
         if kind is Kind.OPAQUE and (issubclass(cls, io.IOBase) or not by_value.never(cls)):
             return (OPAQUE, cls.__qualname__)
         known = _opaque[cls] = (OPAQUE, cls.__qualname__)
@@ -244,6 +250,10 @@ class Encoder:
         value = self.value
         return [v if type(v) in PLAIN else value(v) for v in content]
 
+    def is_lost(self, value: Any) -> bool:
+        """Whether no process that lacks the value can make it."""
+        return type(value) not in PLAIN and _is_lost(self.value(value))
+
     def elements(self, content: Iterable[Any]) -> list[Any]:
         """The same of what another process cannot put back with one of them missing."""
         written = self.items(content)
@@ -257,11 +267,14 @@ class Encoder:
         encoded = handler.encode(self, node)
         name = b"" if cls is IMPLIED.get(kind) else class_name(cls)
         extra = handler.extra(node.obj) if handler.extra is not None and cls not in _WITHOUT_EXTRA else None
+        if callable(extra) and not by_value.is_importable(extra):  # the factory of a defaultdict
+            extra = self.value(extra)
         return (int(kind), name, node.parent, node.key, encoded, extra)
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
         """Which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module` needs;
-        forms of parameters and buffers; numbers of hooks; which modules it consists of.
+        forms of parameters and buffers; numbers of hooks; which modules it consists of; attributes of the root that are no state,
+        where another process may have to make it.
         """
         tree, base = content.tree, content.tree.base
         flags = None if base is not None and base.flags == content.flags else content.flags
@@ -271,7 +284,9 @@ class Encoder:
         buffers = {name: content.buffers[name] for name in names if name in content.buffers}
         hooks = tree.hooks if base is None else {}
         parts = module_parts.written(self, tree, self.state.index[id(tree.root)]) if base is None else {}
-        return (tree.base_place, flags, values, buffers, born, tree.forms(content), hooks, parts)
+        is_new = base is None and born is None and module_parts.may_be_new(tree)
+        hidden = self.mapping(tree.hidden_attributes()) if is_new else None
+        return (tree.base_place, flags, values, buffers, born, tree.forms(content), hooks, parts, hidden)
 
 
 def begin_set_up(state: HostState) -> tuple[Any, ...]:
@@ -307,7 +322,7 @@ def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.T
     known = [value if _is_plain(value) else _NOT_KNOWN for value in content.values]
     values = {slot: value for slot, value in zip(content.tree.slots, known) if value is not _NOT_KNOWN}
     forms, hooks = content.tree.all_forms(content), content.tree.hooks
-    record: tuple[Any, ...] = (-1, content.flags, values, content.buffers, None, forms, hooks, {})
+    record: tuple[Any, ...] = (-1, content.flags, values, content.buffers, None, forms, hooks, {}, None)
     return record, replace(content, values=known, bound=[])
 
 

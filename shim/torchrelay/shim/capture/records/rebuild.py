@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -30,6 +30,7 @@ from torchrelay.shim.capture.state.keys import by_place
 from torchrelay.shim.capture.state.random_below import follow
 from torchrelay.shim.capture.state.tags import (
     BOUND,
+    FILE,
     FREE,
     GROUPED,
     METHOD,
@@ -50,6 +51,7 @@ from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.base_types import dict_items, fields, make_tuple, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
+from torchrelay.shim.capture.values.written_files import FileForm, is_open_there
 from torchrelay.shim.script.save_future import SaveId
 
 
@@ -57,7 +59,7 @@ class StateRebuild:
     """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`; `missing` names what has no place here.
 
     `loops`: the iterators of its running loops. `promised(save)`: what stands for a save that the lost rank waited for, or could
-    have.
+    have. `opens`: opens files as the builtin does, or copies of them where nothing may be written yet.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class StateRebuild:
         module_globals: dict[str, dict[str, Any]],
         promised: Callable[[SaveId], Any],
         loops: Sequence[Any] = (),
+        *,
+        opens: Callable[..., IO[Any]] = open,
     ) -> None:
-        self._promised = promised
+        self._promised, self._opens = promised, opens
         self._frames, self._loops = frames, loops
         self._globals = module_globals
         self._nodes: list[EncodedNode] = []
@@ -78,7 +82,9 @@ class StateRebuild:
         self._taken: set[int] = set()
         """Objects of this process that stand for a node, by id: two recorded objects are two here, too."""
         self.rebound: set[int] = set()
-        """Roots of trees of modules in which other modules were bound, by id."""
+        """Roots of trees of modules that the lost rank had others in than its set-up, by id."""
+        self.made_modules: set[int] = set()
+        """Modules that were made for it, by id."""
         self.last: dict[int, Any] = {}
         """What loader iterators have yielded last, by id."""
         self.cells: dict[int, types.CellType] = {}
@@ -86,6 +92,8 @@ class StateRebuild:
         self.made_generators: list[Any] = []
         """They have no arguments until they are put to their place: none of their code may run before."""
         self._methods: dict[tuple[int, str], Any] = {}
+        self._files: dict[int, IO[Any]] = {}
+        """Those that were opened, by what told them apart in the lost rank."""
         self._of_groups: dict[int, list[Any]] = {}
         """By a parameter group's node, its parameters."""
         self._memory: dict[int, list[torch.Tensor]] | None = None
@@ -101,8 +109,10 @@ class StateRebuild:
             found = self._resolve(node)
             self.objects.append(found)
             self._taken.add(id(found))
-            if node.kind is Kind.MODULE and found is not ABSENT and self._put_parts(node, found):
-                self.rebound.add(id(found))
+            if node.kind is Kind.MODULE and found is not ABSENT:
+                is_told_whole = node.content[0] < 0 and node.content[4] is None
+                if self._put_parts(node, found) or is_told_whole:
+                    self.rebound.add(id(found))
 
     def _put_parts(self, node: EncodedNode, root: Any) -> bool:
         number = len(self.objects) - 1
@@ -116,7 +126,7 @@ class StateRebuild:
                 parent = self.there(holder)
                 yield None if parent is ABSENT else self._child(holder, parent, key)
 
-        return module_parts.put(node.content[7], root, early, elsewhere)
+        return module_parts.put(node.content[7], root, early, elsewhere, self.made_modules)
 
     def fill(self, *, but: Collection[Kind] = (), can_come: bool = False) -> None:
         """`but`: kinds that are left as they are. `can_come`: what cannot be filled yet is left as well, since all is put once more
@@ -290,8 +300,9 @@ class StateRebuild:
                 return there
             return make_tuple(cls, parts)
         if tag == WEAK:
-            target = self.objects[value[1]]
-            return there if target is ABSENT else weakref.ref(target)
+            is_weak = type(there) is weakref.ref and there() is not None
+            target = self.decode(value[1], there() if is_weak else ABSENT)
+            return there if target is ABSENT or (is_weak and there() is target) else weakref.ref(target)
         if tag == OPAQUE:
             return closures.made(self, value[2]) if there is ABSENT and len(value) > 2 else there
         if tag == PART:
@@ -312,6 +323,8 @@ class StateRebuild:
             return there if value[1].fits(there) and not self._is_bound(there) else value[1].make()
         if tag == SAVE:
             return self._promised(value[1])
+        if tag == FILE:
+            return there if is_open_there(value[2], there) else self._opened(value[1], value[2])
         if tag == NAMED:
             return pickle.loads(value[1])
         if tag in (METHOD, PARTIAL):
@@ -335,6 +348,14 @@ class StateRebuild:
             )
         self._of_groups[id(node)] = parameters
         return parameters
+
+    def _opened(self, told_apart: int, form: FileForm) -> IO[Any]:
+        if told_apart not in self._files:
+            try:
+                self._files[told_apart] = form.open(self._opens)
+            except (OSError, LookupError) as e:  # or a codec that is not here
+                raise StateMismatchError(f"{form.path}, which training had open, cannot be written to here: {e}") from e
+        return self._files[told_apart]
 
     def _is_bound(self, parameter: Any) -> bool:
         """Whether it is one of a model, as models are once they are filled."""

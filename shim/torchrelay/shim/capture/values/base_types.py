@@ -28,6 +28,13 @@ def dict_items(obj: Any) -> dict[Any, Any]:
 
 
 def put_dict_items(obj: Any, items: Mapping[Any, Any]) -> None:
+    """Let it hold these, in this order. Where it has the same keys already, whoever goes through it may go on."""
+    set_item = _ORDERED.__setitem__ if issubclass(type(obj), _ORDERED) else dict.__setitem__
+    if _are_the_same_keys(dict_items(obj), items):
+        for key, value in items.items():
+            if dict.__getitem__(obj, key) is not value:
+                set_item(obj, key, value)
+        return
     if issubclass(type(obj), _ORDERED):  # it keeps its order beside the items
         _ORDERED.clear(obj)
         for key, value in items.items():
@@ -35,6 +42,12 @@ def put_dict_items(obj: Any, items: Mapping[Any, Any]) -> None:
         return
     dict.clear(obj)
     dict.update(obj, items)
+
+
+def _are_the_same_keys(mine: Mapping[Any, Any], others: Mapping[Any, Any]) -> bool:
+    """In the same order. Keys of the script's own classes are not asked."""
+    pairs = zip(mine, others)
+    return len(mine) == len(others) and all(a is b or (type(a) is type(b) is str and a == b) for a, b in pairs)
 
 
 def get_item(obj: Any, key: Any, default: Any) -> Any:

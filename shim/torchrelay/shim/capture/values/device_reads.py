@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
+from torchrelay.shim.adapters.tensors.storages import unseen
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.tensors.tensor_bytes import await_writes, contents
 
@@ -48,8 +49,11 @@ class DeviceReads:
 
     def _of(self, tensor: torch.Tensor) -> bytes | None:
         held = self._held.get(id(tensor))
-        if held is None and tensor.is_cuda:
-            self._wait(tensor.device)
+        if held is None:
+            with unseen():
+                device = tensor.device if tensor.is_cuda else None
+            if device is not None:
+                self._wait(device)
         return held
 
     def _read(self, tensors: Iterable[torch.Tensor]) -> dict[int, bytes]:

@@ -1,6 +1,7 @@
-"""Which arrays of numpy of more than 64 KiB are carried by value: those that training has made, as an evaluation's results.
+"""Which arrays of numpy of more than 64 KiB are carried by value: those that training has made, as an evaluation's results, and
+those that it was seen to write to, as a replay buffer.
 
-Arrays that set-up has made are data in most cases, and a new process has them by its own set-up: they cost nothing in a step.
+Other arrays that set-up has made are data, and a new process has them by its own set-up: they cost nothing in a step.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class LargeArrays:
         self._is_settled = False
         self._of_set_up: dict[int, weakref.ref[Any]] = {}
         self._carried: dict[int, weakref.ref[Any]] = {}
+        self.has_more = False
+        """Whether more are carried than when state was last walked from its beginning."""
 
     def settle(self) -> None:
         """What is met for the first time from here on, training has made."""
@@ -64,17 +67,33 @@ class LargeArrays:
             return True
         if not self._is_settled:
             self._of_set_up[id(array)] = weakref.ref(array)
-        if _is_in(self._of_set_up, array) or array.nbytes > MOST_BYTES or not _has_memory_of_its_own(array):
+        if _is_in(self._of_set_up, array) or _is_in(self._of_set_up, _memory(array)) or not self._has_room(array):
+            return False
+        self.keep(array)
+        return True
+
+    def carry_written(self, array: Any) -> bool:
+        """Return whether an array of set-up's that training writes to is carried from the next walk on that begins anew."""
+        if not array.flags.writeable or not self._has_room(array):
+            return False
+        self.keep(array)
+        self.has_more = True
+        return True
+
+    def walked(self) -> None:
+        """State is being walked from its beginning."""
+        self.has_more = False
+
+    def _has_room(self, array: Any) -> bool:
+        if array.nbytes > MOST_BYTES or not _has_memory_of_its_own(array):
             return False
         self._carried = {number: ref for number, ref in self._carried.items() if ref() is not None}
         others = [found for ref in self._carried.values() if (found := ref()) is not None]
-        if sum(other.nbytes for other in others) + array.nbytes > _ALL_BYTES:
-            return False
         memory = _memory(array)
-        if _is_in(self._of_set_up, memory) or any(_memory(other) is memory for other in others):
-            return False  # it would be made with a memory of its own, and is the same as that other one
-        self.keep(array)
-        return True
+        # One with the memory of another one would be made with a memory of its own.
+        return sum(other.nbytes for other in others) + array.nbytes <= _ALL_BYTES and not any(
+            _memory(other) is memory for other in others
+        )
 
 
 def _is_in(known: dict[int, weakref.ref[Any]], array: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.adapters.cpython.frames import MODULE
+from torchrelay.shim.adapters.tensors.storages import unseen
 from torchrelay.shim.capture.handlers import COMES_AND_GOES, HANDLERS, RENEWED, SAME
 from torchrelay.shim.capture.handlers.handler import nothing
 from torchrelay.shim.capture.handlers.variables import iterators_of_loops
@@ -141,7 +142,8 @@ class Rewalk(Walk):
         if not torch.cuda.is_initialized():
             return []
         nodes = self._base.nodes
-        found = {number for number in self._to_look_at if any(tensor.is_cuda for tensor in _contents_of(nodes[number]))}
+        with unseen():
+            found = {n for n in self._to_look_at if any(tensor.is_cuda for tensor in _contents_of(nodes[n]))}
         self._to_look_at = [number for number in self._to_look_at if number not in found]
         return [*found]
 

@@ -113,7 +113,7 @@ class Walk:
         if capture is not None:
             if kind is DICT and self.state.nodes[parent].kind is LIST and owners.is_group(self.state, parent, obj):
                 kind, capture = Kind.PARAM_GROUP, _CAPTURE[Kind.PARAM_GROUP]
-            elif id(obj) in self._parts:
+            elif id(obj) in self._parts and not owners.is_groups(self.state, parent, key):
                 return
             capture(self, kind, obj, parent, key)
 

@@ -70,6 +70,8 @@ class Communicators:
         self._log = log
         self.breaking = Breaking(self._lock, self._of_device, log, stuck)
         self.waits = ForgottenWaits(log)
+        self.lifted = ""
+        """Why nobody waits for others at a gate any more; empty as long as all do."""
         self.links = Links()
         try:
             self._old: OldBackends | None = OldBackends()
@@ -349,16 +351,35 @@ class Communicators:
             found.pop(id(communicator), None)
         return [*found.values()]
 
+    def lift_gates(self, reason: str) -> None:
+        """From any thread: whoever waits in a gate, or comes to one, goes on at once."""
+        self.lifted = self.lifted or reason
+        if self.now.gate is not None:
+            self.now.gate.let_go()
+
     def gate(self, number: int, *, yes: bool = False, busy: bool = False) -> bool:
-        """As Gate.wait: returns when every rank is at its gate `number`. Raises RuntimeError when the generation is broken."""
+        """As Gate.wait: returns when every rank is at its gate `number`, or once gates are lifted.
+
+        Raises RuntimeError when the generation is broken.
+        """
         assert self.now.gate is not None
         self.synchronize()
-        return self.now.gate.wait(self.now.number, number, yes=yes, busy=busy)
+        try:
+            return not self.lifted and self.now.gate.wait(self.now.number, number, yes=yes, busy=busy)
+        except RuntimeError:
+            if not self.lifted or self.now.broken:
+                raise
+            return False
 
     def meet(self, number: int, yes: bool, patience_s: float | None) -> bool | None:
-        """As Gate.meet. Raises RuntimeError when the generation is broken."""
+        """As Gate.meet, or False once gates are lifted. Raises RuntimeError when the generation is broken."""
         assert self.now.gate is not None
-        return self.now.gate.meet(self.now.number, number, yes, patience_s)
+        try:
+            return not self.lifted and self.now.gate.meet(self.now.number, number, yes, patience_s)
+        except RuntimeError:
+            if not self.lifted or self.now.broken:
+                raise
+            return False
 
     def verify(self, target: int) -> None:
         """Every rank of the new generation goes to the same boundary. Raises StateMismatchError, RuntimeError."""

@@ -27,6 +27,7 @@ class EarlyUpdates:
         """Of the latest iteration that had any."""
         self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._states: list[tuple[dict[Any, Any], torch.Tensor, dict[str, Any] | None]] = []
+        """Of optimizers that nothing of the script's leads to, too."""
         self._versions: dict[int, int] = {}
 
     def learn(self, site: str, number: int, *, together: bool) -> bool:
@@ -64,8 +65,11 @@ class EarlyUpdates:
     def tensors(self) -> list[torch.Tensor]:
         return [tensor for tensor, _ in self._kept]
 
-    def put_back(self, state: HostState) -> None:
-        """`state`: of the boundary. What was written to before the copy was made differs from it still, and is found to."""
+    def put_back(self, state: HostState) -> dict[int, int]:
+        """`state`: of the boundary. What was written to before the copy was made differs from it still, and is found to.
+
+        Returns how often each tensor that was put back had been written to when it was copied, by its id.
+        """
         with torch.no_grad():
             for tensor, content in self._kept:
                 write(local(tensor).detach(), content)
@@ -79,7 +83,9 @@ class EarlyUpdates:
         state.versions[:] = [(t, self._version(t, v), path) for t, v, path in state.versions]
         for large, versions in state.tree_versions:
             versions[:] = [self._version(t, v) for (_, t), v in zip(large, versions)]
+        copied_at = self._versions
         self.drop()
+        return copied_at
 
     def _version(self, tensor: torch.Tensor, at_boundary: int) -> int:
         return version_of(tensor) if self._versions.get(id(tensor)) == at_boundary else at_boundary

@@ -15,6 +15,7 @@ import torch
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.capture.state.host_state import HostState, catalogue_numbers
+from torchrelay.shim.step.updates.optimizer_states import OptimizerStates
 from torchrelay.shim.step.updates.uncounted_writes import UncountedWrites
 from torchrelay.shim.tensors.tensor_bytes import write
 from torchrelay.shim.tensors.tensor_versions import version_of
@@ -26,14 +27,18 @@ MOST_BYTES = 256 << 20
 
 
 class EarlyWrites:
-    def __init__(self) -> None:
+    """`states`: of optimizers, which steps may write to before their gate, too."""
+
+    def __init__(self, states: OptimizerStates) -> None:
+        self._states = states
         self._paths: set[str] = set()
         self.paths: tuple[str, ...] = ()
         """Which tensors steps were seen to write to. The same in all ranks that run the same script."""
         self._gates = 0
         self._uncounted = UncountedWrites()
         self.summed_up = self._uncounted.summed_up
-        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._kept: list[tuple[torch.Tensor, torch.Tensor, int]] = []
+        """Each with what it held at the boundary, and how often it had been written to when it last held that."""
         self.copied_bytes = 0
         """In each step."""
 
@@ -42,11 +47,11 @@ class EarlyWrites:
         if self._paths:
             with torch.no_grad():
                 self._kept = [
-                    (tensor, local(tensor).detach().clone())
-                    for path, tensor, _ in _large(state)
+                    (tensor, local(tensor).detach().clone(), version)
+                    for path, tensor, version in (*_large(state), *self._states.at(self._paths))
                     if path in self._paths and not is_freed(local(tensor))
                 ]
-            self.copied_bytes = sum(copy.numel() * copy.element_size() for _, copy in self._kept)
+            self.copied_bytes = sum(copy.numel() * copy.element_size() for _, copy, _ in self._kept)
         self._uncounted.end()
         if self._is_looked_at(self._gates + 1):
             self._uncounted.begin((path, tensor) for path, tensor, _ in _large(state) if path not in self._paths)
@@ -58,6 +63,7 @@ class EarlyWrites:
             return
         found = [(path, tensor) for path, tensor, version in _large(state) if version_of(tensor) != version]
         found += self._uncounted.written()
+        found += self._states.written()
         self._uncounted.end()
         written = {
             path: tensor
@@ -74,22 +80,28 @@ class EarlyWrites:
         self.paths = tuple(sorted(self._paths))
 
     def tensors(self) -> list[torch.Tensor]:
-        return [tensor for tensor, _ in self._kept]
+        return [tensor for tensor, _, _ in self._kept]
 
-    def put_back(self, state: HostState) -> None:
-        """`state`: of the boundary, which knows by the versions of its tensors whether they are as they were."""
+    def put_back(self, state: HostState) -> dict[int, int]:
+        """`state`: of the boundary, which knows by the versions of its tensors whether they are as they were.
+
+        Returns how often each tensor that was put back had been written to when it last held what it holds again, by its id.
+        """
         self._uncounted.end()
         versions = {}
         with torch.no_grad():
-            for tensor, content in self._kept:  # all of them: not every write is counted
+            for tensor, content, _ in self._kept:  # all of them: not every write is counted
                 if not is_freed(local(tensor)):
                     write(local(tensor).detach(), content)
                 versions[id(tensor)] = version_of(tensor)
+        copied_at = {id(tensor): version for tensor, _, version in self._kept}
+        self._kept = [(tensor, content, versions.get(id(tensor), version)) for tensor, content, version in self._kept]
         if not versions:
-            return
+            return copied_at
         state.versions[:] = [(t, versions.get(id(t), version), path) for t, version, path in state.versions]
         for large, known in state.tree_versions:
             known[:] = [versions.get(id(t), version) for (_, t), version in zip(large, known)]
+        return copied_at
 
     def drop(self) -> None:
         """The gate is passed, or there will be none."""

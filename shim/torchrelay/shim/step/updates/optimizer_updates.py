@@ -21,6 +21,7 @@ from torchrelay.shim.step.updates.closure_steps import WholeSteps
 from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 from torchrelay.shim.step.updates.early_writes import EarlyWrites
 from torchrelay.shim.step.updates.late_writes import LateWrites
+from torchrelay.shim.step.updates.optimizer_states import OptimizerStates
 from torchrelay.shim.step.updates.overwritten_weights import OverwrittenWeights
 from torchrelay.shim.step.updates.update_effects import UpdateEffects, Within
 from torchrelay.shim.step.updates.update_gate import UpdateGate
@@ -31,13 +32,19 @@ if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
 
 
+_MOST_WITHOUT_UPDATE = 1024
+"""So often gradients are computed before the first update at most: a large model's step may have some hundred micro-batches."""
+
+
 class Updates:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.early, self.late, self.whole = EarlyUpdates(), LateWrites(), WholeSteps(engine)
-        self.writes, self.updated = EarlyWrites(), UpdatedTensors()
+        self.states, self.effects = OptimizerStates(), UpdateEffects()
+        self.writes, self.updated = EarlyWrites(self.states), UpdatedTensors()
         self.gradients, self.overwritten = UpdatedGradients(), OverwrittenWeights(engine.guard.tell)
-        self.effects = UpdateEffects()
+        self._computed: int | None = 0
+        """How often gradients were computed before the first update; None once there was one."""
         self._done = 0
         """In this iteration."""
         self._depth = 0
@@ -56,6 +63,15 @@ class Updates:
         self.whole.forget()
         self.updated.begin_step()
         self.overwritten.look_no_more()
+
+    def gradients_begin(self) -> None:
+        """Gradients are about to be computed. Without an update that is seen nothing is ever protected, which has to be said."""
+        if self._computed is None or not self._engine.capturing:
+            return
+        self._computed += 1
+        if self._computed > _MOST_WITHOUT_UPDATE:
+            why = "gradients were computed 1,024 times, and no optimizer of torch's was stepped: steps of others are not seen"
+            self._engine.give_up(UnsupportedError(why))
 
     def within_a_step(self) -> bool:
         return self._depth > 0
@@ -83,12 +99,12 @@ class Updates:
         return commit is None or self._done > self.early.last(commit.activation.site)
 
     def take_back_early(self, target: int) -> None:
-        """Updates before the gate, if all meet at the boundary that they came after."""
+        """What the step has done before its gate, if all meet at the boundary that it began at. Raises StateMismatchError."""
         commit = self._engine.commit
-        if self.early.pending and commit is not None and target == commit.boundary:
-            self.early.put_back(commit.state)
-        if commit is not None and target == commit.boundary:
-            self.writes.put_back(commit.state)
+        if commit is None or target != commit.boundary:
+            return
+        copied_at = self.early.put_back(commit.state) if self.early.pending else {}
+        self.states.put_back(copied_at | self.writes.put_back(commit.state))
 
     def late_now(self) -> dict[str, int]:
         """What was written between the last optimizer step and the place where this rank's tensors are those of.
@@ -102,8 +118,14 @@ class Updates:
         if at_boundary and self._engine.replaced.late is not None:
             return self._engine.replaced.late
         late = self.late.until(commit.state if at_boundary else commit.state.as_it_is_now())
+        late |= self.states.late(commit.state, at_head=at_boundary)
         copied = self.as_updated()
         return {path: times for path, times in late.items() if path not in copied}
+
+    def note_late(self, state: HostState) -> None:
+        """Right after an update: what is written from here on is written late."""
+        self.late.note(state)
+        self.states.note(state)
 
     def as_updated(self) -> dict[str, torch.Tensor]:
         """Return copies of what tensors held after the latest update and may hold no more, by path."""
@@ -118,6 +140,7 @@ class Updates:
         engine = self._engine
         if not engine.tracker.live or threading.get_ident() != self._training_thread:
             return
+        self._computed = None
         passed, depth, self.gate.is_through = engine.step.gates_passed, self._depth, False
         try:
             self._before_step(frame, optimizer, whole=whole)
@@ -201,6 +224,7 @@ class Updates:
         self.updated.look_no_more()
         self.overwritten.gate_passed()
         self.effects.drop()
+        self.states.drop()
 
     def look_no_more(self) -> None:
         """The loop is over: what steps write past torch's counts was seen before, or is not seen."""
@@ -324,7 +348,7 @@ class Updates:
             if self.all_done():
                 engine.shadow.at_step_end()
         elif engine.commit is not None and not engine.step.astray:
-            self.late.note(engine.commit.state)
+            self.note_late(engine.commit.state)
             self.updated.note(engine.commit.state)
             self.overwritten.note(engine.commit.state)
             self.gradients.note(engine.commit.state)

@@ -88,18 +88,26 @@ class UpdateGate:
 
     def pass_unprotected(self, number: int) -> None:
         """Of a rank that captures nothing, or a step that nobody can come in at. `number`: as Gate.wait has it."""
-        self._pass(number)
+        engine = self._engine
+        engine.phase(RankPhase.GATE)
+        engine.waiting(True)
+        try:
+            self._pass(number)
+        finally:
+            engine.waiting(False)
         self.count()
 
     def _pass(self, number: int) -> None:
-        """Returns when all ranks are at this gate. Raises RuntimeError when the generation is broken."""
+        """Returns when all ranks are at this gate, or once gates are lifted. Raises RuntimeError when the generation is broken."""
         engine = self._engine
         if engine.keeper is None:
             engine.comms.gate(number)
-            return
-        engine.keeper.meet()
-        yes, busy = engine.keeper.asks(number)
-        engine.keeper.agreed(engine.comms.gate(number, yes=yes, busy=busy))
+        else:
+            engine.keeper.meet()
+            yes, busy = engine.keeper.asks(number)
+            engine.keeper.agreed(engine.comms.gate(number, yes=yes, busy=busy))
+        if engine.comms.lifted:
+            engine.unprotected.trains_unevenly(engine.comms.lifted)
 
     def count(self) -> None:
         """As one that was passed, without more."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import torch
 
 from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.capture.state.host_state import HostState, catalogue_numbers
 from torchrelay.shim.step.updates.uncounted_writes import UncountedWrites
 from torchrelay.shim.tensors.tensor_versions import version_of
@@ -65,6 +66,8 @@ class UpdatedTensors:
         found = [*_small(state)] if looks else self._known(state)
         for path, tensor in found:
             part = local(tensor).detach()
+            if is_freed(part):  # fully_shard has let go of what it had gathered
+                continue
             size_bytes += part.numel() * part.element_size()
             if size_bytes > MOST_BYTES:
                 break

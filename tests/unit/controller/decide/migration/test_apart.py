@@ -66,9 +66,31 @@ def test_what_ranks_hold_alike_by_chance_that_train_apart_says_nothing() -> None
     assert apart(known, {0: check(6, b="x"), 1: check(6, b="x"), 2: check(6, b="y")}) is not None
 
 
+def test_what_ranks_without_a_wrapper_hold_alike_while_they_differ_elsewhere_says_nothing() -> None:
+    """Weights that each rank adds something of its own to and takes away again: a momentum rounds to the same at first."""
+    before = {rank: [check(1, w="a", m="p"), check(2, w=f"of {rank}", m="q")] for rank in range(2)}
+    assert alike(before, 5) == {}
+    statistics = {
+        rank: [check(n, **{"conv.w": f"after {n}", "small.mean": f"of {rank}"}) for n in (1, 2)] for rank in range(2)
+    }
+    assert alike(statistics, 5) == {"conv.w": [frozenset({0, 1})]}
+
+
 def test_what_no_wrapper_keeps_equal_may_differ_beside_what_one_does() -> None:
     before = {r: [check(b, ("w",), w=f"at {b}", small_mean=f"of {r}") for b in (1, 2)] for r in range(2)}
     assert alike(before, 5) == {"w": [frozenset({0, 1})]}
+
+
+def test_a_buffer_beside_one_that_each_rank_keeps_for_itself_may_differ() -> None:
+    """A grid of densities that each rank samples, and the mask of those above a threshold."""
+
+    def grid(rank: int, boundary: int, mask: str) -> ReplicaCheck:
+        of_rank = {"buffer0.grid.density": f"of {rank} at {boundary}", "buffer0.grid.mask": mask}
+        return ReplicaCheck(boundary, {}, (), 0, {**of_rank, "buffer0.norm.mean": f"at {boundary}"})
+
+    known = alike({r: [grid(r, b, f"at {b}") for b in (1, 2)] for r in range(2)}, 5)
+    assert known == {"buffer0.norm.mean": [frozenset({0, 1})]}
+    assert apart(known, {r: grid(r, 6, f"of {r}") for r in range(2)}) is None
 
 
 def test_equality_by_initialisation_and_what_was_seen_once_only_say_nothing() -> None:

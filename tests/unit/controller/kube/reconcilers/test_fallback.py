@@ -43,7 +43,7 @@ def rungs(w: World) -> list[tuple[str, str]]:
 
 
 def orders(run: JobRun, kind: type) -> list[Any]:
-    return [o for kept in run.relay._streams.orders.values() for o in kept if isinstance(o, kind)]
+    return [o for queue in run.relay._streams.orders.values() for o in queue._kept if isinstance(o, kind)]
 
 
 def test_what_survivors_saved_is_begun_from_in_a_run_of_its_own() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy
+import pytest
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import plain_iterators
 
 
@@ -40,3 +42,24 @@ def test_one_that_asks_an_object_of_the_scripts_is_left_alone() -> None:
             return place
 
     assert plain_iterators.read(iter(Samples())) is None
+
+
+@pytest.mark.parametrize("sources", range(7))
+def test_a_zip_goes_on_in_another_one_of_as_many_sources(sources: int) -> None:
+    zipped = zip(*([10 * n, 10 * n + 1, 10 * n + 2] for n in range(sources)))
+    next(zipped, None)
+    place = plain_iterators.read(zipped)
+    assert place is not None
+    other = plain_iterators.made(zip, place.numbers)
+    plain_iterators.write(other, place)
+    assert [*other] == [tuple(10 * n + left for n in range(sources)) for left in (1, 2) if sources]
+
+
+def test_a_zip_of_fewer_sources_is_not_written_to_beyond_its_room() -> None:
+    place = plain_iterators.read(zip("abc", "def", "ghi"))
+    assert place is not None
+    other = zip("abc", "def")
+    assert not plain_iterators.has_room(other, place.numbers)
+    with pytest.raises(StateMismatchError, match="a zip draws from another number of iterators here"):
+        plain_iterators.write(other, place)
+    assert [*other] == [("a", "d"), ("b", "e"), ("c", "f")]

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
+from support.forked import forked
 
 from tests.support.ports import free_port
 from torchrelay.protocol.launch_env import USE_AGENT_STORE
@@ -30,11 +31,11 @@ def environment(rank: int) -> dict[str, str]:
 
 
 def in_a_rank_that_ends(environ: dict[str, str], agent_pid: int) -> None:
-    pid = os.fork()
-    if pid == 0:
+    def host() -> None:
         agent_store.use(environ, agent_pid)
-        os._exit(0 if environ[USE_AGENT_STORE] == "True" else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+        assert environ[USE_AGENT_STORE] == "True"
+
+    assert os.waitpid(forked(host), 0)[1] == 0
 
 
 def test_the_store_outlives_rank_0_and_ends_with_the_agent(agent: subprocess.Popen[bytes]) -> None:

@@ -300,6 +300,7 @@ def enter(namespace: dict[str, Any], draws: Draws, recorded: Journal, loop: Any 
     engine: Any = SimpleNamespace(
         writer=SimpleNamespace(modules=modules),
         saves=SimpleNamespace(future=None),
+        opens=open,
         records=CollectiveRecords(),
         trees=ModuleTrees(),
         draws=draws,
@@ -314,6 +315,7 @@ def come_to_the_gate(namespace: dict[str, Any], draws: Draws, nodes: list[bytes]
     engine: Any = SimpleNamespace(
         writer=SimpleNamespace(modules=SimpleNamespace(namespaces=lambda: {"script": namespace})),
         saves=SimpleNamespace(future=None),
+        opens=open,
         records=CollectiveRecords(),
         trees=ModuleTrees(),
         draws=draws,
@@ -507,6 +509,20 @@ def test_one_that_training_has_made_is_made_again() -> None:
     target: dict[str, Any] = {"other": numbers}
     carry({"stream": lost, "other": numbers}, target)
     assert list(target["stream"]) == list(lost) == [(n, n) for n in range(1, 5)]
+
+
+def by_key(items: list[int], key: Any) -> Iterator[int]:
+    for _ in range(3):
+        yield min(items, key=key)
+        items.remove(min(items, key=key))
+
+
+def test_one_that_is_made_again_has_the_functions_that_it_was_given() -> None:
+    source: dict[str, Any] = {"smallest": by_key([3, -5, 4], lambda item: item * item)}
+    assert next(source["smallest"]) == 3
+    target: dict[str, Any] = {}
+    carry(source, target)
+    assert next(target["smallest"]) == next(source["smallest"]) == 4
 
 
 def test_an_item_that_comes_out_otherwise_is_refused(draws: Draws) -> None:

@@ -55,3 +55,17 @@ def test_only_rebound_attributes_differ_from_the_set_up() -> None:
     changed = tree.take().changed(base)
     assert [tree.slots[place] for place in changed] == [("1", "calls")]
     assert len(base.changed(None)) == len(tree.slots)
+
+
+def test_a_flag_that_another_look_has_found_first_is_no_news_that_is_missed() -> None:
+    root = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    root[0].weight.requires_grad = False
+    tree = ModuleTrees().tree(root)
+    tree.is_current()
+    at_head = tree.take()
+    assert tree.is_still(at_head)
+    root[0].weight.requires_grad = True
+    tree.is_current()
+    at_gate = tree.take()
+    assert tree.is_still(at_gate)
+    assert not tree.is_still(at_head)

@@ -3,12 +3,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import io
 import random
 import re
 import sys
 import threading
 import weakref
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
@@ -49,15 +49,14 @@ class Meter:
         self.window: collections.deque[float] = collections.deque(maxlen=2)
 
 
-def test_what_training_has_made_gets_this_process_s_own_standard_streams(tmp_path: Path) -> None:
-    out, err = sys.__stdout__, sys.__stderr__
-    with open(tmp_path / "log", "w") as log:
-        target: dict[str, Any] = {"kept": Holder(stream=log)}
-        carry({"bar": Holder(stream=err, others=[out], log=log), "kept": Holder(stream=out)}, target)
+def test_what_training_has_made_gets_this_process_s_own_standard_streams() -> None:
+    out, err, text = sys.__stdout__, sys.__stderr__, io.StringIO()
+    target: dict[str, Any] = {"kept": Holder(stream=text)}
+    carry({"bar": Holder(stream=err, others=[out], text=text), "kept": Holder(stream=out)}, target)
     bar = target["bar"]
     assert bar.stream is err
     assert bar.others == [out]
-    assert not hasattr(bar, "log")
+    assert not hasattr(bar, "text")
     assert target["kept"].stream is out
 
 
@@ -376,8 +375,11 @@ def test_a_metric_that_training_has_made_is_made_again_with_its_sum() -> None:
 
 
 def test_what_training_has_made_and_cannot_be_made_again_is_refused() -> None:
-    rebuild = carry({"model": torch.nn.Linear(2, 2)}, {})
-    with pytest.raises(StateMismatchError, match=r"cannot be made again: 'model' \(Linear\)"):
+    class Inner(torch.nn.Linear):
+        pass
+
+    rebuild = carry({"model": Inner(2, 2)}, {})
+    with pytest.raises(StateMismatchError, match=r"cannot be made again: 'model' "):
         rebuild.check_complete()
     metric, lock = Metric(), threading.Lock()
     metric.hook = lambda: lock  # type: ignore[assignment]  # as scripts do
@@ -407,6 +409,19 @@ def test_weak_references_mean_the_same_object_in_another_process() -> None:
     carry({"loader": loader, "in_use": [None, weakref.ref(loader)]}, target)
     assert target["in_use"][0] is None
     assert target["in_use"][1]() is there
+
+
+def test_weak_references_to_parameters_mean_those_of_this_process() -> None:
+    rnn = torch.nn.GRU(2, 2)
+    weight, bias = weakref.ref(rnn.weight_hh_l0), weakref.ref(rnn.bias_hh_l0)
+    target: dict[str, Any] = {"rnn": torch.nn.GRU(2, 2), "kept": [weakref.ref(torch.zeros(1)), None]}
+    there = target["rnn"]
+    target["held"] = Holder(bias=weakref.ref(there.bias_hh_l0))
+    own = target["held"].bias
+    carry({"rnn": rnn, "kept": [weight, bias], "held": Holder(bias=bias)}, target)
+    assert target["kept"][0]() is there.weight_hh_l0
+    assert target["kept"][1]() is there.bias_hh_l0
+    assert target["held"].bias is own
 
 
 def reduce_by(factor: int, value: int) -> int:

@@ -412,12 +412,23 @@ def test_what_does_not_pickle_is_named() -> None:
     assert take({"q": queue.SimpleQueue(), "proxy": MappingProxyType({})}).unknown == []
 
 
-def test_a_defaultdict_with_a_factory_of_its_own_is_refused_where_nobody_makes_it() -> None:
-    source = {"d": {"meters": collections.defaultdict(lambda: [0])}}
+def meters(first: Any) -> collections.defaultdict[str, list[Any]]:
+    return collections.defaultdict(lambda: [first])
+
+
+def test_a_defaultdict_with_a_factory_of_its_own_is_made_with_it() -> None:
+    source, target = {"d": {"meters": meters(0)}}, {"d": dict[str, Any]()}
+    source["d"]["meters"]["a"].append(1)
+    carry(source, target).check_complete()
+    assert target["d"]["meters"]["a"] == [0, 1]
+    assert target["d"]["meters"]["b"] == [0]
+
+
+def test_a_defaultdict_is_refused_where_nobody_can_make_its_factory() -> None:
+    source = {"d": {"meters": meters(memoryview(b"a"))}}
     with pytest.raises(StateMismatchError, match="defaultdict"):
         carry(source, {"d": {}}).check_complete()
-    target: dict[str, Any] = {"d": {"meters": collections.defaultdict(lambda: [0])}}
-    source["d"]["meters"]["a"].append(1)
+    target: dict[str, Any] = {"d": {"meters": meters(0)}}
     carry(copy.copy(source), target).check_complete()
     assert target["d"]["meters"]["b"] == [0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ def enter(target: dict[str, Any], trees: tuple[Any, ...], journal: list[bytes]) 
     engine: Any = SimpleNamespace(
         writer=SimpleNamespace(modules=modules),
         saves=SimpleNamespace(future=no_saves),
+        opens=open,
         tracker=SimpleNamespace(stack=[]),
         draws=SimpleNamespace(made_generators=set()),
         trees=ModuleTrees(),
@@ -46,6 +48,16 @@ def enter(target: dict[str, Any], trees: tuple[Any, ...], journal: list[bytes]) 
     nothing: Any = None
     put_state(engine, trees, journal, nothing, {})
     return cast("set[int]", engine.trees.rebound)
+
+
+def lacking(space: dict[str, Any], trees: ModuleTrees) -> list[str]:
+    """Of all its models."""
+    state, found = take(space, trees), []
+    for number, node in enumerate(state.nodes):
+        if node.kind is Kind.MODULE:
+            content = node.content
+            found += module_parts.cannot_be_made(encode.Encoder(state), content.tree, content.values, number)
+    return found
 
 
 def test_a_module_that_training_made_before_this_process_took_over_is_made_again() -> None:
@@ -82,7 +94,7 @@ def test_plain_values_are_in_the_journal_of_the_set_up_alone() -> None:
     set_up = encode.begin_set_up(take(source, trees))
     assert encode.tree_of(set_up, 0)[2]["", "size"] == (2, (3,))
     (node,) = [n for n in encode.decode(encode.encode(take(source, trees))) if n.kind is Kind.MODULE]
-    assert node.content == (0, None, {}, {}, None, {}, {}, {})
+    assert node.content == (0, None, {}, {}, None, {}, {}, {}, None)
 
 
 def test_a_module_with_parts_is_not_taken_for_one_that_had_none() -> None:
@@ -146,8 +158,7 @@ def test_a_wrapper_that_training_puts_in_place_of_a_model_is_put_there_in_anothe
     source["loss"].model = source["wrapped"]
     state = take(source, trees)
     wrapped, model = target["wrapped"], target["model"]
-    tree = trees.tree(source["loss"])
-    assert not module_parts.made_by_training(encode.Encoder(state), tree, state.index[id(tree.root)])
+    assert lacking(source, trees) == []
     rebound = enter(target, set_up, encode.encode(state))
     assert target["loss"].model is wrapped
     assert wrapped.module is model
@@ -182,15 +193,143 @@ def test_parts_of_another_model_and_an_exchange_within_one_are_the_same_in_anoth
     assert len(target["heads"]) == 2
 
 
-def test_a_module_that_stands_nowhere_else_is_told_and_refused() -> None:
+class Block(torch.nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(size, size), torch.nn.BatchNorm1d(size))
+        self.register_buffer("seen", torch.zeros(2), persistent=False)
+        self.activation, self.size, self.history = torch.nn.functional.gelu, size, [size]
+
+
+def test_a_module_that_training_has_made_is_made_in_another_process_and_in_the_one_behind_it() -> None:
     source, target, trees = trainer(), trainer(), ModuleTrees()
     set_up = encode.begin_set_up(take(source, trees))
-    source["loss"].scale = torch.nn.Bilinear(1, 1, 1)
-    state = take(source, trees)
-    tree = trees.tree(source["loss"])
-    assert module_parts.made_by_training(encode.Encoder(state), tree, state.index[id(tree.root)]) == ["scale"]
-    with pytest.raises(StateMismatchError, match=r"scale is a Linear here, and was something else"):
-        enter(target, set_up, encode.encode(state))
+    source["loss"].scale, source["model"][1] = torch.nn.Bilinear(1, 2, 1), Block(3)
+    source["model"].append(torch.nn.Dropout(0.25))
+    made = source["model"][1]
+    made.layers[1].running_mean.fill_(2.0)
+    made.seen.fill_(3.0)
+    made.history.append(4)
+    made.layers[0].bias.requires_grad_(False)
+    source["model"].eval()
+    assert lacking(source, trees) == []
+    own = ModuleTrees()
+    own.rebound = enter(target, set_up, encode.encode(take(source, trees)))
+    of_joiner = encode.begin_set_up(take(target, own))
+    third = trainer()
+    enter(third, of_joiner, encode.encode(take(target, own)))
+    for space in (target, third):
+        found = space["model"][1]
+        assert type(space["loss"].scale) is torch.nn.Bilinear
+        assert [tuple(p.shape) for p in space["loss"].scale.parameters()] == [(1, 1, 2), (1,)]
+        assert type(found) is Block
+        assert found.activation is torch.nn.functional.gelu
+        assert (found.size, found.history, found.training) == (3, [3, 4], False)
+        assert found.layers[0].weight.shape == (3, 3)
+        assert [p.requires_grad for p in found.parameters()] == [True, False, True, True]
+        assert found.layers[1].running_mean.tolist() == [2.0] * 3
+        assert found.seen.tolist() == [3.0, 3.0]
+        assert "seen" not in found.state_dict()
+        assert (type(space["model"][2]), space["model"][2].p) == (torch.nn.Dropout, 0.25)
+        assert space["wrapped"].module is space["model"]
+
+
+def test_a_model_that_training_has_made_is_made_in_another_process_and_in_the_one_behind_it() -> None:
+    def made() -> dict[str, Any]:
+        return {"model": torch.nn.Sequential(Block(2), torch.nn.Linear(2, 1)), "best": None}
+
+    source, target, trees = made(), made(), ModuleTrees()
+    set_up = encode.begin_set_up(take(source, trees))
+    source["model"][0].seen.fill_(1.0)
+    source["best"] = copy.deepcopy(source["model"]).eval(), 0.5
+    source["model"][0].seen.fill_(2.0)
+    assert lacking(source, trees) == []
+    own = ModuleTrees()
+    own.rebound = enter(target, set_up, encode.encode(take(source, trees)))
+    of_joiner = encode.begin_set_up(take(target, own))
+    third = made()
+    enter(third, of_joiner, encode.encode(take(target, own)))
+    for space in (target, third):
+        best, score = space["best"]
+        assert (score, best is space["model"], type(best[0])) == (0.5, False, Block)
+        assert (best[0].activation, best[0].training) == (torch.nn.functional.gelu, False)
+        assert (best[0].seen.tolist(), space["model"][0].seen.tolist()) == ([1.0, 1.0], [2.0, 2.0])
+        assert [p.shape for p in best.parameters()] == [p.shape for p in space["model"].parameters()]
+
+
+@pytest.mark.parametrize(("make", "lacks"), [(lambda: hooked(), ""), (lambda: with_opaque(), "view")])
+def test_a_model_of_training_that_cannot_be_made_is_told(make: Any, lacks: str) -> None:
+    source, trees = {"best": None}, ModuleTrees()
+    encode.begin_set_up(take(source, trees))
+    source["best"] = make()
+    assert lacking(source, trees) == [lacks]
+
+
+def hooked() -> torch.nn.Module:
+    layer = torch.nn.Linear(1, 1)
+    layer.register_forward_hook(lambda *_: None)
+    return layer
+
+
+def with_opaque() -> torch.nn.Module:
+    layer: Any = torch.nn.Linear(1, 1)
+    layer.view = memoryview(b"a")
+    return layer  # type: ignore[no-any-return]  # it is one
+
+
+class Local:
+    """Where no class is found by its name."""
+
+    @staticmethod
+    def made() -> torch.nn.Module:
+        class Inner(torch.nn.Linear):
+            pass
+
+        return Inner(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "lacks", "refused"),
+    [
+        (hooked, "scale", "has 1 of _forward_hooks where it was recorded"),
+        (with_opaque, "scale.view", "Linear was made by training, and its view cannot be made again"),
+        (Local.made, "scale", "the model had|was something else|has no module|modules here"),
+    ],
+)
+def test_a_module_that_cannot_be_made_is_told_and_refused(make: Any, lacks: str, refused: str) -> None:
+    source, target, trees = trainer(), trainer(), ModuleTrees()
+    del source["loss"].scale, target["loss"].scale
+    set_up = encode.begin_set_up(take(source, trees))
+    source["loss"].scale = make()
+    assert lacking(source, trees) == [lacks]
+    with pytest.raises(StateMismatchError, match=refused):
+        enter(target, set_up, encode.encode(take(source, trees)))
+
+
+def test_what_a_process_has_made_on_its_way_in_is_not_its_set_ups() -> None:
+    """A loop around the training loop adds a layer in each of its iterations, in a new process as well but for those before it."""
+    source, target, trees = trainer(), trainer(), ModuleTrees()
+    set_up = encode.begin_set_up(take(source, trees))
+    for space in (source, target):
+        space["model"].append(torch.nn.Linear(2, 2))
+    own = ModuleTrees()
+    own.rebound = enter(target, set_up, encode.encode(take(source, trees)))
+    of_joiner = encode.begin_set_up(take(target, own))
+    target["model"].append(torch.nn.Linear(2, 2))
+    third = trainer()
+    enter(third, of_joiner, encode.encode(take(target, own)))
+    assert len(third["model"]) == 4
+
+
+def test_what_a_first_training_loop_has_put_into_a_model_is_not_the_set_up_of_the_next_one() -> None:
+    source, target, trees = trainer(), trainer(), ModuleTrees()
+    encode.begin_set_up(take(source, trees))
+    source["model"].append(torch.nn.Linear(2, 2))
+    take(source, trees)
+    trees = trees.anew()
+    set_up = encode.begin_set_up(take(source, trees))
+    enter(target, set_up, encode.encode(take(source, trees)))
+    assert len(target["model"]) == 3
 
 
 def test_modules_that_are_bound_elsewhere_are_a_difference() -> None:

@@ -43,6 +43,71 @@ def test_a_group_that_a_variable_holds_is_the_optimizers_own_in_another_process(
     assert optimizer.param_groups[1]["params"][0] is model[0].bias
 
 
+def test_a_list_of_groups_that_a_wrapper_holds_is_the_optimizers_own_in_another_process() -> None:
+    def wrapped() -> dict[str, Any]:
+        space = build()
+        groups = parts(space)[1].param_groups
+        return {"wrapper": Holder(param_groups=groups, all=[groups]), "trainer": space["trainer"]}
+
+    source, target = wrapped(), wrapped()
+    own = parts(target)[1].param_groups
+    for rate, group in zip((0.5, 0.25), source["wrapper"].param_groups, strict=True):
+        group["lr"] = rate
+    carry(source, target)
+    assert target["wrapper"].param_groups is target["wrapper"].all[0] is own is parts(target)[1].param_groups
+    assert [group["lr"] for group in own] == [0.5, 0.25]
+    trees = ModuleTrees()
+    before = take(source, trees)
+    source["wrapper"].param_groups[1]["lr"] = 0.125
+    now = Rewalk(trees, before, at_gate=False).run([], {"script": source})
+    assert now.nodes[now.index[id(source["wrapper"].param_groups[1])]].content["lr"] == 0.125
+
+
+class Standing(torch.optim.Optimizer):
+    """Stands for another one, as accelerate's does, and has nothing that torch gives optimizers."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer, self.skipped = optimizer, 0
+
+    @property  # type: ignore[override]  # as accelerate has it
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.optimizer.param_groups
+
+    @property  # type: ignore[override]  # the same
+    def state(self) -> Any:
+        return self.optimizer.state
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # the same
+        self.optimizer.step()
+
+
+def test_one_that_stands_for_another_optimizer_is_made_without_torch_seeing_it() -> None:
+    source, target = build(), build()
+    optimizer = parts(source)[1]
+    optimizer.param_groups[1]["lr"] = 0.5
+    source["trainer"].prepared = [Standing(optimizer)]
+    source["trainer"].prepared[0].skipped = 3
+    target["trainer"].prepared = []
+    plain = Standing.step
+    carry(source, target).check_complete()
+    (made,) = target["trainer"].prepared
+    assert (type(made), made.skipped, made.optimizer) == (Standing, 3, parts(target)[1])
+    assert made.param_groups[1]["lr"] == 0.5
+    assert Standing.step is plain
+
+
+def test_counts_of_an_optimizer_that_another_one_stands_for_are_carried() -> None:
+    """Adafactor, and the wrapper that accelerate puts around it."""
+    source, target = build(), build()
+    for space in (source, target):
+        space["trainer"].prepared = Standing(parts(space)[1])
+    for parameter in parts(source)[0][0].parameters():
+        parts(source)[1].state[parameter]["step"] = 3
+    carry(source, target).check_complete()
+    model, optimizer = parts(target)
+    assert [optimizer.state[parameter] for parameter in model[0].parameters()] == [{"step": 3}] * 2
+
+
 def test_modules_parameters_and_buffers_are_the_models_own_however_they_are_reached() -> None:
     source, target = build(), build()
     model, _ = parts(source)

@@ -1,0 +1,12 @@
+"""Waiting for a file descriptor, whatever its number: `select.select` takes none above 1023, and a script may have opened more."""
+
+from __future__ import annotations
+
+import select
+
+
+def is_readable(descriptor: int, within_s: float = 0.0) -> bool:
+    """Return whether there is something to read, or an end, within the time."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(within_s * 1000.0))

@@ -1,0 +1,56 @@
+"""A `TorchFunctionMode` that changes nothing of what is computed.
+
+`nn.MultiheadAttention` and `nn.TransformerEncoderLayer` leave their fused kernels, which round differently, where
+`torch.overrides.has_torch_function` says that something is told of the call. Here it does not count what only follows.
+
+Leans on that function being looked up in its module at each call, on `_get_current_function_mode_stack`, `_pop_mode`,
+`_pop_mode_temporarily` and `_push_mode`. Seen on torch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+from torch import overrides
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode_stack,
+    _pop_mode,
+    _pop_mode_temporarily,
+    _push_mode,
+)
+
+_torchs_own = overrides.has_torch_function
+
+
+class FollowingMode(TorchFunctionMode):
+    def __enter__(self) -> Any:
+        overrides.has_torch_function = _has_torch_function
+        return super().__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        """Leave modes that the script has begun in the meantime on. Raises RuntimeError in a call that it is told of."""
+        if not self.is_on():
+            raise RuntimeError(f"{type(self).__name__} is told of a call, and cannot end")
+        above: list[Any] = []
+        while (mode := _pop_mode()) is not self:
+            above.append(mode)
+        for mode in reversed(above):
+            _push_mode(mode)
+        if not any(isinstance(mode, FollowingMode) for mode in _get_current_function_mode_stack()):
+            overrides.has_torch_function = _torchs_own
+
+    def is_on(self) -> bool:
+        """Whether it is told of the next call. It is not while it is told of one."""
+        return any(mode is self for mode in _get_current_function_mode_stack())
+
+
+def _has_torch_function(args: Iterable[Any]) -> bool:
+    modes = _get_current_function_mode_stack()
+    with ExitStack() as without:
+        if all(isinstance(mode, FollowingMode) for mode in modes):
+            for _ in modes:
+                without.enter_context(_pop_mode_temporarily())
+        return _torchs_own(args)

@@ -1,0 +1,18 @@
+"""Work of ours that the script's own inference mode must not reach: what is made in it cannot be written to later."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+
+@contextlib.contextmanager
+def outside_inference() -> Iterator[None]:
+    """Leave inference mode for now, if it is on: without gradients, as there."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield

@@ -91,6 +91,8 @@ class ControllerConfig(ControllerOptions):
     """Several machines: which controller in their row this is. 0: it is nobody's question who leads (see `quorum`)."""
     follows: int = 0
     """The epoch of the one that it takes over from."""
+    job_id: str = ""
+    """Which job of a cluster this is, the same when it begins again: its just-in-time checkpoints say so."""
     job_name: str = ""
     """Tells this job from others of the same secret."""
     node: str = ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchrelay.agent.health.job_files.checkpoints import broken_in, is_checkpoint_file, why_broken
+from torchrelay.protocol.kube.checkpoint_owner import saved_by
 from torchrelay.protocol.messages import CheckpointFile, CheckpointsFound, FoundCheckpoint
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST, MAX_MESSAGE_BYTES
 
@@ -41,15 +42,19 @@ def checkpoint_files(folder: Path) -> Iterator[CheckpointFile]:
     yield CheckpointFile(str(folder), "", reason=reason, last=True)
 
 
-def find_checkpoints(folder: Path) -> CheckpointsFound:
-    """The script's own and ours, the newest first, whole or not."""
+def find_checkpoints(folder: Path, job: str) -> CheckpointsFound:
+    """Return the script's own and those that `job` has saved just in time, the newest first, whole or not.
+
+    A job that came before under the same name, or has the same folder, may have run another script: what it saved is counted only.
+    """
     try:
         found = [_judge(path) for path in _candidates(folder)]
-        found += [_judge_ours(path) for path in folder.glob(f"{JIT_PREFIX}*") if path.is_dir()]
+        saved = [_judge_saved(path, job) for path in folder.glob(f"{JIT_PREFIX}*") if path.is_dir()]
     except OSError as e:
         return CheckpointsFound(reason=f"{folder} cannot be read: {e.strerror}")
+    found += [ours for ours in saved if ours is not None]
     found.sort(key=lambda f: -f.step)
-    return CheckpointsFound(tuple(found[:MOST_CHECKPOINTS]))
+    return CheckpointsFound(tuple(found[:MOST_CHECKPOINTS]), of_others=saved.count(None))
 
 
 def _candidates(folder: Path) -> set[Path]:
@@ -73,14 +78,16 @@ def _judge(path: Path) -> FoundCheckpoint:
     return FoundCheckpoint(str(path), step, broken)
 
 
-def _judge_ours(path: Path) -> FoundCheckpoint:
-    """By what was written last; the rest is checked when it is read."""
+def _judge_saved(path: Path, job: str) -> FoundCheckpoint | None:
+    """By what was written last; the rest is checked when it is read. None for one of another job."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
+        if saved_by(manifest) != job:
+            return None
         return FoundCheckpoint(str(path), int(manifest["target"]), "", ours=True)
     except FileNotFoundError:
         return FoundCheckpoint(str(path), -1, "it was not finished", ours=True)
-    except (OSError, ValueError, KeyError, TypeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         return FoundCheckpoint(str(path), -1, f"{MANIFEST} cannot be read: {e}", ours=True)
 
 

@@ -53,7 +53,7 @@ class Disk:
         if isinstance(order, FetchCheckpoint):
             return checkpoint_files(Path(order.directory))
         if isinstance(order, FindCheckpoints):
-            return [find_checkpoints(Path(order.directory))]
+            return [find_checkpoints(Path(order.directory), order.job)]
         return kept_copies(self.kept)
 
     def job_begins_again(self) -> None:

@@ -34,10 +34,13 @@ class RankPart:
 
 @dataclass(frozen=True)
 class CheckpointOrigin:
-    """What wrote a checkpoint: the script with its arguments, and a digest of its file. Empty: not known."""
+    """What wrote a checkpoint: the script with its arguments, a digest of its file, and the job in a cluster, as
+    `protocol.kube.checkpoint_owner` has it. Empty: not known.
+    """
 
     command: tuple[str, ...] = ()
     script_sha256: str = ""
+    job: str = ""
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -99,7 +102,11 @@ def checkpoint_files(checkpoint: JobCheckpoint) -> dict[str, bytes]:
         "tensors": {str(r): size for r, size in sorted(checkpoint.tensors.items())},
         "tensors_of": {str(r): saver for r, saver in sorted(checkpoint.tensors_of.items())},
         "left": checkpoint.left,
-        "origin": {"command": list(checkpoint.origin.command), "script_sha256": checkpoint.origin.script_sha256},
+        "origin": {
+            "command": list(checkpoint.origin.command),
+            "script_sha256": checkpoint.origin.script_sha256,
+            "job": checkpoint.origin.job,
+        },
     }
     files[MANIFEST] = json.dumps(manifest, indent=1).encode()
     return files
@@ -174,7 +181,8 @@ def _from_manifest(label: str, read: Callable[[str], bytes], manifest: Mapping[s
 
 
 def _origin(entry: Mapping[str, Any]) -> CheckpointOrigin:
-    return CheckpointOrigin(tuple(map(str, entry.get("command", ()))), str(entry.get("script_sha256", "")))
+    command = tuple(map(str, entry.get("command", ())))
+    return CheckpointOrigin(command, str(entry.get("script_sha256", "")), str(entry.get("job", "")))
 
 
 def stranger(label: str, saved: CheckpointOrigin, now: CheckpointOrigin) -> str:

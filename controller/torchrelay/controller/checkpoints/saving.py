@@ -52,7 +52,7 @@ class Saving:
         if not (c.adopted and c.jit_prefix and c.jit_dir) or c.jit_barred or 0 not in job.holders:
             return
         name = c.run_id.rpartition("-")[0]
-        self._outbox.to_worker(job.holders[0], ClearCheckpoints(str(Path(c.jit_dir).absolute()), name, keep))
+        self._outbox.to_worker(job.holders[0], ClearCheckpoints(str(Path(c.jit_dir).absolute()), name, keep, c.job_id))
 
     def begin(self) -> None:
         """Another migration: nothing is saved yet."""
@@ -113,7 +113,7 @@ class Saving:
         saved = saved_job(self._job, s, self._config.run_id, self._sizes)
         if isinstance(saved, Cannot):
             return m.CheckpointFailed(saved.reason)
-        saved = dataclasses.replace(saved, origin=CheckpointOrigin(self._config.command, self._config.script_sha256))
+        saved = dataclasses.replace(saved, origin=_origin(self._config))
         self._checkpoint, self._directory = saved, directory
         if self._config.adopted:
             return self._send(s)
@@ -165,3 +165,7 @@ def writes_no_more(event: m.Event) -> str:
     if isinstance(event, m.RankLost):
         return event.worker
     return event.worker if isinstance(event, m.Said) and isinstance(event.report, OrderFailed) else ""
+
+
+def _origin(config: ControllerConfig) -> CheckpointOrigin:
+    return CheckpointOrigin(config.command, config.script_sha256, config.job_id)

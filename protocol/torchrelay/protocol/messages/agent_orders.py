@@ -157,9 +157,13 @@ class FetchCheckpoint:
 
 @message(frozen=True)
 class FindCheckpoints:
-    """Look for checkpoints that the script has written below `directory`; answered by CheckpointsFound."""
+    """Look for checkpoints that the script, or we, have written below `directory`; answered by CheckpointsFound.
+
+    `job`: whose just-in-time ones count, as `checkpoint_owner.job_id` returns it.
+    """
 
     directory: str
+    job: str = ""
 
 
 ToAgent = (

@@ -249,10 +249,14 @@ class FoundCheckpoint:
 
 @message(frozen=True)
 class CheckpointsFound:
-    """The answer to FindCheckpoints; `reason`: why the folder cannot be looked at."""
+    """The answer to FindCheckpoints; `reason`: why the folder cannot be looked at.
+
+    `of_others`: how many just-in-time ones other jobs have saved there.
+    """
 
     found: tuple[FoundCheckpoint, ...] = ()
     reason: str = ""
+    of_others: int = 0
 
 
 FromAgent = (

@@ -234,11 +234,15 @@ class SetAside:
 
 @message(frozen=True)
 class ClearCheckpoints:
-    """Remove the just-in-time checkpoints of `job` in `folder`, but for the `keep` newest whole ones."""
+    """Remove the just-in-time checkpoints of jobs called `job` in `folder`, but for the `keep` newest whole ones of this job.
+
+    `job_id`: this job, as `checkpoint_owner.job_id` returns it.
+    """
 
     folder: str
     job: str
     keep: int
+    job_id: str = ""
 
 
 @message(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.kube.checkpoint_owner import is_of_another_name, saved_by
 from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.machine.private import make_private, names_to_disk
 from torchrelay.protocol.messages import AsideSet, ClearCheckpoints, SetAside
@@ -58,7 +60,7 @@ def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink, log: LogLines
         return
 
     def work() -> None:
-        if failed := clear(Path(order.folder), order.job, order.keep):
+        if failed := clear(Path(order.folder), order.job, order.keep, order.job_id):
             log.say(f"just-in-time checkpoints could not be removed: {failed}")
 
     if order.keep:
@@ -67,21 +69,26 @@ def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink, log: LogLines
         work()
 
 
-def clear(folder: Path, job: str, keep: int) -> str:
-    """Removes the job's just-in-time checkpoints but for the `keep` newest whole ones; what could not be, or empty.
+def clear(folder: Path, job: str, keep: int, job_id: str) -> str:
+    """Remove just-in-time checkpoints of jobs called `job`, but for the `keep` newest whole ones of this one. Return what could not
+    be removed, or empty.
 
-    The manifest goes first: what is left half removed is no whole one.
+    What an earlier job of the name has left is of no use to this one. A job of another namespace may have the same folder: what
+    it has saved stays. The manifest goes first: what is left half removed is no whole one.
     """
     name = re.compile(rf"{re.escape(JIT_PREFIX + job)}-[0-9a-f]+-step\d+")
     try:
         ours = [path for path in folder.iterdir() if name.fullmatch(path.name) and path.is_dir()]
     except OSError as e:
         return f"{folder}: {e.strerror}"
-    written = {path: written_s for path in ours if (written_s := _written_s(path)) is not None}
+    savers = {path: _saver(path) for path in ours}
+    written = {
+        path: written_s for path in ours if savers[path] == job_id and (written_s := _written_s(path)) is not None
+    }
     kept = sorted(written, key=lambda path: written[path])[len(written) - keep :] if keep else []
     failed = []
     for path in ours:
-        if path in kept:
+        if path in kept or is_of_another_name(savers[path], job_id):
             continue
         try:
             (path / MANIFEST).unlink(missing_ok=True)
@@ -89,6 +96,14 @@ def clear(folder: Path, job: str, keep: int) -> str:
         except OSError as e:
             failed.append(f"{path}: {e.strerror}")
     return "; ".join(failed)
+
+
+def _saver(checkpoint: Path) -> str:
+    """Return the job that has saved it, or empty where nothing says so."""
+    try:
+        return saved_by(json.loads((checkpoint / MANIFEST).read_bytes()))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return ""
 
 
 def _written_s(checkpoint: Path) -> float | None:

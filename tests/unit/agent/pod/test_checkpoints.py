@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints, step_of
+from torchrelay.protocol.kube.checkpoint_owner import job_id
 from torchrelay.protocol.messages import CheckpointFile, FoundCheckpoint
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
 
@@ -23,9 +24,12 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 
 
+JOB = job_id("team", "llama", "1")
+
+
 def seen(folder: Path) -> dict[str, tuple[int, bool]]:
     """By path below the folder: its step, and whether it is whole."""
-    found = find_checkpoints(folder)
+    found = find_checkpoints(folder, JOB)
     assert found.reason == ""
     return {str(Path(f.path).relative_to(folder)): (f.step, not f.broken) for f in found.found}
 
@@ -35,7 +39,7 @@ def test_files_of_their_own_and_one_that_is_cut_off(tmp_path: Path) -> None:
     cut(save(tmp_path / "step-20.pt"))
     save(tmp_path / "epoch=3-step=30.ckpt")
     assert seen(tmp_path) == {"step-10.pt": (10, True), "step-20.pt": (20, False), "epoch=3-step=30.ckpt": (30, True)}
-    assert [f.step for f in find_checkpoints(tmp_path).found] == [30, 20, 10]
+    assert [f.step for f in find_checkpoints(tmp_path, JOB).found] == [30, 20, 10]
 
 
 def test_folders_of_hugging_face_are_one_each_with_the_trainer_s_own_step(tmp_path: Path) -> None:
@@ -56,19 +60,30 @@ def test_a_distributed_checkpoint_without_its_metadata_is_not_whole(tmp_path: Pa
 
 def test_what_has_no_step_cannot_be_begun_from(tmp_path: Path) -> None:
     save(tmp_path / "last.pt")
-    (found,) = find_checkpoints(tmp_path).found
+    (found,) = find_checkpoints(tmp_path, JOB).found
     assert (found.step, "no number" in found.broken) == (-1, True)
 
 
 def test_just_in_time_checkpoints_are_ours_and_their_tensors_nobody_s(tmp_path: Path) -> None:
     whole, begun = tmp_path / f"{JIT_PREFIX}a-step5", tmp_path / f"{JIT_PREFIX}b-step9"
     save(whole / "rank-0-tensors" / "x.pt")
-    (whole / MANIFEST).write_text(json.dumps({"target": 5}))
+    (whole / MANIFEST).write_text(json.dumps({"target": 5, "origin": {"job": JOB}}))
     begun.mkdir()
-    assert find_checkpoints(tmp_path).found == (
+    assert find_checkpoints(tmp_path, JOB).found == (
         FoundCheckpoint(str(whole), 5, "", ours=True),
         FoundCheckpoint(str(begun), -1, "it was not finished", ours=True),
     )
+
+
+@pytest.mark.parametrize("saver", [job_id("team", "llama", "2"), job_id("other", "llama", "1"), ""])
+def test_what_another_job_has_saved_is_only_counted(tmp_path: Path, saver: str) -> None:
+    """An earlier one of the same name, one of another namespace, and one that nobody knows."""
+    saved = tmp_path / f"{JIT_PREFIX}llama-a-step90"
+    saved.mkdir()
+    (saved / MANIFEST).write_text(json.dumps({"target": 90, "origin": {"job": saver}}))
+    save(tmp_path / "step-10.pt")
+    found = find_checkpoints(tmp_path, JOB)
+    assert ([f.step for f in found.found], found.of_others) == ([10], 1)
 
 
 def test_a_folder_that_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ CHECKPOINT = JobCheckpoint(
     {0: 4096},
     {0: 0, 1: 0},
     left="train.py:3#1",
-    origin=CheckpointOrigin(("train.py", "--lr", "1"), "ab"),
+    origin=CheckpointOrigin(("train.py", "--lr", "1"), "ab", "team/llama/1"),
 )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.kube.checkpoint_owner import job_id
 from torchrelay.shim.replicas.kept_files import BROKEN, clear, keep, set_aside
 
 
@@ -35,12 +37,15 @@ def test_what_is_set_aside_can_be_found_and_what_cannot_be_is_named(tmp_path: Pa
     assert "gone" not in reason
 
 
-def jit(folder: Path, name: str, written_s: int | None) -> Path:
+JOB, EARLIER, ELSEWHERE = job_id("team", "llama", "2"), job_id("team", "llama", "1"), job_id("other", "llama", "9")
+
+
+def jit(folder: Path, name: str, written_s: int | None, saver: str = JOB) -> Path:
     path = folder / name
     (path / "rank-0-tensors").mkdir(parents=True)
     (path / "rank-0-tensors" / "x.pt").write_bytes(b"x")
     if written_s is not None:
-        (path / "manifest.json").write_text("{}")
+        (path / "manifest.json").write_text(json.dumps({"origin": {"job": saver}}))
         os.utime(path / "manifest.json", (written_s, written_s))
     return path
 
@@ -55,9 +60,22 @@ def test_the_newest_whole_ones_of_the_job_stay(tmp_path: Path, count: int, left:
     others = ["torchrelay-jit-llama-2-a-step30", "torchrelay-jit-llama-a-step30.torchrelay-aside", "step-30", "llama"]
     for other in others:
         jit(tmp_path, other, 1)
-    assert clear(tmp_path, "llama", count) == ""
+    assert clear(tmp_path, "llama", count, JOB) == ""
     assert {p.name for p in tmp_path.iterdir()} - set(others) == {f"torchrelay-jit-llama-{name}" for name in left}
     assert {p.name for p in tmp_path.iterdir()} >= set(others)
+
+
+def test_an_earlier_job_s_goes_and_one_of_another_namespace_stays(tmp_path: Path) -> None:
+    """The earlier job's is the newest, and counts for nothing."""
+    own, before = (
+        jit(tmp_path, "torchrelay-jit-llama-a-step3", 100),
+        jit(tmp_path, "torchrelay-jit-llama-b-step90", 200, EARLIER),
+    )
+    elsewhere = jit(tmp_path, "torchrelay-jit-llama-c-step50", 300, ELSEWHERE)
+    assert clear(tmp_path, "llama", 1, JOB) == ""
+    assert (own.exists(), before.exists(), elsewhere.exists()) == (True, False, True)
+    assert clear(tmp_path, "llama", 0, JOB) == ""
+    assert {*tmp_path.iterdir()} == {elsewhere}
 
 
 def test_what_cannot_be_removed_is_named_and_no_whole_one_any_more(
@@ -69,6 +87,6 @@ def test_what_cannot_be_removed_is_named_and_no_whole_one_any_more(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("shutil.rmtree", refuse)
-    assert clear(tmp_path, "llama", 0) == f"{old}: Permission denied"
+    assert clear(tmp_path, "llama", 0, JOB) == f"{old}: Permission denied"
     assert not (old / "manifest.json").exists()
-    assert clear(tmp_path / "nothing", "llama", 1) == f"{tmp_path / 'nothing'}: No such file or directory"
+    assert clear(tmp_path / "nothing", "llama", 1, JOB) == f"{tmp_path / 'nothing'}: No such file or directory"

@@ -32,7 +32,8 @@ class LadderSituation:
     `lost_at`: the step at which the rank was lost, `losses_at_step`: how often it was lost there.
 
     `jit`: a just-in-time checkpoint of `jit_step` that is whole, or why there is none is in `jit_refused`. `restarts`: at which
-    steps the job was begun again before. `unseen`: why the folder of checkpoints cannot be looked at.
+    steps the job was begun again before. `of_others`: how many just-in-time checkpoints other jobs have in the folder.
+    `unseen`: why the folder of checkpoints cannot be looked at.
     """
 
     rank: int
@@ -43,6 +44,7 @@ class LadderSituation:
     jit_step: int = -1
     jit_refused: str = ""
     found: Sequence[LadderCheckpoint] = ()
+    of_others: int = 0
     unseen: str = ""
     restarts: Sequence[int] = ()
     not_in_place: str = ""
@@ -120,7 +122,8 @@ def _checkpoint(s: LadderSituation) -> tuple[LadderCheckpoint | None, str, tuple
         return None, "the job names no folder in which to look (annotation checkpoint-dir)", ()
     if s.unseen:
         return None, s.unseen, ()
-    refused = []
+    kept_out = f"{s.of_others} just-in-time checkpoints of other jobs are not taken"
+    refused = [kept_out] if s.of_others else []
     aside: list[str] = []
     known = [f for f in s.found if not f.ours or kube.JIT_CHECKPOINT in s.allowed]
     for found in sorted(known, key=lambda f: (-f.step, not f.ours)):

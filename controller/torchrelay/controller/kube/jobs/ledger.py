@@ -93,14 +93,20 @@ class Ledger:
         before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
+        is_same = any(worker.rpartition(".")[0] in self._agents(pod) for worker in before.holders.values())
+        wishes, lineage = self._wishes(pod), before.lineage if is_same else ""
         run = JobRun(
-            pod.key, size, launch, self._wishes(pod), self._health, before.restarts, None, before.losses, before.used
+            pod.key, size, launch, wishes, self._health, before.restarts, None, before.losses, before.used, lineage
         )
         run.trained_before, run.follows = trains, pod.key in self.runs
         self.enter(run)
         run.core.entrance.remember(before.holders)
         run.core.job.machines.update(before.machines)
         return run
+
+    def _agents(self, pod: Pod) -> set[str]:
+        """Return the agents of all pods of its job."""
+        return {pod.agent, *(p.agent for p in self.pods_of(pod.key))}
 
     async def _pod_of(self, identity: PodIdentity) -> Pod:
         """One that the mirror has not seen yet is read, and stays out of it: it may be deleted before the mirror sees it."""
@@ -162,9 +168,8 @@ class Ledger:
         run.relay.restart_workers(reason)
         steps = (*run.restarts, restart.step)
         size, losses = run.core.job.world_size, run.losses.known
-        new = JobRun(run.key, size, run.launch, run.wishes, self._health, steps, restart, losses, run.used)
+        new = JobRun(run.key, size, run.launch, run.wishes, self._health, steps, restart, losses, run.used, run.lineage)
         new.story.go_on(run.story)
-        new.lineage = run.lineage
         self.over.append(run)
         self.enter(new)
         new.tell_restart(rung, reason, max(run.core.job.boundary - restart.step, 0) if restart.step >= 0 else 0)
@@ -180,7 +185,9 @@ class Ledger:
             wishes = self._wishes(next((p for p in pods if not p.is_spare), pods[0]))
             size, steps = before.world_size, before.restarts
             plan, losses = before.restart, before.losses
-            run = JobRun(key, size, before.launch, wishes, self._health, steps, plan, losses, before.used)
+            run = JobRun(
+                key, size, before.launch, wishes, self._health, steps, plan, losses, before.used, before.lineage
+            )
             self.enter(run)
             run.story.recall(key.namespace, migrations)
 

@@ -18,7 +18,7 @@ from torchrelay.protocol.kube.holders import unpack_holders
 class Remembered:
     """`holders`: rank -> worker; `restarts`: at which steps the job has begun again; `restart`: how it does so just now, with
     `world_size` and what the launcher has told one of its processes. `machines`: agent -> its pod's node. `losses`: the latest.
-    `used`: the job's time.
+    `used`: the job's time. `lineage`: what its just-in-time checkpoints are known by.
     """
 
     holders: dict[int, str] = field(default_factory=dict)
@@ -29,6 +29,7 @@ class Remembered:
     machines: dict[str, str] = field(default_factory=dict)
     losses: tuple[Loss, ...] = ()
     used: TimeUsed = field(default_factory=TimeUsed)
+    lineage: str = ""
 
 
 def write_down(restart: RestartPlan, world_size: int, launch: Mapping[str, str]) -> str:
@@ -52,12 +53,13 @@ def recall(status: Mapping[str, Any]) -> Remembered:
         holders = {rank: worker for rank, worker, _ in known}
         machines = {worker.rpartition(".")[0]: node for _, worker, node in known if node}
         losses, used = read_losses(status.get("losses") or ()), read_time_used(status)
+        lineage = str(status.get("lineage") or "")
         if not (record := status.get("record")):
-            return Remembered(holders, restarts, machines=machines, losses=losses, used=used)
+            return Remembered(holders, restarts, machines=machines, losses=losses, used=used, lineage=lineage)
         noted = json.loads(record)
         launch = {int(rank): dict(env) for rank, env in noted["launch"].items()}
         plan = RestartPlan(launch, noted["directory"], noted["checkpoint"], tuple(noted["aside"]), noted["step"])
         size, first = int(noted["worldSize"]), dict(noted["first"])
-        return Remembered(holders, restarts, plan, size, first, machines, losses, used)
+        return Remembered(holders, restarts, plan, size, first, machines, losses, used, lineage)
     except (ValueError, KeyError, TypeError, AttributeError, FrameError) as e:
         raise FatalError(f"a record of a restart that this version does not understand: {e}") from e

@@ -31,6 +31,7 @@ from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
+from torchrelay.protocol.kube.checkpoint_owner import job_id
 from torchrelay.protocol.kube.local_ranks import local_world_size
 from torchrelay.protocol.messages import CheckpointRequest, JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
@@ -48,7 +49,7 @@ _UNTOLD = ("progress", "migration_progress", "rank_report", "report")
 
 class JobRun:
     """`launch`: what the launcher told one of its processes. `restarts`: at which steps the job has begun again so far.
-    `losses`, `used`: those of before, and the job's time until now.
+    `losses`, `used`: those of before, and the job's time until now. `lineage`: of the job, where it has begun before.
 
     With `restart` it does so once more, in new processes.
     """
@@ -64,9 +65,10 @@ class JobRun:
         restart: RestartPlan | None = None,
         losses: Sequence[Loss] = (),
         used: TimeUsed = NOT_WATCHED,
+        lineage: str = "",
     ) -> None:
         self.key, self.id = key, secrets.token_hex(3)
-        self.lineage = self.id
+        self.lineage = lineage or self.id
         """The same for all runs of one job, which may begin again."""
         self.trained_before = restart is not None
         """Under this controller or another one."""
@@ -195,6 +197,11 @@ class JobRun:
         return self.end is not None and is_late(pod.uid, pod.owner, self.end)
 
     @property
+    def job_id(self) -> str:
+        """What tells its just-in-time checkpoints from those of other jobs."""
+        return job_id(self.key.namespace, self.key.name, self.lineage)
+
+    @property
     def is_launched(self) -> bool:
         """Whether a launcher in each pod starts a process that was killed again."""
         return "TORCHELASTIC_RUN_ID" in self.launch
@@ -314,6 +321,7 @@ def _config(run: JobRun, world_size: int) -> ControllerConfig:
         secret_file="",
         address_file="",
         jit_dir=wishes.checkpoint_dir,
+        job_id=run.job_id,
         master_addr=launch.get("MASTER_ADDR", ""),
         master_port=int(port) if port.isdigit() else DEFAULT_MASTER_PORT,
         adopted=True,

@@ -72,7 +72,10 @@ class Fallback:
             return None
         found = run.core.found.found if run.core.found is not None else ()
         return dataclasses.replace(
-            situation, found=[LadderCheckpoint(f.path, f.step, f.broken, f.ours) for f in found], unseen=unseen
+            situation,
+            found=[LadderCheckpoint(f.path, f.step, f.broken, f.ours) for f in found],
+            of_others=run.core.found.of_others if run.core.found is not None else 0,
+            unseen=unseen,
         )
 
     def _ask(self, run: JobRun, now_s: float) -> str | None:
@@ -84,7 +87,7 @@ class Fallback:
             return f"no agent is there that could look into {run.wishes.checkpoint_dir}"
         if run.asked_s is None:
             run.asked_s = now_s
-            run.relay.order(there[0], FindCheckpoints(run.wishes.checkpoint_dir))
+            run.relay.order(there[0], FindCheckpoints(run.wishes.checkpoint_dir, run.job_id))
         if now_s - run.asked_s > FIND_S:
             return f"{run.wishes.checkpoint_dir} could not be looked through within {FIND_S:.0f} s"
         return None

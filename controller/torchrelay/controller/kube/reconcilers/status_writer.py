@@ -161,7 +161,9 @@ class Scribe:
             gathers += f"; {run.trouble}"
         holders = self._holders(run, node_of) if len(summary.named) < sum(summary.states.values()) else ""
         conditions = self._conditions_of(run, summary)
-        told = job_status(summary, run.story, node_of, run.restarts, gathers, record, holders, run.used, conditions)
+        told = job_status(
+            summary, run.story, node_of, run.restarts, gathers, record, holders, run.used, conditions, run.lineage
+        )
         before = self._told.get(run.key, {})
         news = {field: value for field, value in told.items() if field not in before or value != before[field]}
         if news.keys() <= COMES_FURTHER and now_s < self._step_due_s.get(run.key, 0.0):

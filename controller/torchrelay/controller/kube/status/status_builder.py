@@ -342,11 +342,13 @@ def job_status(
     holders: str = "",
     used: TimeUsed = NOT_WATCHED,
     conditions: Sequence[Mapping[str, str]] = (),
+    lineage: str = "",
 ) -> dict[str, Any]:
     """Of a TrainingJob. `node_of(pod)`.
 
     `restarts`: at which steps the job has begun again; `gathers`: how far it is with doing so, or empty. `record`, `holders`: what
     another controller needs to go on with that, and who has which rank where not all of them are named. `used`: the job's time.
+    `lineage`: what its checkpoints are known by.
     """
     ranks = [
         {
@@ -379,6 +381,7 @@ def job_status(
         "restarts": len(restarts),
         "restartSteps": list(restarts),
         "record": record,
+        "lineage": lineage,
         "finishedAt": timestamp(story.finished_s) if story.finished is not None else "",
     }
     listed = [*conditions, *([story.anew] if story.anew is not None else [])]

@@ -45,6 +45,13 @@ def test_where_survivors_cannot_save_the_newest_whole_checkpoint_is_taken() -> N
         assert text in rung.reason
 
 
+def test_how_many_of_other_jobs_are_left_alone_is_told() -> None:
+    rung = choose_rung(change(checkpoint_dir="/c", found=[LadderCheckpoint("/c/20", 20)], of_others=3))
+    assert rung.checkpoint == "/c/20"
+    assert "3 just-in-time checkpoints of other jobs are not taken" in rung.reason
+    assert "other jobs" not in choose_rung(change(checkpoint_dir="/c")).reason
+
+
 def test_newer_checkpoints_that_must_not_be_taken_are_set_aside_and_older_ones_are_not() -> None:
     found = [
         LadderCheckpoint("/c/40", 40),

@@ -262,6 +262,7 @@ def test_a_new_controller_takes_up_a_job_that_was_to_begin_again() -> None:
         w.ledger.take_up(KEY, recall(status), w.api.all(MIGRATIONS))
         again = w.ledger.runs[KEY]
         assert again.gathers
+        assert (again.job_id, again.core._config.job_id) == (run.job_id, run.job_id)
         assert (again.restart, again.restarts, again.core.job.world_size) == (run.restart, (40,), 2)
         assert again.wishes.spares == 1
         again.story.take(e.to_job_event(e.Protection("armed", "all ranks are back"), 1002.0))
@@ -298,6 +299,36 @@ def test_a_new_controller_knows_what_was_lost_and_at_which_steps_a_job_has_begun
         assert run.losses.as_status() == [lost | {"reason": ""}]
         assert run.core.job.machines == {"x:1": "n7", pod.agent: "n0"}
         w.run.task.cancel()
+
+    in_world(test)
+
+
+@pytest.mark.parametrize("is_its_own", [True, False])
+def test_a_new_controller_knows_a_job_s_checkpoints_where_its_resource_names_a_pod_of_it(is_its_own: bool) -> None:
+    """Where it names none, the resource may be what an earlier job of the name has left."""
+
+    async def test(w: World) -> None:
+        del w.ledger.runs[KEY]
+        pod = w.pod("llama-0")
+        worker = f"{pod.agent if is_its_own else 'llama-0:gone'}.1"
+        w.remembered = recall({"ranks": [{"rank": 0, "worker": worker}], "lineage": "abc"})
+        info = msg.WorkerInfo(f"{pod.agent}.1", 0, 1, LAUNCH, 3, True, 3)
+        hello = msg.AgentHello(pod.agent, -1, "10.0.0.1", (info,))
+        run = await w.ledger.run_for(PodIdentity("team", "llama-0", pod.uid), hello)
+        assert (run.job_id == "team/llama/abc") is is_its_own
+        w.run.task.cancel()
+
+    in_world(test)
+
+
+def test_checkpoints_of_its_own_are_asked_for_also_when_it_has_begun_again() -> None:
+    async def test(w: World) -> None:
+        another_job = w.run.job_id
+        run = gathering(w)
+        assert run.job_id == w.ledger.over[0].job_id != another_job
+        fall(w)
+        Fallback(w.ledger).look(w.run, NOW_S)
+        assert [o.job for o in orders(w.run, msg.FindCheckpoints)] == [w.run.job_id]
 
     in_world(test)
 

@@ -316,7 +316,7 @@ class NodeAgent:
     def _start_worker(self, order: StartWorker) -> None:
         self._agent.tell(self._late.take_over(order))
         if order.in_place_of:
-            self._monitor.takes_place(self._late.latest, WorkerId(order.in_place_of))
+            self._monitor.takes_place(self._late.latest, order.in_place_of)
 
     def _start_rehearser(self, order: StartRehearser) -> None:
         self._agent.tell(self._late.rehearse(self._known.said_pid(WorkerId(order.beside)) or 0))

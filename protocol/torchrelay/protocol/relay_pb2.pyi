@@ -1836,7 +1836,7 @@ class HealthSignals(_message.Message):
     def __init__(self, signals: _Optional[_Iterable[_Union[HealthSignal, _Mapping]]] = ...) -> None: ...
 
 class HealthSources(_message.Message):
-    __slots__ = ("sources", "devices")
+    __slots__ = ("sources", "devices", "free")
     class SourcesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1853,9 +1853,11 @@ class HealthSources(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
     sources: _containers.ScalarMap[str, str]
     devices: _containers.ScalarMap[str, str]
-    def __init__(self, sources: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    free: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, sources: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Mapping[str, str]] = ..., free: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
     __slots__ = ("subject", "reason", "check", "by")

@@ -96,6 +96,22 @@ def test_every_worker_has_its_gpu_and_the_port_beside_it(tmp_path: Path) -> None
     on(tmp_path, scenario)
 
 
+def test_gpus_of_the_job_that_no_worker_has_used_are_told_until_one_uses_them(tmp_path: Path) -> None:
+    """Where nobody has said which GPUs are the job's, another job may use them."""
+
+    async def scenario(machine: FakeMachine) -> None:
+        async with watching(machine) as (eyes, told):
+            eyes.use(WORKERS[:1], None)
+            assert told.sources[-1].free == ()
+            eyes.use(WORKERS[:1], f"{gpu(0)},{gpu(1)}")
+            assert told.sources[-1].free == (gpu(1),)
+            eyes.takes_place(WorkerId("n0.r0"), gpu(1))
+            assert told.sources[-1].free == ()
+            assert gpu(1) in told.sources[-1].devices["n0.r0"]
+
+    on(tmp_path, scenario)
+
+
 def test_an_xid_of_driver_and_kernel_log_is_told_once_with_the_details_of_the_line(tmp_path: Path) -> None:
     async def scenario(machine: FakeMachine) -> None:
         async with watching(machine) as (_, told):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchrelay.agent.health.gpus.devices import Device, gpus_of, order_with, usage, visible
+from torchrelay.agent.health.gpus.devices import Device, free, gpus_of, in_place, order_with, usage, visible
 from torchrelay.agent.health.gpus.xids import XidMerger
 from torchrelay.agent.health.job_files.files import Files
 from torchrelay.agent.health.machine.host_cpu import HostCpu
@@ -72,10 +72,9 @@ class MachineMonitor:
         if self.states:
             self._announce()
 
-    def takes_place(self, worker: WorkerId, ended: WorkerId) -> None:
-        """It uses the device that one which has ended used."""
-        if ended in self._workers:
-            self.use([worker if w == ended else w for w in self._workers], self._selection)
+    def takes_place(self, worker: WorkerId, place: str) -> None:
+        """It uses the device that one which has ended used, or one that is free. `place`: that worker, or that device."""
+        self.use(in_place(worker, place, self._workers, self._visible()), self._selection)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -127,7 +126,7 @@ class MachineMonitor:
 
     def environment(self, worker: WorkerId, local_rank: int) -> dict[str, str]:
         """What a spare that becomes `local_rank` needs to use its own GPU, and not that of the rank that was lost."""
-        gpus = visible(self._gpus, self._selection)
+        gpus = self._visible()
         own = gpus_of(self._workers, gpus).get(worker)
         if self._places.root or own is None:
             return {}
@@ -157,10 +156,15 @@ class MachineMonitor:
         for_all = [p.device for p in self._ports if p.name == "Interface"]
         for_all += [f"{n}{k.DRIVER}" for n in ("nvidia", "amd") if self._gpus and n in self._places.probes()]
         ports = [p for p in self._ports if p.name != "Interface"]
-        return usage(self._workers, visible(self._gpus, self._selection), ports, folders, for_all)
+        return usage(self._workers, self._visible(), ports, folders, for_all)
+
+    def _visible(self) -> list[Device]:
+        return visible(self._gpus, self._selection)
 
     def _announce(self) -> None:
-        self._send(HealthSources(dict(self.states), self._usage()))
+        # Where nobody has said which GPUs are this job's, the others may be another job's.
+        unused = () if self._selection is None else free(self._workers, self._visible())
+        self._send(HealthSources(dict(self.states), self._usage(), tuple(gpu.device for gpu in unused)))
 
     def _state(self, source: str, text: str) -> None:
         if source == DCGM and text != OK:

@@ -54,8 +54,9 @@ class LateProcesses:
             spec = late_rank_spec(self._config, self._environ, self._taking_over)
             self._taking_over += 1
         self.latest = spec.worker
-        if not order.in_place_of and (reason := self._no_room(self._largest())):
-            return LateWorker(spec.worker, order.rank, 0, reason)
+        has_ended = WorkerId(order.in_place_of) in self._supervisor.children
+        if not has_ended and (reason := self._no_room(self._largest())):
+            return LateWorker(spec.worker, order.rank, 0, reason, order.in_place_of)
         pid, reason = self._start(spec, 0)
         self.spares_more += bool(pid) and order.more
         if pid and order.idle:

@@ -103,6 +103,8 @@ class HealthController:
 
     def sources(self, node: str, message: HealthSources) -> None:
         self._sources[node] = dict(message.sources)
+        if node in self._job.nodes:
+            self._job.nodes[node].free_gpus = message.free
         for worker, devices in message.devices.items():
             if (known := self._job.workers.get(worker)) is not None and known.node == node:
                 known.devices = tuple(devices.split())

@@ -191,6 +191,12 @@ class Job:
             if not w.alive and not w.rehearses and w.worker not in taken and not self._is_kept(w)
         ]
 
+    def free_gpus(self, node: Node, asked: Collection[str]) -> list[str]:
+        """Return the GPUs of a machine on which a further process can be started. `asked`: those for which one is asked already."""
+        taken = {w.in_place_of for w in self.workers.values()} | set(asked)
+        usable = not self.unusable_machine(node)
+        return [gpu for gpu in node.free_gpus if usable and gpu not in taken and gpu not in self.quarantine]
+
     def _is_kept(self, worker: Worker) -> bool:
         return self.is_holder(worker) and not self.is_lost_with_node(worker.worker)
 

@@ -23,6 +23,8 @@ class Node:
     """How many it is to have."""
     links_down: bool = False
     """Whether a rank there was cut off from the others by the network: it may be the machine's links, and not that process's."""
+    free_gpus: tuple[str, ...] = ()
+    """GPUs of the job there that no process of it has used."""
     released: bool = False
     """Its agent was told to end, since no process there takes part any more."""
     room: RoomLeft | None = None

@@ -147,7 +147,7 @@ class Respawns:
         leaver = self._job.holder(rank)
         if not (unusable := self._job.unusable(leaver)):
             return Elsewhere(leaver.node, leaver.worker, "")
-        found = choose_machine(rank, [m for m in self.machines() if m.node != leaver.node or m.vacated])
+        found = choose_machine(rank, [m for m in self.machines() if m.node != leaver.node or m.places])
         why = "its machine is lost" if self._job.is_lost_with_node(leaver.worker) else unusable
         return found if found.node else Elsewhere("", "", f"{why}, and {found.reason}")
 
@@ -155,7 +155,8 @@ class Respawns:
         """All of the job, with the places that processes have left there."""
         job, there = self._job, self._job.by_node()
         vacated: dict[str, list[str]] = defaultdict(list)
-        for worker in job.vacated({*self._starting.values(), *self.asked_for_spares()}):
+        asked = {*self._starting.values(), *self.asked_for_spares()}
+        for worker in job.vacated(asked):
             if not job.unusable(worker):
                 vacated[worker.node].append(worker.worker)
         return [
@@ -165,6 +166,7 @@ class Respawns:
                 tuple(vacated[node.node]),
                 any(d.endswith(DRIVER) for w in there.get(node.node, ()) for d in w.devices),
                 sum(w.alive and w.rank != NO_RANK for w in there.get(node.node, ())),
+                job.free_gpus(node, asked),
             )
             for node in job.nodes.values()
         ]

@@ -245,6 +245,11 @@ class SparePool:
             VacatedPlace(w.worker, w.node, job.unusable(w), self._spares_on(w.node), job.nodes[w.node].spares)
             for w in job.vacated(self._asked)
         ]
+        left += [
+            VacatedPlace(gpu, node.node, "", self._spares_on(node.node), node.spares)
+            for node in job.nodes.values()
+            for gpu in job.free_gpus(node, self._asked)
+        ]
         if not self._more.total() or "" in self._asked:
             return left
         new = [

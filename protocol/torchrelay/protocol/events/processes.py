@@ -38,7 +38,7 @@ class SparesAsked:
 
 @message(frozen=True)
 class SpareMade:
-    """A new spare was started, in the place of a worker that has ended; `in_place_of` is empty for one beyond those."""
+    """A new spare was started. `in_place_of`: the worker that has ended there, or the GPU that was free; empty otherwise."""
 
     worker: str
     node: str

@@ -109,8 +109,8 @@ class StartWorker:
     """Start one more process; answered by LateWorker.
 
     `rank`: the one that it is to take over, on its own node; NO_RANK for a spare. `in_place_of`: the worker of this node that has
-    ended and whose device it gets; empty: none. `idle`: training must not be slowed by it, see RaisePriority. `more`: once it is
-    started, the node is to have one spare more than before.
+    ended and whose device it gets, or a GPU that is free; empty: none. `idle`: training must not be slowed by it, see
+    RaisePriority. `more`: once it is started, the node is to have one spare more than before.
     """
 
     rank: int

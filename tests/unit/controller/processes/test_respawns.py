@@ -166,6 +166,18 @@ def test_the_place_of_a_rank_that_is_lost_in_the_same_step_stays_its_own(tmp_pat
     assert "it has uncorrectable errors" in fell.reason
 
 
+def test_a_rank_whose_gpu_is_bad_goes_on_on_one_that_nobody_has_used(tmp_path: Path) -> None:
+    job = of_two_machines(tmp_path, gpus=True)
+    devices = {w: f"nvidia-driver GPU-{w}" for w in job.ranks if w.startswith("n0")}
+    job.give(msg.HealthSources({"nvidia": "ok"}, devices, ("GPU-bad", "GPU-well")), "n0")
+    job.core.job.quarantine |= {"GPU-n0.w1": "it has uncorrectable errors", "GPU-bad": "it fell off the bus"}
+    job.die("n0.w1")
+    job.settle()
+    assert started_on(job) == [("n0", 1, "GPU-well")]
+    assert job.core.job.holders[1] == "n0.r0"
+    assert job.core.job.free_gpus(job.core.job.nodes["n0"], ()) == []
+
+
 def test_a_machine_without_spares_is_covered_where_the_other_one_has_places(tmp_path: Path) -> None:
     job = of_two_machines(tmp_path)
     assert job.core._parts.judge._short_of_spares() == ""

@@ -257,6 +257,37 @@ def test_where_each_gpu_has_a_process_there_is_no_place_for_more(tmp_path: Path)
     assert asked(job) == []
 
 
+def with_gpus(job: FakeJob, *free: str) -> None:
+    """Each process has one, and some are free."""
+    devices = {w: f"nvidia-driver GPU-{w}" for w in (*job.ranks, *job.spares)}
+    job.give(msg.HealthSources({"nvidia": "ok"}, devices, free))
+
+
+def test_a_spare_is_made_on_a_gpu_that_nobody_has_used_where_the_leaver_s_is_bad(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    with_gpus(job, "GPU-bad", "GPU-well")
+    job.core.job.quarantine |= {"GPU-n0.w1": "it has uncorrectable errors", "GPU-bad": "it fell off the bus"}
+    job.die("n0.w1")
+    job.settle()
+    assert job.core.job.holders[1] == "n0.s0"
+    assert asked(job) == [("n0", "GPU-well")]
+
+
+def test_as_many_more_are_made_as_gpus_are_free(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    with_gpus(job, "GPU-a", "GPU-b")
+    assert (
+        more(job, 3).message
+        == "only 2 more have a place (n0: 2 of its GPUs are free, and 0 of them for spares that are missing)"
+    )
+    assert more(job, 2).accepted
+    job.tick(1.0)
+    job.settle()
+    assert sorted(asked(job)) == [("n0", "GPU-a"), ("n0", "GPU-b")]
+    status = job.core.status(job.now_s)
+    assert (status.spares_wanted, status.spares_warm) == (3, 3)
+
+
 def test_more_are_refused_where_none_would_be_made(tmp_path: Path) -> None:
     assert more(made(tmp_path, config={"refill": False}), 1).message == "new ones are not made (--no-refill)"
     job = made(tmp_path)

@@ -35,9 +35,32 @@ def visible(gpus: Sequence[Device], selection: str | None) -> list[Device]:
     return chosen
 
 
+NOBODY = WorkerId("")
+"""Stands among workers for a GPU that none of them uses."""
+
+
 def gpus_of(workers: Sequence[WorkerId], gpus: Sequence[Device]) -> dict[WorkerId, Device]:
     """One for each while there are enough: ranks by local rank, then spares. `workers` are in that order."""
-    return dict(zip(workers, gpus))
+    return {worker: gpu for worker, gpu in zip(workers, gpus) if worker != NOBODY}
+
+
+def free(workers: Sequence[WorkerId], gpus: Sequence[Device]) -> list[Device]:
+    """Return the GPUs that no worker has used."""
+    used = gpus_of(workers, gpus).values()
+    return [gpu for gpu in gpus if gpu not in used]
+
+
+def in_place(worker: WorkerId, place: str, workers: Sequence[WorkerId], gpus: Sequence[Device]) -> list[WorkerId]:
+    """Return the workers with a further one, which uses what `place` says: an ended worker's GPU, or a GPU that is free."""
+    if place in workers:
+        return [worker if w == place else w for w in workers]
+    names = [gpu.device for gpu in gpus]
+    if place not in names:
+        return list(workers)
+    at = names.index(place)
+    found = [*workers, *[NOBODY] * (at + 1 - len(workers))]
+    found[at] = worker
+    return found
 
 
 def order_with(gpus: Sequence[Device], own: Device, local_rank: int) -> str:
@@ -72,6 +95,8 @@ def usage(
     mine = gpus_of(workers, gpus)
     told = {}
     for worker in workers:
+        if worker == NOBODY:
+            continue
         names = list(for_all)
         if (gpu := mine.get(worker)) is not None:
             names.append(gpu.device)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class MachineWithPlaces:
     """`unusable`: why nothing must be started there, or empty. `vacated`: processes that have ended and whose place nobody has.
 
-    `has_gpus`: each process has one of its own there, so that only a vacated place is one. `ranks`: how many live there.
+    `has_gpus`: each process has one of its own there, so that only a vacated place or one of `free_gpus` is one. `ranks`: how many
+    live there.
     """
 
     node: str
@@ -18,11 +19,17 @@ class MachineWithPlaces:
     vacated: Sequence[str] = ()
     has_gpus: bool = False
     ranks: int = 0
+    free_gpus: Sequence[str] = ()
+
+    @property
+    def places(self) -> list[str]:
+        """Where a process can be started that has a GPU of its own: first where others have ended."""
+        return [*sorted(self.vacated), *self.free_gpus]
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """`node` is empty if no machine has a place. `in_place_of`: whose device the process gets; empty where it gets none."""
+    """`node` is empty if no machine has a place. `in_place_of`: whose device it gets, or a GPU that is free; empty: none."""
 
     node: str
     in_place_of: str
@@ -36,20 +43,21 @@ def choose_machine(rank: int, machines: Sequence[MachineWithPlaces]) -> Elsewher
         barred = "; ".join(f"{m.node}: {lacks(m)}" for m in sorted(machines, key=lambda m: m.node))
         told = f"no other machine has a place for rank {rank} ({barred})" if barred else "there is no other machine"
         return Elsewhere("", "", told)
-    chosen = min(with_place, key=lambda m: (not m.vacated, m.ranks, m.node))
-    if chosen.vacated:
-        left = min(chosen.vacated)
-        return Elsewhere(chosen.node, left, f"on {chosen.node}, where {left} has ended")
+    chosen = min(with_place, key=lambda m: (not m.vacated, not m.free_gpus, m.ranks, m.node))
+    if chosen.places:
+        place = chosen.places[0]
+        why = f"where {place} has ended" if chosen.vacated else f"whose {place} nobody uses"
+        return Elsewhere(chosen.node, place, f"on {chosen.node}, {why}")
     return Elsewhere(chosen.node, "", f"on {chosen.node}, beside its {chosen.ranks}: no GPU bounds how many")
 
 
 def lacks(m: MachineWithPlaces) -> str:
     """Why it has no place, or empty."""
-    return m.unusable or ("each of its GPUs has a process" if m.has_gpus and not m.vacated else "")
+    return m.unusable or ("each of its GPUs has a process" if m.has_gpus and not m.places else "")
 
 
 def places(machines: Sequence[MachineWithPlaces], wanted: int) -> int:
     """For how many of the ranks there is one."""
     if any(not m.unusable and not m.has_gpus for m in machines):
         return wanted
-    return min(wanted, sum(len(m.vacated) for m in machines if not m.unusable))
+    return min(wanted, sum(len(m.places) for m in machines if not m.unusable))

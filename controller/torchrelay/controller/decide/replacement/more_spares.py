@@ -11,7 +11,7 @@ from torchrelay.controller.decide.replacement.elsewhere import MachineWithPlaces
 
 @dataclass(frozen=True)
 class MachineForSpares:
-    """`spares`: how many it is to have already; `missing`: how many of those are not there, and will take a vacated place."""
+    """`spares`: how many it is to have already; `missing`: how many of those are not there, and will take a place first."""
 
     machine: MachineWithPlaces
     spares: int = 0
@@ -23,7 +23,7 @@ class MachineForSpares:
         m = self.machine
         if m.unusable:
             return 0
-        return max(0, len(m.vacated) - self.missing) if m.has_gpus else float("inf")
+        return max(0, len(m.places) - self.missing) if m.has_gpus else float("inf")
 
 
 @dataclass(frozen=True)
@@ -51,4 +51,4 @@ def place_more(count: int, machines: Sequence[MachineForSpares]) -> MoreSpares:
 
 
 def _full(m: MachineForSpares) -> str:
-    return f"{len(m.machine.vacated)} of its GPUs are free, and {m.missing} of them for spares that are missing"
+    return f"{len(m.machine.places)} of its GPUs are free, and {m.missing} of them for spares that are missing"

@@ -24,7 +24,8 @@ STOPPED_S = 10.0
 
 @dataclass(frozen=True)
 class VacatedPlace:
-    """Where a process has ended, and no other has taken its place; one without `worker` is new, for a spare that was asked for.
+    """Where a process has ended, and no other has taken its place. `worker`: that process, or a GPU that nobody has used; empty:
+    the place is new, for a spare that was asked for.
 
     `unusable`: why nothing must run there, or empty. `spares`: how many are on that machine, made or in the making; `at_start`: how
     many it is to have.

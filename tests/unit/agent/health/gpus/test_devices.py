@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchrelay.agent.health.gpus.devices import Device, order_with, usage, visible
+from torchrelay.agent.health.gpus.devices import NOBODY, Device, free, in_place, order_with, usage, visible
 from torchrelay.protocol.names import WorkerId
 
 GPUS = [Device(f"GPU-{c}", f"00000000:{n}:00.0") for c, n in (("a", 10), ("b", 11), ("c", 12))]
@@ -33,6 +33,22 @@ def test_ranks_come_first_and_spares_get_the_gpus_behind_theirs() -> None:
 
 def test_a_spare_without_a_gpu_of_its_own_uses_none() -> None:
     assert usage(WORKERS, GPUS[:2], [], FOLDERS, [])["n0.s0"] == ""
+
+
+def test_a_gpu_that_no_worker_has_used_is_free() -> None:
+    assert [g.device for g in free(WORKERS[:1], GPUS)] == ["GPU-b", "GPU-c"]
+    assert free(WORKERS, GPUS) == []
+
+
+def test_a_further_worker_uses_the_gpu_of_an_ended_one_or_a_free_one() -> None:
+    late = WorkerId("n0.r0")
+    assert in_place(late, "n0.w1", WORKERS[:2], GPUS) == ["n0.w0", late]
+    on_the_last = in_place(late, "GPU-c", WORKERS[:1], GPUS)
+    assert on_the_last == ["n0.w0", NOBODY, late]
+    assert usage(on_the_last, GPUS, [], FOLDERS, []) == {"n0.w0": "GPU-a", "n0.r0": "GPU-c"}
+    assert [g.device for g in free(on_the_last, GPUS)] == ["GPU-b"]
+    assert in_place(WorkerId("n0.r1"), "GPU-b", on_the_last, GPUS) == ["n0.w0", "n0.r1", late]
+    assert in_place(late, "GPU-z", WORKERS, GPUS) == WORKERS
 
 
 def test_a_spare_that_takes_over_uses_its_own_gpu_in_the_place_of_the_lost_one() -> None:

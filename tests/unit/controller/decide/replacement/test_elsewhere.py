@@ -26,6 +26,21 @@ from torchrelay.controller.decide.replacement.elsewhere import MachineWithPlaces
             id="a place that was left",
         ),
         pytest.param(
+            [MachineWithPlaces("n1", "", (), True, 1), MachineWithPlaces("n2", "", (), True, 4, ("GPU-b", "GPU-a"))],
+            "n2",
+            "GPU-b",
+            id="a GPU that nobody has used",
+        ),
+        pytest.param(
+            [
+                MachineWithPlaces("n1", "", ("n1.w0",), True, 9, ("GPU-b",)),
+                MachineWithPlaces("n2", "", (), True, 1, ("GPU-a",)),
+            ],
+            "n1",
+            "n1.w0",
+            id="a place that was left goes before a GPU that nobody has used",
+        ),
+        pytest.param(
             [MachineWithPlaces("n1", "", (), True, 1), MachineWithPlaces("n2", ranks=9)],
             "n2",
             "",

@@ -50,6 +50,20 @@ def test_a_stream_that_cannot_be_led_to_its_place_is_no_process_with_other_batch
 
 
 @pytest.mark.slow
+def test_a_stream_that_forgets_at_its_first_draw_where_it_was_to_go_on_is_told_so_again(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """Epochs are of 6 steps."""
+    script = "resumable_stream.py"
+    faults = [
+        "kill:rank=0,step=3,phase=forward", "kill:rank=1,step=9,phase=backward", "kill:rank=0,step=12,phase=after-step",
+        "kill:rank=1,step=16,phase=forward", "kill:rank=0,step=20,phase=optimizer",
+    ]  # fmt: skip
+    run = relay(tmp_path, script, ranks=RANKS, spares=len(faults), inject=faults)
+    assert_unharmed(run, undisturbed(script, ranks=RANKS), RANKS, faults, len(faults))
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.version_info < (3, 11), reason="a generator that handles an exception is not entered before 3.11"
 )

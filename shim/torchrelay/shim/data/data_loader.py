@@ -218,8 +218,9 @@ def _begin(draws: Draws, track: Track) -> None:
     if track.target is not None and track.target.first is not None:
         rng.restore(track.target.first[0])
         set_order(track.loader, track.target.first[1])
-        _put(SamplerState(track.loader), track.target.first[2])
-    track.first, track.samplers = (rng.capture(), order_of(track.loader), b""), SamplerState(track.loader)
+        _put(SamplerState(track.loader, track.is_stream), track.target.first[2])
+    samplers = SamplerState(track.loader, track.is_stream)
+    track.first, track.samplers = (rng.capture(), order_of(track.loader), b""), samplers
     draws.touched.append(functools.partial(order_again, track.loader))
 
 

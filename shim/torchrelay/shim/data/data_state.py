@@ -38,12 +38,18 @@ that draws change, with the number of their data set."""
 
 
 class SamplerState:
-    """What else than its `generator` and its numbers decides the order that a sampler chooses when it is first asked."""
+    """What else than its `generator` and its numbers decides the order that a sampler chooses when it is first asked.
 
-    def __init__(self, loader: Any) -> None:
+    Of a stream, the attributes of its data sets that its first draw uses up, such as the place from which it is to go on.
+    """
+
+    def __init__(self, loader: Any, is_stream: bool = False) -> None:
+        """`is_stream`: whether the loader draws from an IterableDataset in this process."""
         self._samplers = owners(loader)[1:]
         of_order = order_generators(loader)
         self._taken = [(_generators(sampler, of_order), _containers(sampler)) for sampler in self._samplers]
+        self._streams = data_sets(loader.dataset) if is_stream else []
+        self._written = [_written(owner, self._streams) for owner in self._streams]
 
     def taken(self) -> bytes:
         """How it was when this was made; long containers only if they have changed since. Empty where there is nothing, as with the
@@ -54,11 +60,21 @@ class SamplerState:
                 k: v for k, v in containers.items() if _size(v) <= MOST_ITEMS or not alike(getattr(sampler, k, None), v)
             }
             found.append((generators, kept))
-        return pickle.dumps(found) if any(map(any, found)) else b""
+        used_up = [
+            (number, name, written)
+            for number, (owner, before) in enumerate(zip(self._streams, self._written))
+            if before and (now := _written(owner, self._streams)) != before
+            for name, written in before.items()
+            if now.get(name) != written
+        ]
+        return pickle.dumps((found, used_up)) if any(map(any, found)) or used_up else b""
 
     def put(self, state: bytes) -> None:
         """Raises LookupError, AttributeError or TypeError where something is not in its place."""
-        for sampler, (generators, containers) in zip(self._samplers, pickle.loads(state) if state else ()):
+        of_samplers, used_up = pickle.loads(state) if state else ((), ())
+        for number, name, written in used_up:
+            vars(self._streams[number])[name] = changed_data.read(written, self._streams)
+        for sampler, (generators, containers) in zip(self._samplers, of_samplers):
             for steps, content in generators:
                 found = follow(sampler, Deep(steps))
                 random_state.put(found, content)
@@ -84,6 +100,20 @@ def _containers(sampler: Any) -> dict[str, Any]:
         elif kind is Kind.TENSOR:
             found[name] = value.detach().clone()
     return found
+
+
+def _written(owner: Any, streams: list[Any]) -> dict[str, bytes]:
+    """Return the plain values and small containers that a data set has, each as bytes. What is long is its data."""
+    own = own_attributes(owner) if kind_of(type(owner)) is Kind.DATASET else {}
+    found = {
+        name: changed_data.written(value, streams, MOST_KEPT_BYTES) for name, value in own.items() if _is_small(value)
+    }
+    return {name: written for name, written in found.items() if written is not None}
+
+
+def _is_small(value: Any) -> bool:
+    kind = kind_of(type(value))
+    return type(value) in PLAIN or (kind in (*_CONTAINERS, Kind.TUPLE) and len(value) <= MOST_ITEMS)
 
 
 def _size(value: Any) -> int:

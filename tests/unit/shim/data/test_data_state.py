@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, Subset, TensorDataset
 
 from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.state.random_below import MOST_OBJECTS, follow, random_below
@@ -58,9 +58,45 @@ def test_a_sampler_is_put_to_how_it_was_when_it_was_first_asked(count: int) -> N
 def test_long_containers_that_a_sampler_does_not_change_are_not_written_down() -> None:
     loader = DataLoader(range(8), sampler=(sampler := Own()))  # type: ignore[arg-type, var-annotated]  # the same
     sampler.lengths = [*range(MOST_ITEMS + 1)]  # type: ignore[attr-defined]  # it has no such attribute otherwise
-    names = {name for _, containers in pickle.loads(SamplerState(loader).taken()) for name in containers}
+    names = {name for _, containers in pickle.loads(SamplerState(loader).taken())[0] for name in containers}
     assert "order" in names
     assert "lengths" not in names
+
+
+class Resumable(IterableDataset[int]):
+    def __init__(self) -> None:
+        self.place: Any = None
+        self.skipped, self.passes = 0, 1
+        self.pending: list[Any] = []
+        self.samples = [*range(MOST_ITEMS + 1)]
+
+    def goes_on(self) -> None:
+        self.place, self.skipped, self.pending = (2, ("shard", 3)), 5, [{"shard": 1}, {"shard": 2}]
+
+    def __iter__(self) -> Iterator[int]:
+        self.place, self.skipped = None, 0
+        while self.pending:
+            self.samples.append(0)
+            yield self.pending.pop()["shard"]
+
+
+def test_what_a_stream_uses_up_in_its_first_draw_is_put_back_for_it() -> None:
+    loader = DataLoader(stream := Resumable(), batch_size=None)
+    stream.goes_on()
+    state = SamplerState(loader, is_stream=True)
+    assert next(iter(loader)) == 2
+    taken = state.taken()
+    other = DataLoader(another := Resumable(), batch_size=None)
+    SamplerState(other, is_stream=True).put(taken)
+    assert (another.place, another.skipped, another.pending) == ((2, ("shard", 3)), 5, [{"shard": 1}, {"shard": 2}])
+    assert (another.passes, len(another.samples)) == (1, MOST_ITEMS + 1)
+
+
+def test_a_stream_that_uses_up_nothing_costs_no_journal_anything() -> None:
+    loader = DataLoader(Resumable(), batch_size=None)
+    state = SamplerState(loader, is_stream=True)
+    assert list(loader) == []
+    assert state.taken() == b""
 
 
 def test_samplers_of_torch_have_nothing_else() -> None:

@@ -69,7 +69,7 @@ class Breaking:
             for generation in generations:
                 wanted |= generation.inodes
                 if not generation.broken:  # what was aborted may be gone by now
-                    generation.broken = True
+                    generation.breaks()
                     on_device += self._on_device(generation)
             if self._connecting in generations:
                 wanted |= set(sockets.tcp_sockets().values()) - self._before - registry.library_sockets()

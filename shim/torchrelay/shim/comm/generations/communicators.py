@@ -30,6 +30,7 @@ from torchrelay.shim.comm import gate
 from torchrelay.shim.comm.gate_links import GateListener
 from torchrelay.shim.comm.generations import generation_store, group_agreement
 from torchrelay.shim.comm.generations.breaking import Breaking, free
+from torchrelay.shim.comm.generations.connecting import connected
 from torchrelay.shim.comm.generations.generation import Generation
 from torchrelay.shim.comm.peer_links import Links
 
@@ -184,14 +185,16 @@ class Communicators:
             groups.install(group, made, store)
 
     def _connect(self, backend: Backend, store: Any, ranks: list[int], present: Any, device: torch.device) -> Any:
-        communicator = backend.new(store, ranks.index(self.rank), len(ranks), present)
-        if backend.on_device:
-            with self._lock:
-                self.now.on_device.append((backend, communicator))
-                is_broken = self.now.broken
-            if is_broken:
-                raise _broken(self.now.number)
-            backend.connect(communicator, device)
+        place, size = ranks.index(self.rank), len(ranks)
+        if not backend.on_device:
+            return connected(self.now, lambda: backend.new(store, place, size, present))
+        communicator = backend.new(store, place, size, present)
+        with self._lock:
+            self.now.on_device.append((backend, communicator))
+            is_broken = self.now.broken
+        if is_broken:
+            raise self.now.failure()
+        backend.connect(communicator, device)
         return communicator
 
     @staticmethod
@@ -255,7 +258,7 @@ class Communicators:
         for backend in libraries:
             backend.synchronize()
         if libraries and generation.broken:
-            raise _broken(generation.number)
+            raise generation.failure()
 
     @staticmethod
     def timeout_s() -> float:
@@ -296,7 +299,7 @@ class Communicators:
             if generation.gate is not None:
                 generation.gate.close()
             if not generation.broken:  # a planned move: nobody uses them any more, on any rank
-                generation.broken = True
+                generation.breaks()
                 free(generation.on_device, self._log)
         self._previous = None
         if self._are_freed():  # torch crashes where one is let go of while it is being aborted
@@ -395,7 +398,3 @@ def _bound(group: Any, device: torch.device) -> torch.device:
     """The device that the group's communicator for this type of device is to use."""
     bound: torch.device | None = group.bound_device_id
     return bound if bound is not None and bound.type == device.type else current(device)
-
-
-def _broken(generation: int) -> RuntimeError:
-    return RuntimeError(f"torchrelay: Connection closed: generation {generation} was broken under a collective")

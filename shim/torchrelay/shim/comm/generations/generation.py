@@ -28,3 +28,14 @@ class Generation:
     """Communicators whose collectives run on a device: those that are being made, and all of a generation that is over."""
     broken: bool = False
     """Set before anything of it is broken: a result that is there before that is one that all members gave."""
+    news: threading.Event = field(default_factory=threading.Event)
+    """Set when it is broken, and when a communicator of it is connected: one thread waits for either."""
+
+    def breaks(self) -> None:
+        """It is broken from now on."""
+        self.broken = True
+        self.news.set()
+
+    def failure(self) -> RuntimeError:
+        """What is raised in whoever needs a communicator of it that is broken."""
+        return RuntimeError(f"torchrelay: Connection closed: generation {self.number} was broken under a collective")

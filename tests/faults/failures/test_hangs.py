@@ -17,6 +17,12 @@ DETECTION_S = 5.0
 SLACK_S = 4.0
 """For a loaded machine, on which every look comes late."""
 
+STRAGGLERS_ARE_WATCHED = """
+rules:
+  slow: {signal: straggler, at_least: 1.5, clear: 1.2, for_s: 30, verdict: watch, why: slow, source: this test}
+"""
+"""A rank that is slow most of the time is moved otherwise, and rightly so."""
+
 
 def suspicion(run: Finished, rank: int) -> tuple[str, list[str]]:
     """Reason and stack of the one suspicion that led to a migration."""
@@ -71,10 +77,12 @@ def test_a_stopped_rank_is_found_while_others_wait_in_a_backward_with_another_wa
 
 
 def test_ranks_that_keep_others_waiting_for_good_reasons_are_left_alone(tmp_path: Path) -> None:
-    run = relay(tmp_path, "slow_phases.py", ranks=2)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(STRAGGLERS_ARE_WATCHED)
+    run = relay(tmp_path, "slow_phases.py", ranks=2, options=["--health-policy", str(policy)])
     assert run.status == 0, run.told()
     assert run.named("suspected") == [], run.told()
     assert run.named("migration_started") == []
-    assert steps_done(run.out) == 5
+    assert steps_done(run.out) == 30
     longest_s = max(later["time_s"] - earlier["time_s"] for earlier, later in itertools.pairwise(run.named("progress")))
     assert longest_s > DETECTION_S, "nothing was slow"

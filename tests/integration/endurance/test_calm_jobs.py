@@ -28,7 +28,7 @@ class Calm:
     def __init__(self, folder: Path) -> None:
         self.job = FakeJob(folder)
         self.job.train()
-        self.vitals, self.cadence = Vitals(self._activity_of), Cadence()
+        self.vitals, self.cadence = Vitals(self._activity_of, lambda pid: 0.0), Cadence()
         self.start_s = self.now_s = self.look_s = self.tick_s = self.job.now_s
         self.stuck: int | None = None
         self.stuck_count = 0

@@ -19,15 +19,28 @@ class Storage(Dataset):
     """Stands still for a while, as file servers do."""
 
     def __init__(self):
-        self.x, self.y = common.data(20)
+        self.x, self.y = common.data(120)
 
     def __len__(self):
         return len(self.x)
 
     def __getitem__(self, place):
-        if place == 8 and dist.get_rank() == SLOW_RANK:
+        if place == 112 and dist.get_rank() == SLOW_RANK:
             time.sleep(SLOW_S)
         return self.x[place], self.y[place]
+
+
+class Augmented(Dataset):
+    """Its worker process computes for a while, within a step."""
+
+    def __init__(self, is_slow):
+        self.is_slow = is_slow
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, place):
+        return torch.tensor(float(evaluate() if self.is_slow else True))
 
 
 def evaluate():
@@ -64,9 +77,11 @@ def main():
     common.start()
     model = common.model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    losses = []
-    work = {1: evaluate, 2: upload, 3: compress}
+    losses, augmented = [], DataLoader(Augmented(dist.get_rank() == SLOW_RANK), num_workers=1)
+    work = {11: evaluate, 17: upload, 23: compress}
     for step, (x, y) in enumerate(DataLoader(Storage(), batch_size=4)):
+        if step == 6:
+            x = x * next(iter(augmented))
         loss = common.loss_of(model, x, y)
         optimizer.zero_grad()
         loss.backward()

@@ -66,7 +66,7 @@ def watch(
     clock: Callable[[], float],
 ) -> str:
     """How the thread moves: see messages.Explained. `moving` is who shows something new for twice `watch_s`; who has had
-    nothing new for half of it goes over the same ground.
+    nothing new for half of it goes over the same ground: it circles where it was at several places since.
     """
     start_s = new_s = clock()
     same = 0
@@ -85,6 +85,7 @@ def watch(
                 return "moving"
             known.add(sight)
             same, new_s = 0, clock()
+            places, jumps = set(), False  # it may stand still in one call of C from here on
         places.add((id(frame.f_code), frame.f_lasti))
         jumps = jumps or _jumps(frame)
     return "circling" if jumps or len(places) > 1 else "still"

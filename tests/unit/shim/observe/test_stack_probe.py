@@ -73,6 +73,16 @@ def write_tensor(box: Box) -> None:
         tensor.add_(1)
 
 
+def compute_and_then_wait_in_c(box: Box) -> None:
+    """Something new for a while, at several places, and then one call of C until the end."""
+    end_s = time.monotonic() + WATCH_S
+    number = 0
+    while time.monotonic() < end_s:
+        number += 1
+    while box.on:
+        time.sleep(WATCH_S * 4)
+
+
 def wait_in_c(box: Box) -> None:
     while box.on:
         time.sleep(WATCH_S * 2)
@@ -109,6 +119,7 @@ def _is_in(thread: threading.Thread, work: Callable[[Box], None]) -> bool:
         (grow, "moving"),
         (iterate, "moving"),
         (write_tensor, "moving"),
+        (compute_and_then_wait_in_c, "still"),
         (wait_in_c, "still"),
     ],
 )

@@ -8,6 +8,7 @@ import signal
 from torchrelay.protocol.machine.process_states import GONE
 
 _STAT_BYTES = 1024
+_MOST_DESCENDANTS = 256
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -18,8 +19,37 @@ def process_state(pid: int) -> str:
 
 def process_activity(pid: int) -> tuple[str, float]:
     """State letter and processor time in seconds of the main thread, which is the one that trains."""
+    return _activity(f"/proc/{pid}/task/{pid}/stat")
+
+
+def descendants_processor_s(pid: int) -> float:
+    """Return the processor time of the processes that it has started and that live, such as the workers of its data loaders.
+
+    Those that other threads than its main one have started are left out, and of very many the last ones.
+    """
+    total_s, seen, left = 0.0, {pid}, _children(pid)
+    while left and len(seen) < _MOST_DESCENDANTS:
+        child = left.pop(0)
+        if child not in seen:
+            seen.add(child)
+            total_s += _activity(f"/proc/{child}/stat")[1]
+            left += _children(child)
+    return total_s
+
+
+def _children(pid: int) -> list[int]:
+    """None where the kernel was built without CONFIG_PROC_CHILDREN."""
     try:
-        file = os.open(f"/proc/{pid}/task/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [*map(int, file.read().split())]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _activity(path: str) -> tuple[str, float]:
+    """State letter and processor time in seconds, as a file `stat` of the kernel has them."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             stat = os.read(file, _STAT_BYTES)
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchrelay.agent.health.workers.process import process_activity
+from torchrelay.agent.health.workers.process import descendants_processor_s, process_activity
 from torchrelay.protocol.journals.journal import ProgressRecord
 from torchrelay.protocol.messages import WorkerProgress
 from torchrelay.protocol.names import WorkerId
@@ -15,6 +15,8 @@ ASK_S = 1.0
 PROCESSOR_WINDOW_S = 1.0
 PROCESSOR_SHARE = 0.015
 """Of one processor; 15 ms in a second, which is two ticks. Fewer are what a thread costs that polls for a dead peer."""
+DESCENDANTS_SHARE = 0.2
+"""The same for the processes that it has started. What only logs beside training needs less."""
 
 _AT_WORK = ("R", "D")
 _OUTSIDE_TRAINING = ("set-up", "standing", "finished")
@@ -23,7 +25,9 @@ _NOTHING_YET = ProgressRecord(0, -1, 0, "set-up", False, 0, 0.0)
 
 @dataclass
 class _Life:
-    """`processor_s` is the main thread's processor time at `since_s`; `asked_s`: when the kernel was asked last."""
+    """`processor_s` is the main thread's processor time at `since_s`, `descendants_s` that of the processes that it has started,
+    None where nobody has looked; `asked_s`: when the kernel was asked last.
+    """
 
     record: ProgressRecord
     moved_s: float
@@ -32,13 +36,20 @@ class _Life:
     asked_s: float
     processor_s: float
     since_s: float
+    descendants_s: float | None = None
 
 
 class Vitals:
-    """`activity_of(pid)`: state and processor seconds of a process. Times are of one monotonic clock."""
+    """`activity_of(pid)`: state and processor seconds of a process; `descendants_of(pid)`: processor seconds of those that it has
+    started. Times are of one monotonic clock.
+    """
 
-    def __init__(self, activity_of: Callable[[int], tuple[str, float]] = process_activity) -> None:
-        self._activity_of = activity_of
+    def __init__(
+        self,
+        activity_of: Callable[[int], tuple[str, float]] = process_activity,
+        descendants_of: Callable[[int], float] = descendants_processor_s,
+    ) -> None:
+        self._activity_of, self._descendants_of = activity_of, descendants_of
         self._lives: dict[WorkerId, _Life] = {}
 
     def see(
@@ -79,12 +90,21 @@ class Vitals:
         worked = False
         if life.moved_s > life.since_s:
             # What it did until it moved last says nothing about what it does since.
-            life.processor_s, life.since_s = processor_s, now_s
+            life.processor_s, life.since_s, life.descendants_s = processor_s, now_s, None
         elif now_s - life.since_s >= PROCESSOR_WINDOW_S:
-            worked = processor_s - life.processor_s >= PROCESSOR_SHARE * (now_s - life.since_s)
+            passed_s = now_s - life.since_s
+            worked = processor_s - life.processor_s >= PROCESSOR_SHARE * passed_s
+            worked |= self._descendants_work(life, pid, passed_s)
             life.processor_s, life.since_s = processor_s, now_s
         if worked or life.state in _AT_WORK:
             life.busy_s = now_s
+
+    def _descendants_work(self, life: _Life, pid: int, passed_s: float) -> bool:
+        """Whether it may wait for what the workers of its data loader compute."""
+        if not _could_hang(life.record):
+            return False
+        before_s, life.descendants_s = life.descendants_s, self._descendants_of(pid)
+        return before_s is not None and life.descendants_s - before_s >= DESCENDANTS_SHARE * passed_s
 
 
 def _waits(record: ProgressRecord) -> bool:

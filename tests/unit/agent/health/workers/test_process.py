@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from torchrelay.agent.health.workers.process import GONE, exit_reason, process_activity, process_state
+from torchrelay.agent.health.workers.process import (
+    GONE,
+    descendants_processor_s,
+    exit_reason,
+    process_activity,
+    process_state,
+)
 
 
 def test_the_state_of_a_process_is_read_until_it_is_gone() -> None:
@@ -32,6 +39,23 @@ def test_processor_time_is_the_main_threads() -> None:
         pass
     assert process_activity(os.getpid())[1] - before_s >= 0.03
     assert process_activity(os.getpid())[1] <= time.process_time() + 0.02
+
+
+def test_processor_time_of_descendants_is_that_of_children_and_theirs() -> None:
+    """A shell starts one that computes, and waits for it."""
+    program = "import time\nprint('begins', flush=True)\nwhile True: time.process_time()"
+    command = ["sh", "-c", f'"{sys.executable}" -c "{program}" & wait']
+    before_s = descendants_processor_s(os.getpid())
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as shell:
+        try:
+            assert shell.stdout is not None
+            assert shell.stdout.readline() == b"begins\n"
+            while descendants_processor_s(os.getpid()) - before_s < 0.1:
+                pass
+            assert descendants_processor_s(shell.pid) >= 0.1
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert descendants_processor_s(shell.pid) == 0.0
 
 
 def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:

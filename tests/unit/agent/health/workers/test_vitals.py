@@ -20,11 +20,17 @@ class Kernel:
 
     def __init__(self) -> None:
         self.state, self.processor_s, self.asked = "S", 0.0, 0
+        self.descendants_s, self.asked_of_descendants = 0.0, 0
 
     def activity_of(self, pid: int) -> tuple[str, float]:
         assert pid == PID
         self.asked += 1
         return self.state, self.processor_s
+
+    def descendants_of(self, pid: int) -> float:
+        assert pid == PID
+        self.asked_of_descendants += 1
+        return self.descendants_s
 
 
 @pytest.fixture
@@ -34,7 +40,7 @@ def kernel() -> Kernel:
 
 @pytest.fixture
 def vitals(kernel: Kernel) -> Vitals:
-    return Vitals(kernel.activity_of)
+    return Vitals(kernel.activity_of, kernel.descendants_of)
 
 
 def moving(count: int) -> ProgressRecord:
@@ -115,3 +121,23 @@ def test_one_that_computes_on_is_at_work_after_a_window(vitals: Vitals, kernel: 
         kernel.processor_s += 0.4
         seen = vitals.see(W0, PID, moving(9), 19.5 + i * 0.5)
     assert seen.idle_s <= 0.5
+
+
+@pytest.mark.parametrize(("share", "is_idle"), [(0.5, False), (0.05, True)])
+def test_who_waits_for_processes_of_its_own_that_compute_is_not_idle(
+    vitals: Vitals, kernel: Kernel, share: float, is_idle: bool
+) -> None:
+    """The workers of a data loader need longer for a batch than all the others' do; what only logs needs little."""
+    seen = vitals.see(W0, PID, BODY, 10.0)
+    for i in range(1, 21):
+        kernel.descendants_s += share * 0.5
+        seen = vitals.see(W0, PID, BODY, 10.0 + 0.5 * i)
+    assert seen.still_s == 10.0
+    assert (seen.idle_s > 5.0) is is_idle
+
+
+def test_descendants_are_not_asked_for_where_a_rank_moves_or_waits(vitals: Vitals, kernel: Kernel) -> None:
+    for i in range(20):
+        vitals.see(W0, PID, moving(i), 10.0 + 0.5 * i)
+    looks(vitals, dataclasses.replace(BODY, waiting=True, count=50), 20.0, 30.0)
+    assert kernel.asked_of_descendants == 0

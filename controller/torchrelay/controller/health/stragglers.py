@@ -15,6 +15,8 @@ SLACK_S = 1.0
 """What is known of a wait that lasts is as old as the agent's last look."""
 MINIMUM_SHARE = 0.1
 """Of a step: a rank whose own part is longer by less than this costs the job nothing that counts."""
+LEAST_SHARE = 0.01
+"""Of a step, which peers are taken to need for their own part: a ratio of millions tells nobody anything."""
 
 
 def _median_without(ordered: Sequence[float], one: float) -> float:
@@ -58,6 +60,7 @@ class Stragglers:
         found, ordered = {}, sorted(own.values())
         for rank, mine_s in own.items():
             peers_s = _median_without(ordered, mine_s)
+            ratio = mine_s / max(peers_s, LEAST_SHARE * step_s, 1e-6)
             counts = mine_s - peers_s >= MINIMUM_SHARE * step_s
-            found[rank] = mine_s / max(peers_s, 1e-6) if counts else min(mine_s / max(peers_s, 1e-6), 1.0)
+            found[rank] = ratio if counts else min(ratio, 1.0)
         return found

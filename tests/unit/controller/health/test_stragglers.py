@@ -45,6 +45,10 @@ def test_a_difference_that_costs_the_job_nothing_does_not_count() -> None:
     assert max(ratios.values()) <= 1.0, "three times as slow, and 2 ms of a step of half a second"
 
 
+def test_peers_that_need_next_to_nothing_make_no_ratio_of_millions() -> None:
+    assert run([0.000_001, 0.5, 0.000_001], 60).ratios(3)[1] == pytest.approx(100.0)
+
+
 def test_nobody_is_judged_before_all_have_done_enough_steps() -> None:
     few = run([0.1, 0.3], MINIMUM_STEPS - 1, look_s=0.3)
     assert few.ratios(2) == {}

@@ -191,6 +191,7 @@ def pipeline_step(runtime: Runtime) -> pipelining.Around:
         if engine.records.answers is not None:
             engine.sharded_alone()
             return alone()
+        engine.communication_begins()
         if engine.mode() == "repeat":
             engine.sharded_after_step()
         engine.waiting(True)

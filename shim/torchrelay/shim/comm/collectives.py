@@ -89,7 +89,14 @@ class CollectiveEngine(Protocol):
         """`off`, `record`, `answer`, `repeat`."""
         ...
 
-    def collective_begins(self) -> None: ...
+    def communication_begins(self) -> None:
+        """In front of all that is communicated on the training thread, by the script or for it."""
+        ...
+
+    def collective_begins(self) -> None:
+        """The same in front of a collective of the script's own."""
+        ...
+
     def caught_up(self, group: str) -> bool:
         """Whether a joiner has come to where its peers are, so that this collective is done with them."""
         ...
@@ -239,6 +246,7 @@ class Collectives:
                 name, group_name(args, kwargs), functools.partial(plain, *args, **kwargs), out, objects
             )
             if is_called_by(sys._getframe(1), *_OF_WRAPPERS):
+                self._engine.communication_begins()
                 return self._of_wrapper(call, mode)
             self._engine.collective_begins()
             return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))

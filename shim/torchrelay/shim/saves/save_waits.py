@@ -30,6 +30,7 @@ class SaveWaits:
         if not engine.takes_part():
             return
         group = f"{future.save_id.group}#{future.save_id.number}"
+        engine.communication_begins()
         mode = engine.mode()
         if mode == "answer" and engine.caught_up(group):
             mode = engine.mode()

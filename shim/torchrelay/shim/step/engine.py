@@ -157,12 +157,13 @@ class Engine:
     # What the collectives ask.
 
     def mode(self) -> str:
+        """Return how a collective is done that begins now. Changes nothing."""
         if not self.takes_part() or not self.capturing:
             return "off"
         if self.records.answers is not None:
             return "off" if self.records.is_alone else "answer"
         is_past = self.step.position in (StepPosition.AFTER, StepPosition.FINISHED)
-        return "repeat" if is_past or self.left.found() else "record"
+        return "repeat" if is_past or self.left.is_left() else "record"
 
     def caught_up(self, group: str) -> bool:
         return self.shadow is not None and bool(self.shadow.at_collective(group))
@@ -219,8 +220,14 @@ class Engine:
         self.journal.count += 1
         self.journal.publish()
 
+    def communication_begins(self) -> None:
+        """On the training thread, in front of all that is communicated: it may be the first sign that a loop was left."""
+        if self.takes_part() and self.capturing and self.records.answers is None:
+            self.left.pass_over()
+
     def collective_begins(self) -> None:
-        """On the training thread."""
+        """On the training thread, in front of a collective of the script's own."""
+        self.communication_begins()
         self.updates.collective_begins()
         if self.journal.phase == _AFTER and self._has_left(sys._getframe(1)):
             self.phase(RankPhase.LEFT)
@@ -232,7 +239,7 @@ class Engine:
     # What goes wrong.
 
     def standing_position(self) -> StandingPosition:
-        if self.left.found():
+        if self.left.is_left():
             return StandingPosition.SHARDED if self.late_forwards.seen else StandingPosition.LEFT
         position = self.step.position
         if self.step.astray or (self.step.is_before_update and self._has_left(sys._getframe(1))):
@@ -296,7 +303,7 @@ class Engine:
 
     def _reach(self, activation: Activation, depth: int) -> bool:
         """Takes a boundary, if this is one, or the state at an outer loop's head. Returns whether it was a boundary."""
-        self.left.found()
+        self.left.pass_over()
         if activation.heads == 1:
             activation.first_mark = len(self.records.log)
         self.phases.head(activation, self.tracker.stack)

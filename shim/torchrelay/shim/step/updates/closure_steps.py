@@ -100,7 +100,10 @@ class WholeSteps:
         """
         engine = self._engine
         before_gate = engine.step.is_in_body or (engine.way_in is not None and engine.way_in.before_gate())
-        mode = engine.mode() if before_gate and result is not None else "off"
+        if not before_gate or result is None:
+            return result
+        engine.communication_begins()
+        mode = engine.mode()
         if mode == "answer":
             return _answered(engine.answer(_CLOSURE, "").results, result)
         if mode == "record":

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint
-from torchrelay.controller.checkpoints.saving import Saving, writes_no_more
+from torchrelay.controller.checkpoints.rollback import Rollback
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.migration.quiesce import choose_boundary
 from torchrelay.controller.decide.migration.stand import OutOfReach
@@ -18,7 +18,7 @@ from torchrelay.controller.execution.fill_in import OrderFiller
 from torchrelay.controller.execution.journal_reading import JournalReading
 from torchrelay.controller.execution.outcomes import Outcomes
 from torchrelay.controller.execution.rereading import Rereading
-from torchrelay.controller.execution.rollback import Rollback
+from torchrelay.controller.execution.saving import Saving, writes_no_more
 from torchrelay.controller.execution.targets import Answer, planned_target, resume_target, target_where_they_stand
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.machine import Migration
@@ -26,8 +26,8 @@ from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
+from torchrelay.controller.replacement.choice import SpareChoice
 from torchrelay.controller.restart.fallen import Fallen
-from torchrelay.controller.spares.choice import SpareChoice
 from torchrelay.protocol.events import (
     Decision,
     MigrationStarted,

@@ -33,6 +33,7 @@ from torchrelay.protocol.events import (
     MigrationStarted,
     PhaseChanged,
 )
+from torchrelay.protocol.exhaustive import assert_never
 from torchrelay.protocol.messages import (
     Fence,
     Inherits,
@@ -177,11 +178,7 @@ class Driver:
         """Give up a worker, which is dead or is to be replaced: every loss of a rank is told to the migration here.
 
         The loss of a rank's holder begins a migration where none is under way. A joiner belongs to the one under way.
-
-        Args:
-            reason: What happened, in words an operator can act on.
-            since_s: When it happened; now, if left out.
-            cause: What the migration is counted under, if this begins it.
+        `since_s`: when it happened; now, if left out.
         """
         lost = m.RankLost(worker.rank, worker.worker, reason, now_s if since_s is None else since_s, cause.value)
         if self._job.is_holder(worker):
@@ -360,6 +357,8 @@ class Driver:
                 out.log_once("info", f"ignored: {text}")
             case m.Finished():
                 self._finish(s, instruction)
+            case _:
+                assert_never(instruction)
 
     def environment(self, rank: int) -> dict[str, str]:
         """What the launcher has told the rank, or would tell it."""

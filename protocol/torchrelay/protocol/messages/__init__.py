@@ -95,6 +95,7 @@ from torchrelay.protocol.messages.shim_orders import KeepCopies as KeepCopies
 from torchrelay.protocol.messages.shim_orders import KeepFile as KeepFile
 from torchrelay.protocol.messages.shim_orders import LiftGates as LiftGates
 from torchrelay.protocol.messages.shim_orders import MayFinish as MayFinish
+from torchrelay.protocol.messages.shim_orders import MigrationOrder as MigrationOrder
 from torchrelay.protocol.messages.shim_orders import NumbersDecided as NumbersDecided
 from torchrelay.protocol.messages.shim_orders import PassGate as PassGate
 from torchrelay.protocol.messages.shim_orders import Ping as Ping
@@ -108,6 +109,8 @@ from torchrelay.protocol.messages.shim_orders import SaveCheckpoint as SaveCheck
 from torchrelay.protocol.messages.shim_orders import Serve as Serve
 from torchrelay.protocol.messages.shim_orders import SetAside as SetAside
 from torchrelay.protocol.messages.shim_orders import ShimOrder as ShimOrder
+from torchrelay.protocol.messages.shim_orders import SpareOrder as SpareOrder
+from torchrelay.protocol.messages.shim_orders import SwitchOrder as SwitchOrder
 from torchrelay.protocol.messages.shim_orders import TakeCopy as TakeCopy
 from torchrelay.protocol.messages.shim_reports import Armed as Armed
 from torchrelay.protocol.messages.shim_reports import AsideSet as AsideSet

@@ -19,7 +19,7 @@ from torchrelay.protocol.messages import (
     Rebuilt,
     Resumed,
     Serve,
-    ShimOrder,
+    SwitchOrder,
     Transferred,
     Verified,
 )
@@ -189,7 +189,7 @@ class Dialogue:
         engine.comms.verify(order.target)
         self._send(Verified(order.generation))
 
-    def _next(self, generation: int) -> ShimOrder:
+    def _next(self, generation: int) -> SwitchOrder | Interrupt:
         while True:
             order = self._engine.recovery.raw_order()
             if isinstance(order, Interrupt) and order.generation > generation:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from torchrelay.protocol.errors import CheckpointError, DeviceLostError, TorchrelayError, UnsupportedError
+from torchrelay.protocol.exhaustive import assert_never
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import (
     Abandon,
@@ -26,7 +27,6 @@ from torchrelay.protocol.messages import (
     SaveCheckpoint,
     Serve,
     Serving,
-    ShimOrder,
     Standing,
     Verified,
 )
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 SERVE_S = 600.0
 """How long a donor keeps its tensor channel open; the controller's deadlines are far shorter."""
+_Task = Serve | Plan | Rebuild | SaveCheckpoint | KeepFile
+"""What is done, and leaves the rank standing."""
 
 
 class NextMove(enum.Enum):
@@ -171,21 +173,24 @@ class GenerationSwitch:
             )
         )
 
-    def _carry_out(self, order: ShimOrder) -> None:
+    def _carry_out(self, order: _Task) -> None:
         if self._failure is not None:
             self._failed(order, self._failure)
             return
         try:
-            if isinstance(order, Serve):
-                self._serve(order)
-            elif isinstance(order, Plan):
-                self._plan = order
-            elif isinstance(order, Rebuild):
-                self._rebuild(order)
-            elif isinstance(order, SaveCheckpoint):
-                self._save(order)
-            elif isinstance(order, KeepFile):
-                self._keep(order)
+            match order:
+                case Serve():
+                    self._serve(order)
+                case Plan():
+                    self._plan = order
+                case Rebuild():
+                    self._rebuild(order)
+                case SaveCheckpoint():
+                    self._save(order)
+                case KeepFile():
+                    self._keep(order)
+                case _:
+                    assert_never(order)
         except DeviceLostError as error:
             unfit.end(self._engine.link, self._engine.log, str(error), by_script=True)
         except (RuntimeError, OSError, TorchrelayError) as error:
@@ -196,7 +201,7 @@ class GenerationSwitch:
                 raise Superseded from error
             self._failed(order, error)
 
-    def _failed(self, order: ShimOrder, error: Exception) -> None:
+    def _failed(self, order: _Task, error: Exception) -> None:
         writes = isinstance(order, (SaveCheckpoint, KeepFile))
         unharmed = writes and isinstance(error, (OSError, CheckpointError, UnsupportedError))
         self._link.send(OrderFailed(self.generation, type(order).__name__, reason_of(error), unharmed=unharmed))

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.comm.collective_call import CollectiveCall, CompletedCollective, group_name
+from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.script.guard import Guard, is_called_by
 
@@ -85,8 +86,8 @@ class CollectiveEngine(Protocol):
 
     guard: Guard
 
-    def mode(self) -> str:
-        """`off`, `record`, `answer`, `repeat`."""
+    def mode(self) -> CollectiveMode:
+        """How a collective is done that begins now. Changes nothing."""
         ...
 
     def communication_begins(self) -> None:

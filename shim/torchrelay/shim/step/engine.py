@@ -20,6 +20,7 @@ from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.scripted_calls import ScriptedCalls
+from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.collective_records import CollectiveRecords, lasts
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.generations.communicators import Communicators
@@ -156,14 +157,14 @@ class Engine:
 
     # What the collectives ask.
 
-    def mode(self) -> str:
+    def mode(self) -> CollectiveMode:
         """Return how a collective is done that begins now. Changes nothing."""
         if not self.takes_part() or not self.capturing:
-            return "off"
+            return CollectiveMode.OFF
         if self.records.answers is not None:
-            return "off" if self.records.is_alone else "answer"
+            return CollectiveMode.OFF if self.records.is_alone else CollectiveMode.ANSWER
         is_past = self.step.position in (StepPosition.AFTER, StepPosition.FINISHED)
-        return "repeat" if is_past or self.left.is_left() else "record"
+        return CollectiveMode.REPEAT if is_past or self.left.is_left() else CollectiveMode.RECORD
 
     def caught_up(self, group: str) -> bool:
         return self.shadow is not None and bool(self.shadow.at_collective(group))

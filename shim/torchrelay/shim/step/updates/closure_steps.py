@@ -16,6 +16,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.values import small
+from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective
 
 if TYPE_CHECKING:
@@ -104,9 +105,9 @@ class WholeSteps:
             return result
         engine.communication_begins()
         mode = engine.mode()
-        if mode == "answer":
+        if mode is CollectiveMode.ANSWER:
             return _answered(engine.answer(_CLOSURE, "").results, result)
-        if mode == "record":
+        if mode is CollectiveMode.RECORD:
             engine.record_message(FinishedCollective(_CLOSURE, "", _written(result)))
         return result
 

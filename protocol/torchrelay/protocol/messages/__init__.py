@@ -49,6 +49,8 @@ from torchrelay.protocol.messages.enrolment import EnrolReply as EnrolReply
 from torchrelay.protocol.messages.enrolment import EnrolRequest as EnrolRequest
 from torchrelay.protocol.messages.enrolment import LaunchReply as LaunchReply
 from torchrelay.protocol.messages.enrolment import LaunchRequest as LaunchRequest
+from torchrelay.protocol.messages.explained import Explained as Explained
+from torchrelay.protocol.messages.explained import LinkState as LinkState
 from torchrelay.protocol.messages.health import HealthSignal as HealthSignal
 from torchrelay.protocol.messages.health import HealthSignals as HealthSignals
 from torchrelay.protocol.messages.health import HealthSources as HealthSources
@@ -119,7 +121,6 @@ from torchrelay.protocol.messages.shim_reports import CheckpointSaved as Checkpo
 from torchrelay.protocol.messages.shim_reports import CopyReady as CopyReady
 from torchrelay.protocol.messages.shim_reports import CopyTaken as CopyTaken
 from torchrelay.protocol.messages.shim_reports import Disabled as Disabled
-from torchrelay.protocol.messages.shim_reports import Explained as Explained
 from torchrelay.protocol.messages.shim_reports import FaultInjected as FaultInjected
 from torchrelay.protocol.messages.shim_reports import FilesKept as FilesKept
 from torchrelay.protocol.messages.shim_reports import Finishing as Finishing
@@ -129,7 +130,6 @@ from torchrelay.protocol.messages.shim_reports import Held as Held
 from torchrelay.protocol.messages.shim_reports import Hello as Hello
 from torchrelay.protocol.messages.shim_reports import JournalCopyLost as JournalCopyLost
 from torchrelay.protocol.messages.shim_reports import JournalsCopied as JournalsCopied
-from torchrelay.protocol.messages.shim_reports import LinkState as LinkState
 from torchrelay.protocol.messages.shim_reports import MigrationWanted as MigrationWanted
 from torchrelay.protocol.messages.shim_reports import NumberAlarm as NumberAlarm
 from torchrelay.protocol.messages.shim_reports import OrderFailed as OrderFailed

@@ -16,7 +16,7 @@ from torchrelay.protocol.messages import Plan
 from torchrelay.protocol.words.positions import RankPhase
 
 if TYPE_CHECKING:
-    from torchrelay.shim.instrument.loop_tracker import Activation
+    from torchrelay.shim.instrument.activation import Activation
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 

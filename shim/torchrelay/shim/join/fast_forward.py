@@ -15,7 +15,7 @@ from torchrelay.protocol.errors import MovedOnError, StateMismatchError
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture import rng
 from torchrelay.shim.data import data_loader
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.journal import payload
 from torchrelay.shim.script.sites import SITES
 

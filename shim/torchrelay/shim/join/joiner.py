@@ -9,7 +9,7 @@ from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.messages import Assign
 from torchrelay.protocol.words.positions import JoinerAction
 from torchrelay.shim.capture import rng
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.join.fast_forward import Goal, WayIn
 from torchrelay.shim.join.joiner_dialogue import Dialogue

@@ -22,7 +22,7 @@ from torchrelay.protocol.names import (
     REHEARSAL_SAME,
 )
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.records.compare import Difference
+from torchrelay.shim.capture.records.difference import Difference
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.join.fast_forward import Goal, WayIn
 from torchrelay.shim.join.put_state import put_state
@@ -35,7 +35,7 @@ from torchrelay.shim.set_up.staging import Staging
 from torchrelay.shim.step import boundary_proof
 
 if TYPE_CHECKING:
-    from torchrelay.shim.instrument.loop_tracker import Activation
+    from torchrelay.shim.instrument.activation import Activation
     from torchrelay.shim.join.rehearsing import RehearsalProcess
     from torchrelay.shim.step.engine import Engine
 

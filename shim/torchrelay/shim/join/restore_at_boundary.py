@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.backends import registry
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.join.fast_forward import Goal
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.journal import last_draw

@@ -14,8 +14,8 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.records.encode import decode
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.comm import collective_records
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.instrument.left_loops import HeadsToPass
-from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.join.catch_up import Tail
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.join.joiner_dialogue import Dialogue

@@ -28,8 +28,9 @@ from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.side_thread_collectives import Beside
 from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.gradients.kept_gradients import Gradients
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.instrument.left_loops import LeftLoops
-from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
+from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.journal import last_draw, writer
 from torchrelay.shim.journal.finished_loops import Phases
 from torchrelay.shim.journal.payload import place_of

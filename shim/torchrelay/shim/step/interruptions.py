@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.protocol.words.positions import StandingPosition
 from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.observe import lost_device
 from torchrelay.shim.script.rewind import Rewind
 

@@ -13,8 +13,8 @@ from torchrelay.protocol.journals.journal import read_journal
 from torchrelay.protocol.messages import Plan
 from torchrelay.shim.capture import rng
 from torchrelay.shim.comm.finished import FinishedCollective
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.instrument.left_loops import HeadsToPass
-from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.step.step_state import StepPosition
 
 

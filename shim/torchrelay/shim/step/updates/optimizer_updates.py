@@ -12,7 +12,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.words.positions import RankPhase
 from torchrelay.shim.capture.state.host_state import HostState
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.journal.writer import script_frames
 from torchrelay.shim.observe.origins import call_site
 from torchrelay.shim.step.costs import OwnWork

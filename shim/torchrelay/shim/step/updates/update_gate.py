@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchrelay.protocol.messages import FirstStep
 from torchrelay.protocol.words.positions import RankPhase, StandingPosition
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.script.rewind import Rewind
 from torchrelay.shim.step.costs import OwnWork
 from torchrelay.shim.step.updates.early_updates import EarlyUpdates

@@ -17,7 +17,6 @@ from torchrelay.shim.adapters.parallel import ddp_layouts
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.agent_link import unfit
 from torchrelay.shim.agent_link.link import AgentLink
-from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.scripted_calls import ScriptedCalls
 from torchrelay.shim.comm.collective_mode import CollectiveMode
@@ -33,7 +32,6 @@ from torchrelay.shim.instrument.left_loops import LeftLoops
 from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.journal import last_draw, writer
 from torchrelay.shim.journal.finished_loops import Phases
-from torchrelay.shim.journal.payload import place_of
 from torchrelay.shim.journal.remote_copies import CopiedJournal
 from torchrelay.shim.observe.fault_injection import FaultInjector
 from torchrelay.shim.observe.loss_watch import Numbers
@@ -49,12 +47,13 @@ from torchrelay.shim.script.guard import Guard, caller
 from torchrelay.shim.set_up.recording import SetUp
 from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
 from torchrelay.shim.step.cost_budget import Budget
-from torchrelay.shim.step.costs import Costs, OwnWork
+from torchrelay.shim.step.costs import Costs
 from torchrelay.shim.step.going_back import GoingBack
 from torchrelay.shim.step.interruptions import Interruptions
 from torchrelay.shim.step.repeated_step import DoneAgain
 from torchrelay.shim.step.replaced_tensors import ReplacedTensors
 from torchrelay.shim.step.step_state import StepPosition, StepState
+from torchrelay.shim.step.taking_boundaries import TakingBoundaries
 from torchrelay.shim.step.training_loop import LoopHead, TrainingLoop
 from torchrelay.shim.step.updates.late_forwards import LateForwards
 from torchrelay.shim.step.updates.optimizer_updates import Updates
@@ -141,7 +140,7 @@ class Engine:
         self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
         self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
         self.may_be_of_garbage = self.interruptions.may_be_of_garbage
-        self.go_back = GoingBack(self).to
+        self.take_boundary, self.go_back = TakingBoundaries(self).take, GoingBack(self).to
         self.unprotected = Unprotected(self)
         self.fails_closed, self.give_up = self.unprotected.fails_closed, self.unprotected.give_up
         self.left, self.again = LeftLoops(self), DoneAgain()
@@ -280,7 +279,7 @@ class Engine:
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:
             self.updates.gate.at_head_unprotected()
-            self._start_step()
+            self.start_step()
             return
         if torch.is_inference_mode_enabled():
             return  # no gradients can come of this loop: it does not train
@@ -296,7 +295,7 @@ class Engine:
             if not self.tracker.boundary_sites and not self.step.stepped:
                 self.commit, self._not_captured = None, error  # a loop of set-up, with half-made objects in sight?
             elif self.guard.takes(error):
-                self._start_step()
+                self.start_step()
             else:
                 raise
             return
@@ -316,6 +315,14 @@ class Engine:
         activation.head = self.writer.head(activation) if head.is_written else b""
         return head.is_boundary and self.take_boundary(activation, self.step.gates_passed)
 
+    def stands_at(self, commit: BoundarySnapshot) -> None:
+        """This is the latest boundary."""
+        self.commit, self._not_captured = commit, None
+
+    def begin_trees_anew(self) -> None:
+        """Nothing of earlier boundaries is known of the modules any more."""
+        self.trees = self.trees.anew()
+
     def protects_this_step(self) -> bool:
         """Whether there is a gate in front of the step that begins: none before there was a boundary."""
         if self.commit is None and self.capturing:
@@ -329,7 +336,8 @@ class Engine:
         self._forbidden = watch
         watch.__enter__()
 
-    def _start_step(self) -> None:
+    def start_step(self) -> None:
+        """At a loop's head, whether it becomes a boundary or not."""
         if self._forbidden is not None:
             self._forbidden.__exit__(None, None, None)
             self._forbidden = None
@@ -351,75 +359,6 @@ class Engine:
         if may_stand and self.recovery.wanted_at_head(self.commit.boundary):
             self.recovery.stand(StandingPosition.HEAD, None)
             self.gradients.begin_again(self.commit.state, self.commit.boundary)
-
-    def take_boundary(self, activation: Activation, number: int) -> bool:
-        """The head of the training loop: remembers everything that the iteration can change, and writes it down.
-
-        Returns whether it is one; not for a joiner where the others have left the loop.
-        """
-        place = place_of(self.tracker.stack[: self.tracker.stack.index(activation) + 1])
-        if self.shadow is not None and self.step.position is StepPosition.AFTER:
-            self.shadow.at_step_end()  # an iteration with fewer updates than others
-            if self.shadow is not None:
-                if self.shadow.passes_over(place):
-                    return False
-                self.shadow.at_next_head(activation)
-        own = OwnWork(self.trees.reads)
-        if self.tracker.boundary_sites:  # before, it is a loop of set-up that may turn out to train
-            self.budget.head(own.started_s)
-        if self.unprotected.costs_too_much():
-            self._start_step()
-            return False
-        drawn_from = len(self.records.log) if activation.before is None else activation.before.mark
-        activation.drawn = tuple(self.records.log[drawn_from:])
-        activation.began = () if activation.before is None else tuple(self.draws.began[activation.before.began :])
-        self.records.cut(activation.first_mark)
-        self.records.body_mark = activation.head_mark = len(self.records.log)
-        self._start_step()
-        self.step.took_boundary()
-        self.draws.at_boundary(self.commit.item if self.commit is not None else None)
-        latest, before = self.commit, self.commit.state if self.commit is not None else None
-        if self.writer.begins_anew():
-            self.trees, before = self.trees.anew(), None
-        state = self.writer.state_at(activation.frame, before, number)
-        now = rng.capture()
-        item = self.draws.noted(activation.item, now)
-        self.commit = BoundarySnapshot(
-            number,
-            activation,
-            item,
-            state,
-            now,
-            activation.heads,
-            place,
-            self.saves.begun(),
-            process_group.group_names(),
-            len(self.scripted),
-        )
-        self.journal.boundary, self.journal.count = number, 0
-        self.replaced.at_boundary(latest, self.commit)
-        self.layouts.note(number)
-        self.layouts.step_begins()
-        self.gradients.at_boundary(state, number)
-        if self.own is not None:
-            self.own.at_boundary(self.commit)
-        self.writer.boundary(self.commit)
-        if self.set_up is not None:
-            self.set_up.at_boundary(number)
-        self.phase(RankPhase.BODY)
-        self.costs.head(own.took_s())
-        self.budget.spent(own.took_cpu_s())
-        if self.faults is not None and self.shadow is None and not self.wrapped:
-            self.faults.strike_in_forward(state.roots)
-        self.updates.states.at_boundary(self.commit.state)
-        self.updates.writes.at_boundary(self.commit.state)
-        self.updates.effects.at_boundary(self.commit.state)
-        self.replicas.at_boundary(self.commit)
-        if self.keeper is not None:
-            self.keeper.at_boundary(self.commit)
-        self.reporter.at_boundary(self.commit)
-        self._not_captured = None
-        return True
 
     def inject(self, phase: str, step: int | None = None) -> None:
         """`step`: the one that the phase belongs to, if it is not the one that is being done."""

@@ -31,7 +31,7 @@ class Joiner:
         self._engine, self._staging = engine, staging
         self._dialogue = Dialogue(engine, assign.generation)
         set_up: payload.SetUpJournal = payload.load(assign.set_up, payload.SetUpJournal)
-        engine.records.answers = list(set_up.collectives)
+        engine.records.answer_with(set_up.collectives)
         engine.saves.live = False
         engine.way_in = WayIn(engine, set_up, self)
 
@@ -65,7 +65,7 @@ class Joiner:
         if plan.action == JoinerAction.ENTER:
             self._take_state(goal, left, activation.frame)
             self._staging.release()
-            engine.records.answers = None
+            engine.records.have_peers({})
         else:
             destination = self._dialogue.destination(activation.frame)
             destination.make_gradients(self._dialogue.gradients())

@@ -54,7 +54,7 @@ class Rehearsal:
         self._began_s = time.monotonic()
         set_up: payload.SetUpJournal = payload.load(order.set_up, payload.SetUpJournal)
         self._journal: payload.BoundaryJournal = payload.load(order.journal, payload.BoundaryJournal)
-        engine.records.answers = list(set_up.collectives)
+        engine.records.answer_with(set_up.collectives)
         engine.saves.live = False
         engine.way_in = WayIn(engine, set_up, self)
         self._staging = Staging(engine.set_up, leaves_no_trace=True)

@@ -304,7 +304,7 @@ class GenerationSwitch:
         engine.layouts.migrated(self._plan.target)
         if self._plan.action == SurvivorAction.FORWARD and self._plan.collective_log:
             finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
-            engine.records.replay = collective_records.without(finished, engine.records.after)
+            engine.records.catch_up(finished)
         if not goes_back:
             return NextMove.GO_ON, 0
         return NextMove.REWIND, int(self._position is not StandingPosition.HEAD)

@@ -294,7 +294,7 @@ class Updates:
             raise
         finally:
             engine.waiting(False)
-        engine.records.after, engine.records.replay = [], {}
+        engine.records.begin_after_gate()
 
     def _refuse_in_draw(self, frame: FrameType, running: list[Activation]) -> None:
         """A generator that yields its training steps to a loop: a new process cannot be taken into the middle of such a step."""

@@ -150,7 +150,7 @@ class UpdateGate:
     def passed(self, number: int) -> None:
         engine = self._engine
         if engine.shadow is None:
-            engine.records.after, engine.records.replay = [], {}
+            engine.records.begin_after_gate()
             engine.layouts.gate_passed()
         engine.step.passed_gate(number)
         self._early.drop()

@@ -14,14 +14,11 @@ from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.protocol.words.positions import PHASES, RankPhase, StandingPosition
 from torchrelay.shim.adapters.parallel import ddp_layouts
-from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.agent_link import unfit
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.scripted_calls import ScriptedCalls
-from torchrelay.shim.comm.collective_mode import CollectiveMode
-from torchrelay.shim.comm.collective_records import CollectiveRecords, lasts
-from torchrelay.shim.comm.finished import FinishedCollective
+from torchrelay.shim.comm.collective_records import CollectiveRecords
 from torchrelay.shim.comm.generations.communicators import Communicators
 from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.side_thread_collectives import Beside
@@ -46,6 +43,7 @@ from torchrelay.shim.saves.async_saves import AsyncSaves
 from torchrelay.shim.script.guard import Guard, caller
 from torchrelay.shim.set_up.recording import SetUp
 from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
+from torchrelay.shim.step.collective_side import CollectiveSide
 from torchrelay.shim.step.cost_budget import Budget
 from torchrelay.shim.step.costs import Costs
 from torchrelay.shim.step.going_back import GoingBack
@@ -57,9 +55,7 @@ from torchrelay.shim.step.taking_boundaries import TakingBoundaries
 from torchrelay.shim.step.training_loop import LoopHead, TrainingLoop
 from torchrelay.shim.step.updates.late_forwards import LateForwards
 from torchrelay.shim.step.updates.optimizer_updates import Updates
-from torchrelay.shim.tensors.taint import Watch
 
-_AFTER = PHASES.index(RankPhase.AFTER)
 _STANDS_AT = {
     StepPosition.SET_UP: StandingPosition.SET_UP,
     StepPosition.BODY: StandingPosition.BODY,
@@ -133,7 +129,13 @@ class Engine:
         self.keeper: PeerCheckpoints | None = None
         self.own: OwnTensors | None = None
         self.numbers: Numbers | None = None
-        self._forbidden: Watch | None = None
+        self.collective_side = side = CollectiveSide(self)
+        self.mode, self.before_first_gate = side.mode, side.before_first_gate
+        self.communication_begins, self.collective_begins = side.communication_begins, side.collective_begins
+        self.record, self.record_message, self.completed = side.record, side.record_message, side.completed
+        self.check_kept, self.own_result_late = side.check_kept, side.own_result_late
+        self.caught_up, self.behind_gate = side.caught_up, side.behind_gate
+        self.answer, self.answered, self.forbid = side.answer, side.answered, side.forbid
         self.late_forwards = LateForwards(self)
         self.sharded_alone, self.sharded_after_step = self.late_forwards.alone, self.late_forwards.after_step
         self.interruptions = Interruptions(self)
@@ -155,62 +157,7 @@ class Engine:
     def is_state(self, obj: Any) -> bool:
         return self.commit is not None and id(obj) in self.commit.state.index
 
-    # What the collectives ask.
-
-    def mode(self) -> CollectiveMode:
-        """Return how a collective is done that begins now. Changes nothing."""
-        if not self.takes_part() or not self.capturing:
-            return CollectiveMode.OFF
-        if self.records.answers is not None:
-            return CollectiveMode.OFF if self.records.is_alone else CollectiveMode.ANSWER
-        is_past = self.step.position in (StepPosition.AFTER, StepPosition.FINISHED)
-        return CollectiveMode.REPEAT if is_past or self.left.is_left() else CollectiveMode.RECORD
-
-    def caught_up(self, group: str) -> bool:
-        return self.shadow is not None and bool(self.shadow.at_collective(group))
-
-    def record(self, entry: FinishedCollective) -> None:
-        after_gate = self.step.position is StepPosition.AFTER
-        self.records.add(entry, after_gate=after_gate)
-        if after_gate:
-            self.check_kept(self.records.after[-1])
-
-    def before_first_gate(self) -> bool:
-        return self.step.gates_passed == 0
-
-    def completed(self, entry: FinishedCollective, now: FinishedCollective) -> None:
-        self.records.complete(entry, now)
-
-    def check_kept(self, entry: FinishedCollective) -> None:
-        """Of a collective that has followed the gate: whether it is said what would be lacking."""
-        if self.commit is not None and not lasts(entry, process_group.size_of(entry.group)):
-            self.reporter.large_result_late(self.commit, entry.name)
-
-    def record_message(self, entry: FinishedCollective) -> None:
-        """Of this rank alone: other ranks' records have nothing to compare it with."""
-        self.records.add(entry, after_gate=False)
-
-    def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
-        """As CollectiveRecords.answer, but within a joiner's update: that finds no state, makes it, and may tell others of it.
-
-        All that comes of such an update is replaced, by state of the journal and by tensors of a donor.
-        """
-        if self.shadow is not None and self.updates.whole.open and not self.records.expects(name, group):
-            return FinishedCollective(name, group, None)
-        return self.records.answer(name, group, without_result=without_result)
-
-    def answered(self, tensors: list[torch.Tensor]) -> None:
-        watch = self.shadow.tail.watch if self.behind_gate() else self._forbidden
-        if watch is not None:
-            watch.certain(tensors)
-
-    def own_result_late(self, name: str) -> None:
-        if self.commit is not None:
-            self.reporter.own_result_late(self.commit, name)
-
-    def behind_gate(self) -> bool:
-        """Of a joiner: whether it goes through the rest of a step, after its optimizer step, without peers."""
-        return self.shadow is not None and self.shadow.tail is not None
+    # What others are told of it.
 
     def waiting(self, on: bool) -> None:
         """Say that a wait for peers begins, or is over: as often the one as the other, since waits may be nested."""
@@ -220,18 +167,6 @@ class Engine:
     def alive(self) -> None:
         self.journal.count += 1
         self.journal.publish()
-
-    def communication_begins(self) -> None:
-        """On the training thread, in front of all that is communicated: it may be the first sign that a loop was left."""
-        if self.takes_part() and self.capturing and self.records.answers is None:
-            self.left.pass_over()
-
-    def collective_begins(self) -> None:
-        """On the training thread, in front of a collective of the script's own."""
-        self.communication_begins()
-        self.updates.collective_begins()
-        if self.journal.phase == _AFTER and self._has_left(sys._getframe(1)):
-            self.phase(RankPhase.LEFT)
 
     def phase(self, phase: RankPhase) -> None:
         self.journal.phase = PHASES.index(phase)
@@ -243,7 +178,7 @@ class Engine:
         if self.left.is_left():
             return StandingPosition.SHARDED if self.late_forwards.seen else StandingPosition.LEFT
         position = self.step.position
-        if self.step.astray or (self.step.is_before_update and self._has_left(sys._getframe(1))):
+        if self.step.astray or (self.step.is_before_update and self.has_left(sys._getframe(1))):
             return StandingPosition.ASTRAY
         if self.step.is_past_gate and not (position is StepPosition.AFTER and self.updates.all_done()):
             return StandingPosition.TORN
@@ -260,7 +195,7 @@ class Engine:
         assert self.commit is not None
         return -self.commit.activation.heads if self.step.behind else self.commit.activation.heads
 
-    def _has_left(self, frame: FrameType) -> bool:
+    def has_left(self, frame: FrameType) -> bool:
         """Whether the loop that the latest boundary is in is over."""
         return self.commit is not None and self.commit.activation not in self.tracker.around(frame)
 
@@ -331,16 +266,9 @@ class Engine:
             self.give_up(self._not_captured)  # it was the training loop
         return True
 
-    def forbid(self, watch: Watch) -> None:
-        """Until the next head."""
-        self._forbidden = watch
-        watch.__enter__()
-
     def start_step(self) -> None:
         """At a loop's head, whether it becomes a boundary or not."""
-        if self._forbidden is not None:
-            self._forbidden.__exit__(None, None, None)
-            self._forbidden = None
+        self.collective_side.at_head()
         self.updates.begin_iteration()
         if self.numbers is not None:
             self.numbers.begin_step()
@@ -370,7 +298,7 @@ class Engine:
         step = self.step
         is_past = step.is_past_gate
         after = step.position is StepPosition.AFTER
-        if after and self.on_training_thread() and self._has_left(sys._getframe(1)):
+        if after and self.on_training_thread() and self.has_left(sys._getframe(1)):
             is_past = step.behind or (step.astray and self.training.step_stack[-1] in self.tracker.stack)
         return step.gates_passed if is_past else step.gates_passed + 1
 

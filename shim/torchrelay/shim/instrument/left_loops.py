@@ -80,7 +80,7 @@ class LeftLoops:
         engine.updates.writes.drop()
         self._withdraw(commit)
         self.place = commit.place
-        engine.commit = replace(commit, boundary=commit.boundary - 1)
+        engine.stands_at(replace(commit, boundary=commit.boundary - 1))
         for entry in engine.records.behind_gate():
             engine.check_kept(entry)
         engine.step.left_loop()

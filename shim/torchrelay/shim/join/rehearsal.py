@@ -54,9 +54,7 @@ class Rehearsal:
         self._began_s = time.monotonic()
         set_up: payload.SetUpJournal = payload.load(order.set_up, payload.SetUpJournal)
         self._journal: payload.BoundaryJournal = payload.load(order.journal, payload.BoundaryJournal)
-        engine.records.answer_with(set_up.collectives)
-        engine.saves.live = False
-        engine.way_in = WayIn(engine, set_up, self)
+        engine.join_by(WayIn(engine, set_up, self), set_up.collectives)
         self._staging = Staging(engine.set_up, leaves_no_trace=True)
         self._staging.begin()
         engine.opens = self._staging.open
@@ -87,7 +85,7 @@ class Rehearsal:
 
     def enter(self, goal: Goal, activation: Activation) -> None:
         engine = self._engine
-        engine.way_in = None
+        engine.arrive()
         left = arrive(engine, goal, activation)
         rng.restore(goal.journal.rng)
         found, state = boundary_proof.differences_on_entry(engine, goal.journal, goal.trees, activation.frame, left)

@@ -110,8 +110,7 @@ class ShadowStep:
             self._begin_tail(destination, finished)
 
     def _be_the_rank(self, left: collective_records.ByGroup) -> None:
-        self._engine.shadow = None
-        self._engine.records.have_peers(left)
+        self._engine.be_the_rank(left)
         self._staging.release()
 
     def _watch_to_the_end(self, destination: Destination) -> None:

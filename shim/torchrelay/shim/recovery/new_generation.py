@@ -55,7 +55,7 @@ def commit(engine: Engine, generation: int, plan: Plan, back_to: Mapping[str, in
     engine.comms.committed()
     engine.comms.now.number = generation
     engine.journal.generation = generation
-    engine.first_step_due = True
+    engine.updates.gate.expect_first_step()
     engine.replicas.migrated(plan.target)
     if engine.keeper is not None:
         engine.keeper.entered(generation, plan.target, from_copy=bool(plan.kept))

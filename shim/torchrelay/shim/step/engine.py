@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import IO, Any
 
@@ -18,7 +18,8 @@ from torchrelay.shim.agent_link import unfit
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.scripted_calls import ScriptedCalls
-from torchrelay.shim.comm.collective_records import CollectiveRecords
+from torchrelay.shim.comm.collective_records import ByGroup, CollectiveRecords
+from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.generations.communicators import Communicators
 from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.side_thread_collectives import Beside
@@ -78,16 +79,20 @@ class Engine:
         journal: CopiedJournal,
         tracker: LoopTracker,
         log: LogLines,
+        *,
+        set_up: SetUp | None = None,
+        scripted: ScriptedCalls | None = None,
+        protection: str = INTEGRITY,
     ) -> None:
+        """`set_up`: None where what set-up learns from outside is not recorded. `protection`: as in `transfer_protection`."""
         self.rank, self.world_size = rank, world_size
-        self.protection = INTEGRITY
-        """Of tensors that go to another machine, as in `transfer_protection`."""
+        self.protection = protection
         self.link, self.journal, self.tracker, self.log = link, journal, tracker, log
         self.guard: Guard = Guard(self._self)
         tracker.takes = self.guard.takes
         self.trees = ModuleTrees()
         self.draws = Draws()
-        self.scripted = ScriptedCalls()
+        self.scripted = scripted if scripted is not None else ScriptedCalls()
         self.draws.is_state = self.is_state
         self._draw = self.guard.entry(next, self.draws.next)
         self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
@@ -102,8 +107,7 @@ class Engine:
         self.wrapped = self.layouts.wrappers
         self.faults: FaultInjector | None = None
         self.hold: CheckHold | None = None
-        self.set_up: SetUp | None = None
-        """None where what set-up learns from outside is not recorded."""
+        self.set_up = set_up
         self.opens: Callable[..., IO[Any]] = open
         """Opens files for the script: copies of them, where a joiner may not write yet."""
         self.costs, self.budget, self.reporter = Costs(), Budget(), Reporter(self)
@@ -118,7 +122,6 @@ class Engine:
         self.phases, self.updates = Phases(), Updates(self)
         self.training = TrainingLoop(tracker, self.step, self.updates.early)
         self.gradients = Gradients()
-        self.first_step_due = False
         self._not_captured: Exception | None = None
         """What went wrong at the latest loop's head, as long as no optimizer step was seen."""
         self.capturing = True
@@ -156,6 +159,43 @@ class Engine:
 
     def is_state(self, obj: Any) -> bool:
         return self.commit is not None and id(obj) in self.commit.state.index
+
+    def equip(
+        self,
+        *,
+        hold: CheckHold | None = None,
+        keeper: PeerCheckpoints | None = None,
+        own: OwnTensors | None = None,
+        numbers: Numbers | None = None,
+        faults: FaultInjector | None = None,
+    ) -> None:
+        """What the configuration asks for, and needs a rank. Before its first step."""
+        self.hold, self.keeper, self.own, self.numbers, self.faults = hold, keeper, own, numbers, faults
+
+    # A joiner: on its way to a boundary, then perhaps in a shadow step, then the rank.
+
+    def join_by(self, way_in: Any, recorded: Iterable[FinishedCollective]) -> None:
+        """What set-up calls is answered with what the lost rank had `recorded` of its own."""
+        self.records.answer_with(recorded)
+        self.saves.live = False
+        self.way_in = way_in
+
+    def arrive(self) -> None:
+        """It is at the head where it enters."""
+        self.way_in = None
+
+    def begin_shadow_step(self, shadow: Any) -> None:
+        self.shadow = shadow
+
+    def be_the_rank(self, left: ByGroup) -> None:
+        """It has peers from here on. `left`: what they are through with, and it is not."""
+        self.shadow = None
+        self.records.have_peers(left)
+
+    def hear_loops(self) -> None:
+        """Loops tell this rank what they do, and no longer its way in."""
+        self.tracker.listener = self
+        self.draws.live = True
 
     # What others are told of it.
 
@@ -253,6 +293,14 @@ class Engine:
     def stands_at(self, commit: BoundarySnapshot) -> None:
         """This is the latest boundary."""
         self.commit, self._not_captured = commit, None
+
+    def stop_capturing(self) -> None:
+        """The rank goes on unprotected: there is no boundary that it could be replaced at."""
+        self.capturing, self.commit = False, None
+
+    def let_go(self) -> None:
+        """The objects of the script are its own again."""
+        self.trees, self.gradients = ModuleTrees(), Gradients()
 
     def begin_trees_anew(self) -> None:
         """Nothing of earlier boundaries is known of the modules any more."""

@@ -26,7 +26,8 @@ class Told:
         )
         self.link = SimpleNamespace(send=lambda report: self.done.append(type(report).__name__))
         self.recovery = SimpleNamespace(is_over=lambda generation: False)
-        self.journal, self.first_step_due = SimpleNamespace(generation=2), False
+        self.journal = SimpleNamespace(generation=2)
+        self.updates = SimpleNamespace(gate=SimpleNamespace(expect_first_step=self.noting("first step expected")))
         self.replicas = SimpleNamespace(migrated=lambda target: self.done.append(f"replicas at {target}"))
         self.saves = SimpleNamespace(entered=lambda *given, **named: self.done.append((given, named)))
         self.keeper = SimpleNamespace(entered=lambda *given, **named: self.done.append((given, named)))
@@ -77,9 +78,10 @@ def test_a_rank_that_cannot_prove_its_communicators_does_not_say_that_it_has() -
 def test_behind_a_commit_the_new_generation_counts() -> None:
     engine: Any = Told(keeps=True)
     new_generation.commit(engine, 3, Plan(3, 7, "rewind", offline=True), {"0": 2})
-    assert (engine.comms.now.number, engine.journal.generation, engine.first_step_due) == (3, 3, True)
+    assert (engine.comms.now.number, engine.journal.generation) == (3, 3)
     assert engine.done == [
         "committed",
+        "first step expected",
         "replicas at 7",
         ((3, 7), {"from_copy": False}),
         ((3, {"0": 2}), {"has_communicators": False}),

@@ -28,6 +28,11 @@ class UpdateGate:
         """Whether the latest gate that was waited at has been passed, counted or not."""
         self.is_owed = False
         """Of an unprotected rank: whether there was an update in this iteration, and no gate yet."""
+        self._first_step_due = False
+
+    def expect_first_step(self) -> None:
+        """Of a generation: the controller is told when its gate is passed."""
+        self._first_step_due = True
 
     def pass_protected(self, frame: FrameType) -> None:
         """Passes only after every rank has all its gradients of this step."""
@@ -53,8 +58,8 @@ class UpdateGate:
         self.passed(boundary + 1)
         engine.phase(RankPhase.UPDATE)
         engine.inject("optimizer")
-        if engine.first_step_due and engine.shadow is None:
-            engine.first_step_due = False
+        if self._first_step_due and engine.shadow is None:
+            self._first_step_due = False
             engine.link.send(FirstStep(engine.comms.now.number, engine.step.gates_passed))
 
     def at_head(self, activation: Activation) -> bool:

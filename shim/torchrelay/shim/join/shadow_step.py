@@ -15,7 +15,6 @@ from torchrelay.shim.capture.records.encode import decode
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.comm import collective_records
 from torchrelay.shim.instrument.activation import Activation
-from torchrelay.shim.instrument.left_loops import HeadsToPass
 from torchrelay.shim.join.catch_up import Tail
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.join.joiner_dialogue import Dialogue
@@ -24,6 +23,7 @@ from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.journal import payload
 from torchrelay.shim.journal.writer import script_frames
 from torchrelay.shim.step import boundary_proof
+from torchrelay.shim.step.left_loops import HeadsToPass
 from torchrelay.shim.tensors.inference import outside_inference
 from torchrelay.shim.tensors.taint import Watch
 

@@ -1,4 +1,4 @@
-"""What the outside learns of a rank: the report, what its threads do, why it is unprotected; and faults that a user has ordered.
+"""What the outside learns of a rank: the report, and what its threads do; and faults that a user has ordered.
 
 Only `recovery` and what lies above it may import it.
 """

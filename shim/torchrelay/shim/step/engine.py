@@ -26,7 +26,6 @@ from torchrelay.shim.comm.side_thread_collectives import Beside
 from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.gradients.kept_gradients import Gradients
 from torchrelay.shim.instrument.activation import Activation
-from torchrelay.shim.instrument.left_loops import LeftLoops
 from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.journal import last_draw, writer
 from torchrelay.shim.journal.finished_loops import Phases
@@ -35,7 +34,6 @@ from torchrelay.shim.observe.fault_injection import FaultInjector
 from torchrelay.shim.observe.loss_watch import Numbers
 from torchrelay.shim.observe.protection_report import Reporter
 from torchrelay.shim.observe.stand_for_check import CheckHold
-from torchrelay.shim.observe.unprotected import Unprotected
 from torchrelay.shim.recovery.survivor import Recovery
 from torchrelay.shim.replicas import replica_checks
 from torchrelay.shim.replicas.own_tensors import OwnTensors
@@ -49,11 +47,13 @@ from torchrelay.shim.step.cost_budget import Budget
 from torchrelay.shim.step.costs import Costs
 from torchrelay.shim.step.going_back import GoingBack
 from torchrelay.shim.step.interruptions import Interruptions
+from torchrelay.shim.step.left_loops import LeftLoops
 from torchrelay.shim.step.repeated_step import DoneAgain
 from torchrelay.shim.step.replaced_tensors import ReplacedTensors
 from torchrelay.shim.step.step_state import StepPosition, StepState
 from torchrelay.shim.step.taking_boundaries import TakingBoundaries
 from torchrelay.shim.step.training_loop import LoopHead, TrainingLoop
+from torchrelay.shim.step.unprotected import Unprotected
 from torchrelay.shim.step.updates.late_forwards import LateForwards
 from torchrelay.shim.step.updates.optimizer_updates import Updates
 

@@ -14,7 +14,7 @@ from torchrelay.protocol.messages import Plan
 from torchrelay.shim.capture import rng
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.instrument.activation import Activation
-from torchrelay.shim.instrument.left_loops import HeadsToPass
+from torchrelay.shim.step.left_loops import HeadsToPass
 from torchrelay.shim.step.step_state import StepPosition
 
 

@@ -43,7 +43,7 @@ def turn(block_steps: int) -> bool:
 
 
 def _begin_unseen(engine: Any) -> bool:
-    engine._start_step()
+    engine.start_step()
     return True
 
 

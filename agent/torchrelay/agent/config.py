@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchrelay.agent.processes.output import parse_streams
+from torchrelay.agent.output_streams import parse_streams
 from torchrelay.protocol.errors import FrameError, UserError
 from torchrelay.protocol.messages import Program
 from torchrelay.protocol.names import MADE_FILES, Rank, WorkerId

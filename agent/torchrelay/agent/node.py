@@ -25,12 +25,12 @@ from torchrelay.agent.health.probes.check import check
 from torchrelay.agent.health.probes.places import WatchedPlaces
 from torchrelay.agent.health.workers.process import exit_reason
 from torchrelay.agent.health.workers.vitals import Vitals
+from torchrelay.agent.injected_faults import InjectedFaults
 from torchrelay.agent.journals.journal_keeper import JournalKeeper
 from torchrelay.agent.journals.kept_copies import kept_copies
 from torchrelay.agent.journals.room import RoomWatch
 from torchrelay.agent.processes.endings import Endings
 from torchrelay.agent.processes.giving_way import GivingWay
-from torchrelay.agent.processes.injected_faults import InjectedFaults
 from torchrelay.agent.processes.known import KnownProcesses
 from torchrelay.agent.processes.late_processes import LateProcesses
 from torchrelay.agent.processes.launch import WorkerSpec, node_env, worker_specs

@@ -11,12 +11,12 @@ from torchrelay.controller.coverage.anomalies import AnomalyController
 from torchrelay.controller.coverage.arming import ArmingController
 from torchrelay.controller.coverage.incidents import Incidents
 from torchrelay.controller.coverage.judge import ProtectionJudge
+from torchrelay.controller.coverage.spreading import Spreading
 from torchrelay.controller.decide.detection.silence import fenced_after_s
 from torchrelay.controller.ending import Ending
 from torchrelay.controller.execution.divergence import Divergence
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.execution.planned_moves import PlannedMoves
-from torchrelay.controller.execution.spreading import Spreading
 from torchrelay.controller.health.health_controller import HealthController
 from torchrelay.controller.machines.leading import Leading
 from torchrelay.controller.machines.nodes import Nodes

@@ -12,7 +12,7 @@ from support.run_script import SITE
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import FatalError, UserError
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-from torchrelay.protocol.options.faults import Fault
+from torchrelay.protocol.options.faults import Fault, FaultKind
 from torchrelay.shim import interpreter_entry
 from torchrelay.shim.agent_link.config import ShimConfig
 
@@ -38,7 +38,7 @@ def test_the_environment_becomes_a_configuration() -> None:
         journal="/dev/shm/x",
         spare=True,
         address="::1",
-        faults=(Fault("kill", 1, 3), Fault("exit", 0, 2, code=4)),
+        faults=(Fault(FaultKind.KILL, 1, 3), Fault(FaultKind.EXIT, 0, 2, code=4)),
         roots=("/a", "/b"),
         log=LogLines(LogPart.SHIM, worker="n0.w1"),
     )

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from torchrelay.agent.health.workers.process import process_state
+from torchrelay.agent.output_streams import STDERR, STDOUT
 from torchrelay.agent.processes import die_with_parent
 from torchrelay.agent.processes.launch import WorkerSpec
-from torchrelay.agent.processes.output import STDERR, STDOUT
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.names import WorkerId
 

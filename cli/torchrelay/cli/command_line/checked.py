@@ -25,7 +25,7 @@ from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.logs.log_lines import LogFormat
 from torchrelay.protocol.names import ENV_SECRET
-from torchrelay.protocol.options.faults import COMPILERS, CONTROLLER, COPY, NODE, Fault, parse_fault
+from torchrelay.protocol.options.faults import COMPILERS, COPY, Fault, FaultKind, parse_fault
 from torchrelay.protocol.options.numbers import NumberWatch, parse_watch
 from torchrelay.protocol.security.transfer_protection import checked
 
@@ -195,11 +195,11 @@ def _check_faults(given: GivenOptions, faults: Iterable[Fault], nnodes: int, npr
                 f"--inject {fault}: nothing is copied; give --buddy-every, with a copy at the beginning of that step"
             )
         leads = leads_first(given.node_rank, controllers(given, nnodes))
-        if fault.kind == CONTROLLER and (not leads or fault.rank // nproc != given.node_rank):
+        if fault.kind is FaultKind.CONTROLLER and (not leads or fault.rank // nproc != given.node_rank):
             raise UserError(
                 f"--inject {fault}: it is killed by an agent of its own machine; take a rank of that machine, and give it there"
             )
-        if fault.kind != NODE:
+        if fault.kind is not FaultKind.NODE:
             continue
         if nnodes == 1:
             raise UserError(

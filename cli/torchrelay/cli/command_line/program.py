@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from torchrelay.cli.command_line.options import RunOptions
-from torchrelay.protocol.options.faults import CONTROLLER, parse_fault
+from torchrelay.protocol.options.faults import FaultKind, parse_fault
 
 MOST_SOURCES = 300
 """A folder with more than that is no script's own: it is not looked through."""
@@ -72,7 +72,7 @@ def faults_of_all(options: RunOptions) -> list[str]:
     Those that have struck are among them: the command of a machine that comes back after a restart does not know of them.
     """
     given = (parse_fault(text, options.world_size) for text in options.given.inject)
-    return sorted(str(fault) for fault in given if fault.kind != CONTROLLER)
+    return sorted(str(fault) for fault in given if fault.kind is not FaultKind.CONTROLLER)
 
 
 def _python_files(folder: Path, depth: int) -> Iterator[Path]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.options.faults import CONTROLLER, INJECT_PHASES, MIGRATION_PHASES, PARTITION
+from torchrelay.protocol.options.faults import INJECT_PHASES, MIGRATION_PHASES, FaultKind
 
+CONTROLLER, PARTITION = FaultKind.CONTROLLER.value, FaultKind.PARTITION.value
+"""Kinds of cells that are kinds of faults."""
 JOINER, SECOND = "joiner", "second"
 """A rank is killed, and in its migration the joiner too, or another rank; or, as CONTROLLER, the controller."""
 RESPAWN, REFILL, RESTART = "respawn", "refill", "restart"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchrelay.cli.struck_runs.cells import RUNGS, Cell
+from torchrelay.cli.struck_runs.cells import PARTITION, RUNGS, Cell
 from torchrelay.cli.struck_runs.classify import IDENTICAL, MAXIMUM_STEPS_REDONE, CellVerdict, Ran, told_of
-from torchrelay.protocol.options.faults import PARTITION
 
 APART_STEPS = 2
 """A loss may take the step in flight with it: the next one strikes after that."""

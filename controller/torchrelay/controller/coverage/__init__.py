@@ -1,1 +1,1 @@
-"""How far the job is protected: the report and its level, promises that were not kept, and numbers that are suspect."""
+"""How far the job is protected: the report and its level, broken promises, suspect numbers, and moves to other machines for it."""

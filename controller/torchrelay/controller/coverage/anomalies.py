@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from torchrelay.controller.decide.detection.numbers import GO_ON, NumberVerdict, decide_numbers
 from torchrelay.controller.execution.driver import Driver
-from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
@@ -63,19 +62,12 @@ class AnomalyController:
         else:
             for rank in verdict.ranks:
                 self._tried.add((self._boundary, rank))
-                self._replace(rank, verdict.reason, now_s)
+                self._driver.lose(self._job.holder(rank), verdict.reason, now_s, cause=MigrationCause.NUMBERS)
 
     def _cannot(self) -> str:
         if because := self._job.unprotected_because():
             return because
         return "" if any(not self._job.quarantined(w) for w in self._job.spares) else "no spare is left"
-
-    def _replace(self, rank: int, reason: str, now_s: float) -> None:
-        lost = m.RankLost(rank, self._job.holders[rank], reason, now_s, MigrationCause.NUMBERS.value)
-        if self._driver.migration is not None:
-            self._driver.feed(lost, now_s)
-        else:
-            self._driver.begin(lost, now_s)
 
     def _tell(self, verdict: NumberVerdict) -> None:
         action = {GO_ON: k.WATCH, STOP: k.STOP}.get(verdict.action, k.REPLACE)

@@ -18,7 +18,7 @@ from torchrelay.controller.decide.protection.room import checkpoint_lacks, joine
 from torchrelay.controller.decide.replacement.elsewhere import places
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
-from torchrelay.controller.processes.respawns import Respawns
+from torchrelay.controller.replacement.respawns import Respawns
 from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.events import CoverageKnown, Protection, RanksHeld
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint
-from torchrelay.controller.checkpoints.saving import Saving, writes_no_more
+from torchrelay.controller.checkpoints.rollback import Rollback
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.migration.quiesce import choose_boundary
 from torchrelay.controller.decide.migration.stand import OutOfReach
@@ -18,7 +18,7 @@ from torchrelay.controller.execution.fill_in import OrderFiller
 from torchrelay.controller.execution.journal_reading import JournalReading
 from torchrelay.controller.execution.outcomes import Outcomes
 from torchrelay.controller.execution.rereading import Rereading
-from torchrelay.controller.execution.rollback import Rollback
+from torchrelay.controller.execution.saving import Saving, writes_no_more
 from torchrelay.controller.execution.targets import Answer, planned_target, resume_target, target_where_they_stand
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.machine import Migration
@@ -26,13 +26,14 @@ from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
+from torchrelay.controller.replacement.choice import SpareChoice
 from torchrelay.controller.restart.fallen import Fallen
-from torchrelay.controller.spares.choice import SpareChoice
 from torchrelay.protocol.events import (
     Decision,
     MigrationStarted,
     PhaseChanged,
 )
+from torchrelay.protocol.exhaustive import assert_never
 from torchrelay.protocol.messages import (
     Fence,
     Inherits,
@@ -40,6 +41,7 @@ from torchrelay.protocol.messages import (
     LateWorker,
     LookClosely,
 )
+from torchrelay.protocol.words.causes import MigrationCause
 from torchrelay.protocol.words.phases import (
     PLANNED,
     RESUME,
@@ -164,8 +166,31 @@ class Driver:
         if self.migration is not None and self.phase is not Phase.COMMITTED:
             self.outcomes.move_is_off(self.migration.state.migration, f"the job was over before it was done: {reason}")
 
+    def lose(
+        self,
+        worker: Worker,
+        reason: str,
+        now_s: float,
+        *,
+        since_s: float | None = None,
+        cause: MigrationCause = MigrationCause.PROCESS,
+    ) -> None:
+        """Give up a worker, which is dead or is to be replaced: every loss of a rank is told to the migration here.
+
+        The loss of a rank's holder begins a migration where none is under way. A joiner belongs to the one under way.
+        `since_s`: when it happened; now, if left out.
+        """
+        lost = m.RankLost(worker.rank, worker.worker, reason, now_s if since_s is None else since_s, cause.value)
+        if self._job.is_holder(worker):
+            self._begin_or_feed(lost, now_s)
+        else:
+            self.feed(lost, now_s)
+
     def diverged(self, event: m.Diverged, now_s: float) -> None:
         """Ranks that held the same do not: all save what they hold, and the job ends."""
+        self._begin_or_feed(event, now_s)
+
+    def _begin_or_feed(self, event: m.RankLost | m.Diverged, now_s: float) -> None:
         if self.migration is None:
             self.begin(event, now_s)
         else:
@@ -228,9 +253,9 @@ class Driver:
         if self.migration is None or self.phase is not Phase.QUIESCING:
             return
         s = self.migration.state
-        outdated = self._rereading.outdated(s, now_s)
-        for lost in outdated:
-            self.feed(lost, now_s)
+        outdated = self._rereading.outdated(s)
+        for worker, why in outdated.items():
+            self.lose(self._job.workers[worker], why, now_s)
         if not outdated and self._rereading.is_of(s):
             self._answer_target(s, now_s)
 
@@ -325,16 +350,15 @@ class Driver:
                 self._job.move(rank, worker, s.target)
                 out.to_agent_of(worker, Inherits(worker, tuple(self._job.checks.get(rank, ()))))
             case m.LoseRank(lost):
-                if self.migration is None:
-                    self.begin(lost, now_s)
-                else:
-                    self._queue.append(lost)
+                self._begin_or_feed(lost, now_s)
             case m.Noted(text, warning):
                 out.log("warning", text) if warning else out.emit(Decision(s.migration, text))
             case m.Ignored(text):
                 out.log_once("info", f"ignored: {text}")
             case m.Finished():
                 self._finish(s, instruction)
+            case _:
+                assert_never(instruction)
 
     def environment(self, rank: int) -> dict[str, str]:
         """What the launcher has told the rank, or would tell it."""

@@ -6,8 +6,8 @@ import dataclasses
 import secrets
 
 from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint, tensors_folder
+from torchrelay.controller.checkpoints.rollback import Rollback
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.execution.rollback import Rollback
 from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.launch_env import torchrun_env
 from torchrelay.protocol.messages import Assign, Plan, Rebuild, SaveCheckpoint, Serve, ShimOrder

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchrelay.controller.checkpoints.saving import Saving
 from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.execution.saving import Saving
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
-from torchrelay.controller.processes.respawns import Respawns
+from torchrelay.controller.replacement.respawns import Respawns
 from torchrelay.controller.restart.fallen import Fallen
 from torchrelay.protocol.events import MigrationFinished, MoveNotMade
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER

@@ -7,7 +7,6 @@ nobody passes another one once all stand: one more read finds what is needed, wh
 
 from __future__ import annotations
 
-from torchrelay.controller.migration.events import RankLost
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
@@ -83,13 +82,13 @@ class Rereading:
         """Why that is final."""
         return f"{why}, {self._outcome}" if self.is_of(s) else why
 
-    def outdated(self, s: State, now_s: float) -> list[RankLost]:
-        """Joiners that have been set up for another loop than the one that newer journals are of: others are needed."""
+    def outdated(self, s: State) -> dict[str, str]:
+        """Return why joiners are of no use that were set up for another loop than newer journals are of, by worker."""
         if not self.is_of(s):
-            return []
+            return {}
         changed = [
             r for r, old in sorted(self._set_ups.items()) if r in s.joiners and old != self._job.journal(r).set_up
         ]
         why = "was set up for a loop that its rank had left when it was lost"
         joiners = {rank: s.joiners[rank].worker for rank in changed}
-        return [RankLost(r, worker, f"{worker} (rank {r}) {why}", now_s) for r, worker in joiners.items()]
+        return {worker: f"{worker} (rank {rank}) {why}" for rank, worker in joiners.items()}

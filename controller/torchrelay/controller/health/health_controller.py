@@ -13,7 +13,6 @@ from torchrelay.controller.health.corruption import odd_one_out
 from torchrelay.controller.health.judge import HealthJudge
 from torchrelay.controller.health.quarantine import Quarantine
 from torchrelay.controller.health.stragglers import Stragglers
-from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
@@ -311,12 +310,9 @@ class HealthController:
 
     def _replace(self, rank: int, v: DeviceVerdict, now_s: float) -> None:
         worker, migration = self._job.holder(rank), self._driver.migration
-        since_s = worker.fault_s if worker.fault_s is not None else v.since_s
-        lost = m.RankLost(rank, worker.worker, v.reason, since_s, MigrationCause.EVIDENCE.value)
-        if migration is None:
-            self._driver.begin(lost, now_s)
-        elif migration.state.kind == PLANNED or rank not in migration.state.lost:
-            self._driver.feed(lost, now_s)
+        if migration is None or migration.state.kind == PLANNED or rank not in migration.state.lost:
+            since_s = worker.lost_since_s(v.since_s)
+            self._driver.lose(worker, v.reason, now_s, since_s=since_s, cause=MigrationCause.EVIDENCE)
 
     def _why_slow(self, worker: Worker, now_s: float) -> str:
         """`straggler-host` of the policy goes by the word host-cpu."""

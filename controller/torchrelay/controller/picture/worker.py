@@ -69,6 +69,10 @@ class Worker:
         given = self.rank != NO_RANK or self.rehearses
         return self.alive and not given and not self.disabled and self.failed is None
 
+    def lost_since_s(self, seen_s: float) -> float:
+        """Return when it was lost: when the fault of --inject struck, else when something was seen of it."""
+        return seen_s if self.fault_s is None else self.fault_s
+
     def take_progress(self, p: WorkerProgress, now_s: float) -> bool:
         """Whether that is news; a rank that has only come further than it was is none."""
         is_news = self.progress is None or condition(self.progress) != condition(p)

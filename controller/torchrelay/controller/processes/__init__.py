@@ -1,1 +1,1 @@
-"""The job's training processes: who is let in, what they say, how they end, which of them hang, and who is started anew."""
+"""The job's training processes: who is let in, what they say, how they end, and which of them hang."""

@@ -88,7 +88,7 @@ class Exits:
         joining = worker.rank != NO_RANK and not self._job.is_holder(worker)
         if joining or self._driver.holds_training:
             # Its peers are gone or stand still: what it met is a consequence, or comes again after the migration.
-            self._lose(worker, f"{reason} (during a migration)", now_s)
+            self._driver.lose(worker, f"{reason} (during a migration)", now_s)
         elif (
             worker.rank != NO_RANK
             and report.exit_code != 0
@@ -137,7 +137,7 @@ class Exits:
         elif not self._job.is_holder(worker):
             if self._driver.migration is not None:
                 how = _how(worker, exit_)
-                self._lose(worker, f"{worker.worker}, which was to take over rank {worker.rank}, {how}", now_s)
+                self._driver.lose(worker, f"{worker.worker}, which was to take over rank {worker.rank}, {how}", now_s)
         elif self._failing is not None:
             if worker is self._failing.worker:
                 self._end_failing()
@@ -155,7 +155,7 @@ class Exits:
         elif self._job.is_holder(worker):
             self._replace(worker, reason, since_s, now_s, MigrationCause.NODE)
         elif self._driver.migration is not None:
-            self._lose(worker, reason, now_s)
+            self._driver.lose(worker, reason, now_s)
 
     def tick(self, now_s: float) -> None:
         if self._failing is not None and now_s >= self._failing.until_s:
@@ -223,15 +223,7 @@ class Exits:
         now_s: float,
         cause: MigrationCause = MigrationCause.PROCESS,
     ) -> None:
-        since_s = worker.fault_s if worker.fault_s is not None else since_s
-        lost = m.RankLost(worker.rank, worker.worker, reason, since_s, cause.value)
-        if self._driver.migration is not None:
-            self._driver.feed(lost, now_s)
-        else:
-            self._driver.begin(lost, now_s)
-
-    def _lose(self, worker: Worker, reason: str, now_s: float) -> None:
-        self._driver.feed(m.RankLost(worker.rank, worker.worker, reason, now_s), now_s)
+        self._driver.lose(worker, reason, now_s, since_s=worker.lost_since_s(since_s), cause=cause)
 
     def _end_failing(self) -> None:
         failing = self._failing

@@ -108,9 +108,7 @@ class HangWatch:
         elif culprit is not None:
             worker = self._job.holder(culprit.rank)
             since_s = _since_s(worker, culprit, now_s)
-            self._driver.feed(
-                m.RankLost(culprit.rank, worker.worker, culprit.reason, since_s, MigrationCause.HANG.value), now_s
-            )
+            self._driver.lose(worker, culprit.reason, now_s, since_s=since_s, cause=MigrationCause.HANG)
 
     def _lifts_gates(self, vitals: Sequence[Vital], step_s: float) -> bool:
         """Let ranks go on without protection that wait for each other through our doing. Returns whether they do."""
@@ -149,9 +147,7 @@ class HangWatch:
                 state = worker.progress.process_state if worker.progress is not None else STOPPED
                 how = CANNOT_GO_ON.get(state, CANNOT_GO_ON[STOPPED])
                 reason = f"{worker_id} (rank {rank}) {how} for {stopped_s:.1f} s in a migration"
-                self._driver.feed(
-                    m.RankLost(rank, worker_id, reason, now_s - stopped_s, MigrationCause.HANG.value), now_s
-                )
+                self._driver.lose(worker, reason, now_s, since_s=now_s - stopped_s, cause=MigrationCause.HANG)
                 return
 
     def _vital(self, worker: Worker, now_s: float) -> Vital:
@@ -177,4 +173,4 @@ class HangWatch:
 
 
 def _since_s(worker: Worker, culprit: Culprit, now_s: float) -> float:
-    return worker.fault_s if worker.fault_s is not None else now_s - culprit.silent_s
+    return worker.lost_since_s(now_s - culprit.silent_s)

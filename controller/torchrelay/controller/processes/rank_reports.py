@@ -89,7 +89,7 @@ class RankReports:
             # Every process has the same torch and the same script.
             self._job.join_failures.append(JoinFailure(worker.rank, worker.worker, report.reason, lasting=True))
             reason = f"{worker.worker} cannot take over rank {worker.rank}: {report.reason}"
-            self._driver.feed(m.RankLost(worker.rank, worker.worker, reason, now_s), now_s)
+            self._driver.lose(worker, reason, now_s)
 
     def _report(self, worker: Worker, r: msg.Report, now_s: float) -> None:
         worker.report = r

@@ -9,7 +9,7 @@ from torchrelay.controller.migration.events import SpareChosen
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
-from torchrelay.controller.processes.respawns import Respawns
+from torchrelay.controller.replacement.respawns import Respawns
 from torchrelay.controller.restart.machine_wait import MachineWait
 from torchrelay.protocol.launch_env import torchrun_env
 from torchrelay.protocol.messages import Begin

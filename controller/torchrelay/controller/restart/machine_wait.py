@@ -9,7 +9,7 @@ from torchrelay.controller.decide.replacement.elsewhere import places
 from torchrelay.controller.decide.restart.wait_for_machines import MissingMachines, WaitAnswer, judge_wait
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
-from torchrelay.controller.processes.respawns import Respawns
+from torchrelay.controller.replacement.respawns import Respawns
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
 
 

@@ -1,1 +1,1 @@
-"""Spares: how many there are, which one takes over, and whether one could."""
+"""Spares: how many there are, and whether each could take over, which rehearsals tell."""

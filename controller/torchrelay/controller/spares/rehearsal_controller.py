@@ -29,6 +29,7 @@ from torchrelay.controller.spares.rehearsals import (
 )
 from torchrelay.controller.spares.rehearser import Rehearser
 from torchrelay.protocol.events import RehearsalFinished, RehearsalStarted
+from torchrelay.protocol.exhaustive import assert_never
 from torchrelay.protocol.messages import (
     EndRehearsal,
     FetchJournal,
@@ -202,6 +203,8 @@ class RehearsalController:
                         self._outbox.to_worker(spare, EndRehearsal(request))
                 case Judged(result, spare):
                     self._judged(result, spare, now_s)
+                case _:
+                    assert_never(instruction)
 
     def _start(self, start: StartRehearsal) -> None:
         content, env = start.content, self._driver.environment(start.rank)

@@ -49,6 +49,8 @@ from torchrelay.protocol.messages.enrolment import EnrolReply as EnrolReply
 from torchrelay.protocol.messages.enrolment import EnrolRequest as EnrolRequest
 from torchrelay.protocol.messages.enrolment import LaunchReply as LaunchReply
 from torchrelay.protocol.messages.enrolment import LaunchRequest as LaunchRequest
+from torchrelay.protocol.messages.explained import Explained as Explained
+from torchrelay.protocol.messages.explained import LinkState as LinkState
 from torchrelay.protocol.messages.health import HealthSignal as HealthSignal
 from torchrelay.protocol.messages.health import HealthSignals as HealthSignals
 from torchrelay.protocol.messages.health import HealthSources as HealthSources
@@ -95,6 +97,7 @@ from torchrelay.protocol.messages.shim_orders import KeepCopies as KeepCopies
 from torchrelay.protocol.messages.shim_orders import KeepFile as KeepFile
 from torchrelay.protocol.messages.shim_orders import LiftGates as LiftGates
 from torchrelay.protocol.messages.shim_orders import MayFinish as MayFinish
+from torchrelay.protocol.messages.shim_orders import MigrationOrder as MigrationOrder
 from torchrelay.protocol.messages.shim_orders import NumbersDecided as NumbersDecided
 from torchrelay.protocol.messages.shim_orders import PassGate as PassGate
 from torchrelay.protocol.messages.shim_orders import Ping as Ping
@@ -108,6 +111,8 @@ from torchrelay.protocol.messages.shim_orders import SaveCheckpoint as SaveCheck
 from torchrelay.protocol.messages.shim_orders import Serve as Serve
 from torchrelay.protocol.messages.shim_orders import SetAside as SetAside
 from torchrelay.protocol.messages.shim_orders import ShimOrder as ShimOrder
+from torchrelay.protocol.messages.shim_orders import SpareOrder as SpareOrder
+from torchrelay.protocol.messages.shim_orders import SwitchOrder as SwitchOrder
 from torchrelay.protocol.messages.shim_orders import TakeCopy as TakeCopy
 from torchrelay.protocol.messages.shim_reports import Armed as Armed
 from torchrelay.protocol.messages.shim_reports import AsideSet as AsideSet
@@ -116,7 +121,6 @@ from torchrelay.protocol.messages.shim_reports import CheckpointSaved as Checkpo
 from torchrelay.protocol.messages.shim_reports import CopyReady as CopyReady
 from torchrelay.protocol.messages.shim_reports import CopyTaken as CopyTaken
 from torchrelay.protocol.messages.shim_reports import Disabled as Disabled
-from torchrelay.protocol.messages.shim_reports import Explained as Explained
 from torchrelay.protocol.messages.shim_reports import FaultInjected as FaultInjected
 from torchrelay.protocol.messages.shim_reports import FilesKept as FilesKept
 from torchrelay.protocol.messages.shim_reports import Finishing as Finishing
@@ -126,7 +130,6 @@ from torchrelay.protocol.messages.shim_reports import Held as Held
 from torchrelay.protocol.messages.shim_reports import Hello as Hello
 from torchrelay.protocol.messages.shim_reports import JournalCopyLost as JournalCopyLost
 from torchrelay.protocol.messages.shim_reports import JournalsCopied as JournalsCopied
-from torchrelay.protocol.messages.shim_reports import LinkState as LinkState
 from torchrelay.protocol.messages.shim_reports import MigrationWanted as MigrationWanted
 from torchrelay.protocol.messages.shim_reports import NumberAlarm as NumberAlarm
 from torchrelay.protocol.messages.shim_reports import OrderFailed as OrderFailed

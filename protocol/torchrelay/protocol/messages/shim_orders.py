@@ -344,3 +344,20 @@ ShimOrder = (
     | EndRehearsal
     | Ping
 )
+
+SpareOrder = Assign | Begin | Rehearse | EndRehearsal
+"""What a process is told that has no rank yet."""
+SwitchOrder = Serve | Plan | Rebuild | SaveCheckpoint | KeepFile | Commit | Abandon | PassGate
+"""What a rank is told that stands still for a migration, or joins: its training thread follows."""
+MigrationOrder = (
+    SwitchOrder
+    | Interrupt
+    | CopyJournals
+    | QuiesceAt
+    | QuiesceDecided
+    | LiftGates
+    | NumbersDecided
+    | KeepCopies
+    | TakeCopy
+)
+"""What only a process is told that has come to its process group: its engine follows, or what belongs to that."""

@@ -6,6 +6,7 @@ import functools
 from dataclasses import field
 from typing import NamedTuple
 
+from torchrelay.protocol.messages.explained import Explained
 from torchrelay.protocol.messages.message import message
 from torchrelay.protocol.messages.rank_report import Rehearsed, Report
 from torchrelay.protocol.messages.shim_failures import CommunicationFailed, Unfit
@@ -294,40 +295,6 @@ class JournalsCopied:
 
     node: str
     boundary: int
-
-
-@message(frozen=True)
-class LinkState:
-    """One TCP connection of the communicators, as this end of it sees it: `local` and `remote` are `host:port`.
-
-    `unanswered_s`: how long the peer's kernel has not acknowledged what it was sent, at least; 0 where nothing is overdue.
-    `probed_s`: for how long it has been asked every second whether it is there, so that an idle connection tells something too.
-    `silent_s`: since it acknowledged anything.
-    """
-
-    local: str
-    remote: str
-    unanswered_s: float
-    probed_s: float
-    silent_s: float
-
-
-@message(frozen=True)
-class Explained:
-    """What the training thread of this process was doing, asked for with `Explain`.
-
-    `stack`: innermost call first, as `function (file:line)`. `motion`: `moving`, `circling` (code runs, and nothing that it
-    could see changes), `still` (inside one call all the time), or empty where it was not watched. `source`: who looked.
-    `asleep`, of the agent: every thread of the process and of its children waits for another one of them, so that nothing from
-    outside can wake it: no disk, no network, no clock. `links`: whether its peers can be reached.
-    """
-
-    request: int
-    stack: tuple[str, ...]
-    motion: str
-    source: str
-    asleep: bool = False
-    links: tuple[LinkState, ...] = ()
 
 
 @message(frozen=True)

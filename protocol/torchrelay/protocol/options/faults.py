@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from torchrelay.protocol.errors import UserError
 
 COMPILERS = ("cc", "gcc", "clang")
 """One of them builds the fake driver."""
-DEVICE_KINDS = ("xid", "ecc", "thermal", "nvlink", "ib-flap", "oom")
-"""The process goes on; its agent gives the fault to the fake device that the process uses, or to the fake kernel log."""
-NODE = "node"
-"""The agent of the rank's node is killed, and the kernel ends all its workers with it, spares too."""
-PARTITION = "partition"
-"""Nothing that is sent over the process's TCP connections reaches it any more, and it goes on."""
-CONTROLLER = "controller"
-"""The job's controller is killed; the rank only says when."""
-KINDS = (
-    "planned",
-    "kill",
-    "stop",
-    "exit",
-    "raise",
-    NODE,
-    CONTROLLER,
-    "spin",
-    "deadlock",
-    "lonely",
-    PARTITION,
-    "straggler",
-    *DEVICE_KINDS,
+
+
+class FaultKind(str, enum.Enum):
+    """What strikes. The process goes on where a device is struck: its agent gives the fault to the fake device that the process
+    uses, or to the fake kernel log.
+    """
+
+    PLANNED = "planned"
+    KILL = "kill"
+    STOP = "stop"
+    EXIT = "exit"
+    RAISE = "raise"
+    NODE = "node"
+    """The agent of the rank's node is killed, and the kernel ends all its workers with it, spares too."""
+    CONTROLLER = "controller"
+    """The job's controller is killed; the rank only says when."""
+    SPIN = "spin"
+    """It runs in circles."""
+    DEADLOCK = "deadlock"
+    """It waits for a lock that nobody gives back."""
+    LONELY = "lonely"
+    """It waits in a communication that no other rank takes part in."""
+    PARTITION = "partition"
+    """Nothing that is sent over the process's TCP connections reaches it any more, and it goes on."""
+    STRAGGLER = "straggler"
+    XID = "xid"
+    ECC = "ecc"
+    THERMAL = "thermal"
+    NVLINK = "nvlink"
+    IB_FLAP = "ib-flap"
+    OOM = "oom"
+
+    __str__ = str.__str__  # as in the option, whatever the version of Python
+
+
+DEVICE_KINDS = (
+    FaultKind.XID,
+    FaultKind.ECC,
+    FaultKind.THERMAL,
+    FaultKind.NVLINK,
+    FaultKind.IB_FLAP,
+    FaultKind.OOM,
 )
-"""`spin`: runs in circles; `deadlock`: waits for a lock that nobody gives back; `lonely`: waits in a communication that no
-other rank takes part in."""
-_OPTIONS = {"exit": ("code",), "xid": ("code",), "straggler": ("slow",)}
+_OPTIONS = {FaultKind.EXIT: ("code",), FaultKind.XID: ("code",), FaultKind.STRAGGLER: ("slow",)}
 DEFAULT_XID = 79
 DEFAULT_SLOW = 3.0
 COPY = "copy"
@@ -44,7 +63,7 @@ MIGRATION_PHASES = ("prepare", "transfer", "rebuild", "verify")
 """Those of a migration, for a second failure in its midst: the rank's new holder is struck, or a rank that stays."""
 SAVE = "save"
 """In the middle of writing its part of a just-in-time checkpoint."""
-_IN_MIGRATIONS = ("kill", "stop", CONTROLLER)
+_IN_MIGRATIONS = (FaultKind.KILL, FaultKind.STOP, FaultKind.CONTROLLER)
 
 
 @dataclass(frozen=True)
@@ -56,7 +75,7 @@ class Fault:
     `code`: the exit code of `exit`, the number of `xid`; `slow`: how many times as long a `straggler` takes from then on.
     """
 
-    kind: str
+    kind: FaultKind
     rank: int
     step: int
     phase: str = "forward"
@@ -68,8 +87,8 @@ class Fault:
         return self.kind in DEVICE_KINDS
 
     def __str__(self) -> str:
-        extra = f",code={self.code}" if self.kind in ("exit", "xid") else ""
-        extra += f",slow={self.slow:g}x" if self.kind == "straggler" else ""
+        extra = f",code={self.code}" if self.kind in (FaultKind.EXIT, FaultKind.XID) else ""
+        extra += f",slow={self.slow:g}x" if self.kind is FaultKind.STRAGGLER else ""
         return f"{self.kind}:rank={self.rank},step={self.step},phase={self.phase}{extra}"
 
     @property
@@ -80,9 +99,12 @@ class Fault:
 
 def parse_fault(text: str, world_size: int | None = None) -> Fault:
     """`kill:rank=1,step=30,phase=backward` -> Fault. Raises UserError with what would be right."""
-    kind, _, rest = text.partition(":")
-    if kind not in KINDS:
-        raise UserError(f"--inject {text}: unknown fault {kind!r}; use one of {', '.join(KINDS)}")
+    name, _, rest = text.partition(":")
+    try:
+        kind = FaultKind(name)
+    except ValueError:
+        known = ", ".join(FaultKind)
+        raise UserError(f"--inject {text}: unknown fault {name!r}; use one of {known}") from None
     values = _settings(text, kind, rest)
     rank, step = _number(text, values, "rank"), _number(text, values, "step")
     if rank is None or step is None:
@@ -95,7 +117,7 @@ def parse_fault(text: str, world_size: int | None = None) -> Fault:
     return Fault(kind, rank, step, phase, code, _slow(text, values.get("slow")))
 
 
-def _settings(text: str, kind: str, rest: str) -> dict[str, str]:
+def _settings(text: str, kind: FaultKind, rest: str) -> dict[str, str]:
     values: dict[str, str] = {}
     allowed = ("rank", "step", "phase", *_OPTIONS.get(kind, ()))
     for part in filter(None, rest.split(",")):
@@ -118,18 +140,18 @@ def _number(text: str, values: dict[str, str], key: str) -> int | None:
     return int(values[key])
 
 
-def _code(text: str, kind: str, values: dict[str, str]) -> int:
+def _code(text: str, kind: FaultKind, values: dict[str, str]) -> int:
     code = _number(text, values, "code")
     if code is None:
-        return DEFAULT_XID if kind == "xid" else 1
-    if kind == "exit" and not 1 <= code <= 255:
+        return DEFAULT_XID if kind is FaultKind.XID else 1
+    if kind is FaultKind.EXIT and not 1 <= code <= 255:
         raise UserError(f"--inject {text}: code= is an exit code from 1 to 255")
-    if kind == "xid" and not 1 <= code <= 999:
+    if kind is FaultKind.XID and not 1 <= code <= 999:
         raise UserError(f"--inject {text}: code= is the number of an XID, as in code=79")
     return code
 
 
-def _phase(text: str, kind: str, phase: str) -> str:
+def _phase(text: str, kind: FaultKind, phase: str) -> str:
     if phase not in (*INJECT_PHASES, COPY, *MIGRATION_PHASES, SAVE):
         known = ", ".join((*INJECT_PHASES, COPY, *MIGRATION_PHASES, SAVE))
         raise UserError(f"--inject {text}: unknown phase {phase!r}; use one of {known}")

@@ -18,6 +18,7 @@ from torchrelay.shim.adapters.torchscript import functions as torchscript
 from torchrelay.shim.capture.records import after_draw
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.comm import collectives, group_methods, pipelining, point_to_point
+from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.collectives import Collectives
 from torchrelay.shim.comm.functions import replace
 from torchrelay.shim.comm.new_groups import NewGroups
@@ -191,7 +192,8 @@ def pipeline_step(runtime: Runtime) -> pipelining.Around:
         if engine.records.answers is not None:
             engine.sharded_alone()
             return alone()
-        if engine.mode() == "repeat":
+        engine.communication_begins()
+        if engine.mode() is CollectiveMode.REPEAT:
             engine.sharded_after_step()
         engine.waiting(True)
         try:

@@ -1,1 +1,4 @@
-"""What a rank's state is at a boundary: random generators, host state, device state; taken, put back, written down."""
+"""What a rank has at a boundary: random generators, host state, device state; taken, compared, put back, written down.
+
+When that is done belongs above. Only `instrument` and what lies above it may import it.
+"""

@@ -88,6 +88,39 @@ class CollectiveRecords:
         self.own: ByGroup = {}
         """What the lost rank itself had finished there, with the results that nobody else has."""
 
+    # Where results come from: only these change it.
+
+    def answer_with(self, entries: Iterable[FinishedCollective]) -> None:
+        """In a joiner: what is called is answered with these, in their order, and with no peers."""
+        self.answers = list(entries)
+
+    def answer_from_others(self, finished: ByGroup, own: Sequence[FinishedCollective] = ()) -> None:
+        """In a joiner behind its gate. `finished`: what others are through with; `own`: what the lost rank had alone."""
+        self.answers, self.others = [], finished
+        if own:
+            self.own = furthest([own])
+
+    def others_left(self) -> ByGroup:
+        """Return what others are through with and this joiner is not. From here on nothing more is answered from it."""
+        left, self.others = self.others, None
+        return left or {}
+
+    def have_peers(self, left: ByGroup) -> None:
+        """A joiner is the rank now. `left`: what others are through with, and it is not."""
+        self.answers, self.replay = None, left
+
+    def catch_up(self, finished: ByGroup) -> None:
+        """This rank goes forward to where others are, which are through with `finished`."""
+        self.replay = without(finished, self.after)
+
+    def begin_after_gate(self) -> None:
+        """A gate was passed: nothing has followed it yet."""
+        self.after, self.replay = [], {}
+
+    def enter_with(self, log: Iterable[FinishedCollective]) -> None:
+        """A joiner is where the lost rank was, which had recorded these."""
+        self.log = list(log)
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Nothing that is called is answered. Only for a joiner, which has no peers yet."""

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.comm.collective_call import CollectiveCall, CompletedCollective, group_name
+from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.script.guard import Guard, is_called_by
 
@@ -85,11 +86,18 @@ class CollectiveEngine(Protocol):
 
     guard: Guard
 
-    def mode(self) -> str:
-        """`off`, `record`, `answer`, `repeat`."""
+    def mode(self) -> CollectiveMode:
+        """How a collective is done that begins now. Changes nothing."""
         ...
 
-    def collective_begins(self) -> None: ...
+    def communication_begins(self) -> None:
+        """In front of all that is communicated on the training thread, by the script or for it."""
+        ...
+
+    def collective_begins(self) -> None:
+        """The same in front of a collective of the script's own."""
+        ...
+
     def caught_up(self, group: str) -> bool:
         """Whether a joiner has come to where its peers are, so that this collective is done with them."""
         ...
@@ -239,6 +247,7 @@ class Collectives:
                 name, group_name(args, kwargs), functools.partial(plain, *args, **kwargs), out, objects
             )
             if is_called_by(sys._getframe(1), *_OF_WRAPPERS):
+                self._engine.communication_begins()
                 return self._of_wrapper(call, mode)
             self._engine.collective_begins()
             return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))

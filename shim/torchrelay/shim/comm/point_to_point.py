@@ -17,6 +17,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.comm.collective_call import CompletedCollective, group_name
+from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.collectives import Collectives
 from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective
 from torchrelay.shim.script.guard import Guard, is_called_by
@@ -34,7 +35,8 @@ class MessageEngine(Protocol):
 
     guard: Guard
 
-    def mode(self) -> str: ...
+    def mode(self) -> CollectiveMode: ...
+    def communication_begins(self) -> None: ...
     def answer(self, name: str, group: str) -> FinishedCollective: ...
     def behind_gate(self) -> bool: ...
     def record_message(self, entry: FinishedCollective) -> None: ...
@@ -102,6 +104,7 @@ class Messages:
         return CompletedCollective() if name == "irecv" else int(small.build(results[1]))
 
     def _exchanged(self, name: str, group: str, message: Any, call: Callable[[], Any]) -> Any:
+        self._engine.communication_begins()
         if self._engine.mode() == "repeat":
             self._engine.own_result_late(name)
         made = self._guarded(call)

@@ -1,1 +1,4 @@
-"""Iterators and loaders: what they have yielded, so that a step can have it again.."""
+"""Iterators and loaders: what they have yielded, so that a step can have it again, in this process or in another one.
+
+Only `saves` and `replicas`, and what lies above them, may import it.
+"""

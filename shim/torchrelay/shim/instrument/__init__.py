@@ -1,1 +1,4 @@
-"""Rewriting of the user's modules: which loops there are, and what runs in place of their heads."""
+"""Rewriting of the modules of the user: which loops there are, what runs in place of their heads, which of them runs now.
+
+What a loop means for training belongs to `step`. Only `journal` and what lies above it may import it.
+"""

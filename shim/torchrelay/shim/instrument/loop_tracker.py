@@ -14,6 +14,7 @@ import torch.utils.data
 
 from torchrelay.shim.adapters.tensors import graph_order
 from torchrelay.shim.capture import rng
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.script.hidden_frames import hide_all, hide_this_frame
 from torchrelay.shim.script.rewind import Rewind
 from torchrelay.shim.script.sites import PACKAGES, SITES, Site, may_train
@@ -21,73 +22,6 @@ from torchrelay.shim.script.sites import PACKAGES, SITES, Site, may_train
 _MOST_ENTRIES = 64
 """So often a loop of an installed package is looked at, if it never was around an optimizer step."""
 _DATA = os.path.join(os.path.dirname(torch.utils.data.__file__), "")
-
-
-class Activation:
-    """One run of one loop statement, from its start to its end.
-
-    `entry`: how often its statement was entered since the loop around it was at its head, or since the script's start.
-    `made_mark`, `first_mark`, `head_mark`: how many collectives were recorded when its iterator was made, at its first head, and at
-    its latest. `drawn`: those of its latest draw.
-    `computes`: whether gradients were computed in it. `around`: the loop around it. `steps`: how many gates were passed since its
-    head was reached.
-    """
-
-    __slots__ = (
-        "around",
-        "before",
-        "began",
-        "computes",
-        "drawn",
-        "entered",
-        "entry",
-        "first_mark",
-        "first_passed",
-        "frame",
-        "graph_at",
-        "head",
-        "head_mark",
-        "heads",
-        "inner",
-        "item",
-        "iterator",
-        "loaders",
-        "made_mark",
-        "replay",
-        "rng",
-        "site",
-        "steps",
-    )
-
-    def __init__(
-        self, site: str, frame: FrameType, state: rng.RngState, entry: int, around: Activation | None = None
-    ) -> None:
-        self.site, self.frame, self.rng, self.entry, self.around = site, frame, state, entry, around
-        self.heads = self.steps = 0
-        self.computes = False
-        self.graph_at = 0
-        """When the present iteration began, as `graph_order` has it."""
-        self.item: Any = None
-        self.iterator: Any = None
-        self.before: Any = None
-        """How its iterator was before its latest draw, where that is done again in another process."""
-        self.entered = False
-        """Whether another process puts the iterator to its place; otherwise it is led there by drawing again."""
-        self.replay = False
-        self.head = b""
-        self.made_mark = self.first_mark = self.head_mark = 0
-        self.drawn: tuple[Any, ...] = ()
-        self.began: tuple[Any, ...] = ()
-        self.first_passed = 0
-        self.inner: dict[str, int] = {}
-        """How often each loop right inside of it was entered since its head."""
-        self.loaders: list[Any] = []
-
-    def is_run_by(self, frame: FrameType | None) -> bool:
-        """Whether the function that has the loop runs still, as one of those that have called `frame`."""
-        while frame is not None and frame is not self.frame:
-            frame = frame.f_back
-        return frame is not None
 
 
 class Listener(Protocol):

@@ -15,7 +15,7 @@ from torchrelay.protocol.errors import MovedOnError, StateMismatchError
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture import rng
 from torchrelay.shim.data import data_loader
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.journal import payload
 from torchrelay.shim.script.sites import SITES
 
@@ -111,7 +111,7 @@ class WayIn:
             if self._first(Goal(journal, (), 0)) == place:
                 own = set_up.collectives[: set_up.passed[-1].mark], set_up.passed[:-1]
                 goals[0] = Goal(journal, goals[0].trees, 0, last=True, before=own)
-                self._engine.records.answers = []
+                self._engine.records.answer_with(())
             else:
                 goals.append(Goal(journal, set_up.trees, 0, last=True, before=before))
         else:
@@ -207,7 +207,7 @@ class WayIn:
         below = goal.journal.links[depth + 1]
         if goal.last:
             self._engine.records.log += below.prologue
-            self._engine.records.answers = list(below.prologue)
+            self._engine.records.answer_with(below.prologue)
         self._goals.extendleft(_goal(passed, depth + 1) for passed in reversed(below.passed))
         if state is not None:
             rng.restore(state.rng)

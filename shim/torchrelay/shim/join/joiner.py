@@ -9,7 +9,7 @@ from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.messages import Assign
 from torchrelay.protocol.words.positions import JoinerAction
 from torchrelay.shim.capture import rng
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.join.fast_forward import Goal, WayIn
 from torchrelay.shim.join.joiner_dialogue import Dialogue
@@ -31,9 +31,7 @@ class Joiner:
         self._engine, self._staging = engine, staging
         self._dialogue = Dialogue(engine, assign.generation)
         set_up: payload.SetUpJournal = payload.load(assign.set_up, payload.SetUpJournal)
-        engine.records.answers = list(set_up.collectives)
-        engine.saves.live = False
-        engine.way_in = WayIn(engine, set_up, self)
+        engine.join_by(WayIn(engine, set_up, self), set_up.collectives)
 
     # On the way in.
 
@@ -60,20 +58,19 @@ class Joiner:
     def enter(self, goal: Goal, activation: Activation) -> None:
         engine, journal, plan = self._engine, goal.journal, self._dialogue.plan
         assert plan is not None
-        engine.way_in = None
+        engine.arrive()
         left = arrive(engine, goal, activation)
         if plan.action == JoinerAction.ENTER:
             self._take_state(goal, left, activation.frame)
             self._staging.release()
-            engine.records.answers = None
+            engine.be_the_rank({})
         else:
             destination = self._dialogue.destination(activation.frame)
             destination.make_gradients(self._dialogue.gradients())
             destination.make_optimizer_state()
-            engine.shadow = ShadowStep(engine, self._dialogue, goal.trees, self._staging)
+            engine.begin_shadow_step(ShadowStep(engine, self._dialogue, goal.trees, self._staging))
         rng.restore(journal.rng)
-        engine.tracker.listener = engine
-        engine.draws.live = True
+        engine.hear_loops()
         engine.take_boundary(activation, journal.boundary)
         if plan.directory and plan.action == JoinerAction.ENTER and engine.commit is not None:
             engine.again.begin(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +15,19 @@ from torchrelay.protocol.messages import (
     Plan,
     Prepared,
     Rebuild,
-    Rebuilt,
     Resumed,
     Serve,
-    ShimOrder,
+    SwitchOrder,
     Transferred,
-    Verified,
 )
 from torchrelay.protocol.words.order_words import JOIN
 from torchrelay.protocol.words.positions import JoinerAction
-from torchrelay.shim.adapters.parallel import ddp_layouts, fsdp2
-from torchrelay.shim.comm import pipelining
+from torchrelay.shim.adapters.parallel import ddp_layouts
 from torchrelay.shim.gradients.gradient_record import GradientRecord
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.journal import payload
 from torchrelay.shim.journal.writer import script_frames
+from torchrelay.shim.recovery import new_generation
 from torchrelay.shim.replicas.lender import Lender
 from torchrelay.shim.script.guard import reason_of
 
@@ -149,7 +146,6 @@ class Dialogue:
 
     def join(self, arrived: Transferred) -> None:
         """Returns when this process is the rank."""
-        engine = self._engine
         self._send(arrived)
         while True:
             order = self._next(self.generation)
@@ -157,39 +153,26 @@ class Dialogue:
                 self._rebuild(order)
             elif isinstance(order, Commit):
                 break
+        assert self.plan is not None
         self._lender.close()
-        engine.comms.committed()
-        engine.saves.entered(self.generation, has_communicators=self.plan is None or not self.plan.offline)
-        if engine.keeper is not None and self.plan is not None:
-            engine.keeper.entered(self.generation, self.plan.target, from_copy=bool(self.plan.kept))
-        if self.plan is not None:
-            engine.replicas.migrated(self.plan.target)
-        engine.comms.now.number = self.generation
-        engine.journal.generation = self.generation
-        engine.first_step_due = True
+        new_generation.commit(self._engine, self.generation, self.plan)
         self.is_over = True
         self._send(Resumed(self.generation, 0))
 
     def _rebuild(self, order: Rebuild) -> None:
-        engine, started = self._engine, time.monotonic()
-        plan = self.plan
-        assert plan is not None
-        self._inject("rebuild")
-        fsdp2.reset()
-        pipelining.reset(order.target)
-        engine.comms.rebuild(
-            order.generation, order.store_host, order.store_port, order.gate_secret, engine.recovery.is_over, joins=True
+        new_generation.rebuild(
+            self._engine, order, self._inject, connected=lambda: self._take_place(order.target), joins=True
         )
+
+    def _take_place(self, target: int) -> None:
+        """In the new communicators: this process is in all of them, and its models are laid out as the others'."""
+        engine, plan = self._engine, self.plan
+        assert plan is not None
         if engine.new_groups is not None:
             engine.new_groups.check_incomplete(engine.records.others or {})
-        layouts = ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target)
-        engine.layouts.adopt(order.target, layouts)
-        self._send(Rebuilt(order.generation, time.monotonic() - started))
-        self._inject("verify")
-        engine.comms.verify(order.target)
-        self._send(Verified(order.generation))
+        engine.layouts.adopt(target, ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, target))
 
-    def _next(self, generation: int) -> ShimOrder:
+    def _next(self, generation: int) -> SwitchOrder | Interrupt:
         while True:
             order = self._engine.recovery.raw_order()
             if isinstance(order, Interrupt) and order.generation > generation:

@@ -22,7 +22,7 @@ from torchrelay.protocol.names import (
     REHEARSAL_SAME,
 )
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.records.compare import Difference
+from torchrelay.shim.capture.records.difference import Difference
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.join.fast_forward import Goal, WayIn
 from torchrelay.shim.join.put_state import put_state
@@ -35,7 +35,7 @@ from torchrelay.shim.set_up.staging import Staging
 from torchrelay.shim.step import boundary_proof
 
 if TYPE_CHECKING:
-    from torchrelay.shim.instrument.loop_tracker import Activation
+    from torchrelay.shim.instrument.activation import Activation
     from torchrelay.shim.join.rehearsing import RehearsalProcess
     from torchrelay.shim.step.engine import Engine
 
@@ -54,9 +54,7 @@ class Rehearsal:
         self._began_s = time.monotonic()
         set_up: payload.SetUpJournal = payload.load(order.set_up, payload.SetUpJournal)
         self._journal: payload.BoundaryJournal = payload.load(order.journal, payload.BoundaryJournal)
-        engine.records.answers = list(set_up.collectives)
-        engine.saves.live = False
-        engine.way_in = WayIn(engine, set_up, self)
+        engine.join_by(WayIn(engine, set_up, self), set_up.collectives)
         self._staging = Staging(engine.set_up, leaves_no_trace=True)
         self._staging.begin()
         engine.opens = self._staging.open
@@ -87,7 +85,7 @@ class Rehearsal:
 
     def enter(self, goal: Goal, activation: Activation) -> None:
         engine = self._engine
-        engine.way_in = None
+        engine.arrive()
         left = arrive(engine, goal, activation)
         rng.restore(goal.journal.rng)
         found, state = boundary_proof.differences_on_entry(engine, goal.journal, goal.trees, activation.frame, left)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.backends import registry
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.join.fast_forward import Goal
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.journal import last_draw
@@ -38,8 +38,8 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     engine.updates.writes.take_over(journal.written_before_gates)
     engine.step.entered(journal.boundary)
     engine.journal.gates_passed = journal.boundary
-    engine.records.log = [e for link in (journal.links[1:]) for e in link.prologue]
-    engine.records.log[:0] = goal.before[0]
+    on_the_way = (entry for link in journal.links[1:] for entry in link.prologue)
+    engine.records.enter_with([*goal.before[0], *on_the_way])
     _marks(engine, goal)
     return left
 

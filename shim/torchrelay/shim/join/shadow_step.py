@@ -14,8 +14,7 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.records.encode import decode
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.comm import collective_records
-from torchrelay.shim.instrument.left_loops import HeadsToPass
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.join.catch_up import Tail
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.join.joiner_dialogue import Dialogue
@@ -24,6 +23,7 @@ from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.journal import payload
 from torchrelay.shim.journal.writer import script_frames
 from torchrelay.shim.step import boundary_proof
+from torchrelay.shim.step.left_loops import HeadsToPass
 from torchrelay.shim.tensors.inference import outside_inference
 from torchrelay.shim.tensors.taint import Watch
 
@@ -42,7 +42,7 @@ class ShadowStep:
         self._engine, self._dialogue, self._trees, self._staging = engine, dialogue, trees, staging
         self._plan, self._journal, self._gate = dialogue.plan, dialogue.journal, dialogue.gate
         self._late = {path: times for path, times in self._plan.late.items() if path not in self._plan.carried}
-        engine.records.answers = list(self._gate.collectives)
+        engine.records.answer_with(self._gate.collectives)
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
         self.tail: Tail | None = None
@@ -86,7 +86,7 @@ class ShadowStep:
         for wrapped, content in zip(wrappers, flags):
             wrapped.__dict__.update(content)
         finished = collective_records.furthest(payload.load_logs(plan.collective_log))
-        engine.records.after = []
+        engine.records.begin_after_gate()
         destination = self._dialogue.destination(frame, behind=True)
         arrived = self._dialogue.receive(destination)
         destination.take_updated()
@@ -104,14 +104,13 @@ class ShadowStep:
                     "others have reached the script's end, and compiled code could not be followed there"
                 )
             self._dialogue.join(arrived)
-            engine.records.replay = finished
-            self._be_the_rank()
+            self._be_the_rank(finished)
             self._watch_to_the_end(destination)
         else:
             self._begin_tail(destination, finished)
 
-    def _be_the_rank(self) -> None:
-        self._engine.shadow, self._engine.records.answers = None, None
+    def _be_the_rank(self, left: collective_records.ByGroup) -> None:
+        self._engine.be_the_rank(left)
         self._staging.release()
 
     def _watch_to_the_end(self, destination: Destination) -> None:
@@ -124,9 +123,8 @@ class ShadowStep:
 
     def _begin_tail(self, destination: Destination, finished: collective_records.ByGroup) -> None:
         self._destination = destination
-        self._engine.records.answers, self._engine.records.others = [], finished
-        if self._plan.after:
-            self._engine.records.own = collective_records.furthest([payload.load(self._plan.after, tuple)])
+        own = payload.load(self._plan.after, tuple) if self._plan.after else ()
+        self._engine.records.answer_from_others(finished, own)
         self._staging.release()  # what the script says and writes from here on, the lost rank has not
         as_updated = destination.take_updated_gradients()
         gradients = destination.own_gradients()
@@ -179,7 +177,7 @@ class ShadowStep:
         assert self.tail is not None
         assert self._arrived is not None
         assert self._destination is not None
-        records, dialogue = self._engine.records, self._dialogue
+        dialogue = self._dialogue
         self.tail.leave()
         state = self._engine.writer.walk(script_frames(innermost))
         if self.tail.check(state) or self._destination.has_before:
@@ -193,10 +191,9 @@ class ShadowStep:
         if lacking:
             raise StateMismatchError(f"the donor has no gradient of {lacking[0]}, which the next step adds to")
         self._engine.gradients.take_over(record.learned, unproven)
-        self.tail, left, records.others = None, records.others, None
+        self.tail, left = None, self._engine.records.others_left()
         dialogue.join(self._arrived)
-        records.replay = left or {}
-        self._be_the_rank()
+        self._be_the_rank(left)
 
 
 def check_answered(engine: Engine) -> None:

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable
 
 from torchrelay.protocol import names
-from torchrelay.protocol.messages import Assign, Begin, EndRehearsal, Rehearse, ShimOrder, ShimReport
+from torchrelay.protocol.exhaustive import assert_never
+from torchrelay.protocol.messages import Assign, Begin, EndRehearsal, Rehearse, ShimReport, SpareOrder
 from torchrelay.shim.agent_link.config import ShimConfig
 from torchrelay.shim.join.rehearsing import RehearsalProcess, Rehearsing
 
@@ -28,20 +29,20 @@ class Spare:
         self._news = threading.Event()
         self._is_over = False
 
-    def takes(self, order: ShimOrder) -> bool:
-        """On the link's thread: whether the order was for it."""
-        if isinstance(order, Assign):
-            self.assign = order
-        elif isinstance(order, Begin):
-            self.begin = order
-        elif isinstance(order, Rehearse):
-            self._rehearse = order
-        elif isinstance(order, EndRehearsal):
-            self._rehearsing.end(order.request)
-        else:
-            return False
+    def take(self, order: SpareOrder) -> None:
+        """On the link's thread."""
+        match order:
+            case Assign():
+                self.assign = order
+            case Begin():
+                self.begin = order
+            case Rehearse():
+                self._rehearse = order
+            case EndRehearsal(request):
+                self._rehearsing.end(request)
+            case _:
+                assert_never(order)
         self._news.set()
-        return True
 
     def agent_lost(self) -> None:
         """Nobody will give it a rank."""

@@ -257,7 +257,7 @@ class GateJournal(NamedTuple):
 class SetUpJournal:
     """`site`, `entry`: the outermost training loop, and how many times it had been entered.
 
-    `trees`: flags, plain attributes and small buffers of each tree of modules, in the order of the walk, for `encode.tree_of`.
+    `trees`: flags, plain attributes and small buffers of each tree of modules, in the order of the walk: see `set_up_trees`.
     `passed`: training loops that were over before it. `young`: some ranks may still be in the last of these, so that a
     joiner may have to enter there.
     """

@@ -15,7 +15,8 @@ from torchrelay.shim.capture.iteration import data_changes
 from torchrelay.shim.capture.iteration import generator_position as stands
 from torchrelay.shim.capture.iteration.loader_order import LoaderIter
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.records.encode import begin_set_up, encode, encode_whole, in_blocks, pickled
+from torchrelay.shim.capture.records.encode import encode, encode_whole, in_blocks, pickled
+from torchrelay.shim.capture.records.set_up_trees import begin_set_up
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import small
@@ -23,7 +24,7 @@ from torchrelay.shim.capture.values.base_types import file_of
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.journal import last_draw, payload
 from torchrelay.shim.script import sites
 

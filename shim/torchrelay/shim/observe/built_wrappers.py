@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchrelay.protocol.messages import Gap
 from torchrelay.protocol.names import BARS
 from torchrelay.shim.capture.state.host_state import HostState
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site
 
 

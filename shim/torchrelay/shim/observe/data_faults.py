@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchrelay.shim.instrument.loop_tracker import Activation
+    from torchrelay.shim.instrument.activation import Activation
     from torchrelay.shim.step.engine import Engine
 
 

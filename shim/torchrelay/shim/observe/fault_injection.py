@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from torchrelay.protocol.exhaustive import assert_never
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
-from torchrelay.protocol.options.faults import NODE, PARTITION, Fault
+from torchrelay.protocol.options.faults import Fault, FaultKind
 from torchrelay.shim.adapters.process_groups import process_group, tcp
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.script.guard import INJECTED
@@ -65,7 +66,7 @@ class FaultInjector:
         if phase == "head" and self._slow > 1.0:
             self._dawdle()
         for fault in list(self._faults):
-            wanted = "head" if fault.kind == "planned" else fault.phase
+            wanted = "head" if fault.kind is FaultKind.PLANNED else fault.phase
             if wanted == phase and fault.step == (self._step_now() if step is None else step):
                 self._faults.remove(fault)
                 self._fire(fault)
@@ -90,31 +91,46 @@ class FaultInjector:
 
         handle = modules[len(modules) // 2].register_forward_pre_hook(reached)
 
-    def _fire(self, fault: Fault) -> None:
-        if fault.kind == PARTITION:
+    def _fire(self, fault: Fault) -> None:  # noqa: C901 - one case for each kind of fault
+        if fault.kind is FaultKind.PARTITION:
             _cut_off()  # before others are told of it, who go on then
         self._link.send_and_wait(FaultInjected(str(fault), fault.step - 1))
-        if fault.kind == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif fault.kind == "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        elif fault.kind == "spin":
-            _run_in_circles()
-        elif fault.kind == "deadlock":
-            _wait_for_nobody()
-        elif fault.kind == "lonely":
-            self._wait_alone()
-        elif fault.kind == "exit":
-            raise SystemExit(fault.code)
-        elif fault.kind == "raise":
-            raise RuntimeError(f"{INJECTED}{fault}")
-        elif fault.kind == "straggler":
-            self._slow, self._worked_s = fault.slow, self._work_s()
-        elif fault.kind == NODE:
-            os.kill(self._link.agent_pid(), signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does, which may take a moment
-        elif fault.kind == "planned":
-            self._link.send(MigrationWanted(fault.as_asked))
+        match fault.kind:
+            case FaultKind.KILL:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case FaultKind.STOP:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case FaultKind.SPIN:
+                _run_in_circles()
+            case FaultKind.DEADLOCK:
+                _wait_for_nobody()
+            case FaultKind.LONELY:
+                self._wait_alone()
+            case FaultKind.EXIT:
+                raise SystemExit(fault.code)
+            case FaultKind.RAISE:
+                raise RuntimeError(f"{INJECTED}{fault}")
+            case FaultKind.STRAGGLER:
+                self._slow, self._worked_s = fault.slow, self._work_s()
+            case FaultKind.NODE:
+                os.kill(self._link.agent_pid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does, which may take a moment
+            case FaultKind.PLANNED:
+                self._link.send(MigrationWanted(fault.as_asked))
+            case FaultKind.PARTITION:
+                pass  # done above
+            case (
+                FaultKind.CONTROLLER
+                | FaultKind.XID
+                | FaultKind.ECC
+                | FaultKind.THERMAL
+                | FaultKind.NVLINK
+                | FaultKind.IB_FLAP
+                | FaultKind.OOM
+            ):
+                pass  # the agent does it, once it has heard
+            case _:
+                assert_never(fault.kind)
 
 
 def _cut_off() -> None:

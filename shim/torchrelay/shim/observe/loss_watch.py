@@ -7,8 +7,8 @@ those that the optimizers are about to use.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -16,14 +16,31 @@ from torchrelay.protocol.messages import NumberAlarm, NumbersDecided
 from torchrelay.protocol.options.numbers import ALERT, GRAD_NORM, LOSS, NumberWatch, Usual
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of
+from torchrelay.shim.agent_link.link import AgentLink
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
-    from torchrelay.shim.step.engine import Engine
+
+
+class NewsOfMigrations(Protocol):
+    """What the link's thread hears, and the training thread waits for."""
+
+    def wait_until(self, done: Callable[[], bool], timeout_s: float | None = None) -> None: ...
+    def wake(self) -> None: ...
+
+
+class WatchedRank(Protocol):
+    """What a watch on numbers needs of its rank."""
+
+    @property
+    def link(self) -> AgentLink: ...
+    @property
+    def recovery(self) -> NewsOfMigrations: ...
+    def waiting(self, on: bool) -> None: ...
 
 
 class Numbers:
-    def __init__(self, engine: Engine, watches: Sequence[NumberWatch]) -> None:
+    def __init__(self, engine: WatchedRank, watches: Sequence[NumberWatch]) -> None:
         self._engine = engine
         self._watches = {w.what: w for w in watches if w.what in (LOSS, GRAD_NORM)}
         self._usual = {what: Usual() for what in self._watches}

@@ -8,14 +8,28 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
+from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.shim.agent_link import unfit
+from torchrelay.shim.agent_link.link import AgentLink
 
-if TYPE_CHECKING:
-    from torchrelay.shim.step.engine import Engine
+
+class RankOfDevice(Protocol):
+    """What has to be known of a rank before it ends itself."""
+
+    @property
+    def commit(self) -> object | None: ...
+    @property
+    def way_in(self) -> object | None: ...
+    @property
+    def shadow(self) -> object | None: ...
+    @property
+    def link(self) -> AgentLink: ...
+    @property
+    def log(self) -> LogLines: ...
 
 
 def failure() -> str:
@@ -26,7 +40,7 @@ def failure() -> str:
     return f"{_name()} cannot be used any more: {first}" if first and _error_of_query() else ""
 
 
-def end_if_lost(engine: Engine, error: BaseException) -> None:
+def end_if_lost(engine: RankOfDevice, error: BaseException) -> None:
     """After `error`: does not return where it comes of the device. Before the first boundary the failure is the script's own."""
     if engine.commit is None and engine.way_in is None and engine.shadow is None:
         return

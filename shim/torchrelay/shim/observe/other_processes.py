@@ -14,12 +14,13 @@ import sys
 from collections.abc import Callable
 from multiprocessing import connection
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from torchrelay.shim.script.guard import Guard
 from torchrelay.shim.script.hidden_frames import is_ours
 
 if TYPE_CHECKING:
-    from torchrelay.shim.step.engine import Engine
+    from torchrelay.shim.observe.protection_report import Reporter
 
 _READS = ("recv", "recv_bytes", "recv_bytes_into")
 _CARRIES = ("multiprocessing", "torch.multiprocessing", "queue")
@@ -39,10 +40,23 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
+class ReadingRank(Protocol):
+    """What has to be known of a rank whose steps may read what others make."""
+
+    @property
+    def guard(self) -> Guard: ...
+    @property
+    def commit(self) -> object | None: ...
+    @property
+    def reporter(self) -> Reporter: ...
+    def takes_part(self) -> bool: ...
+    def on_training_thread(self) -> bool: ...
+
+
 class OtherProcesses:
     """Tells the report of the first message that a step reads."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: ReadingRank) -> None:
         self._engine = engine
 
     def install(self) -> None:

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import functools
 import queue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchrelay.shim.capture.values.by_identity import ByIdentity
-from torchrelay.shim.observe.other_processes import asking
-
-if TYPE_CHECKING:
-    from torchrelay.shim.step.engine import Engine
+from torchrelay.shim.observe.other_processes import ReadingRank, asking
 
 
 class OtherThreads:
     """Tells the report of the first item that a step takes out of a queue that another thread has filled."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: ReadingRank) -> None:
         self._engine = engine
         self._filled: ByIdentity[None] = ByIdentity()
         """Queues that others than the training thread have put something into."""

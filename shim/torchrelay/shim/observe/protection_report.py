@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.messages import Gap, Report
-from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
+from torchrelay.protocol.names import ALONE, BARS, LEFT, PART_OF_STEP
 from torchrelay.protocol.options.cost_limit import WINDOW_STEPS
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.parallel import comm_hooks, ddp, wrappers
-from torchrelay.shim.capture.iteration import kept_workers
 from torchrelay.shim.capture.models import device, module_parts
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.values import large_arrays
-from torchrelay.shim.journal import writer
-from torchrelay.shim.observe import built_wrappers, changed_data_sets
+from torchrelay.shim.observe import built_wrappers, changed_data_sets, iterator_gaps, report_notes
 from torchrelay.shim.observe.built_wrappers import BuiltWrappers
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
 from torchrelay.shim.observe.lacking_elements import LackingElements
@@ -35,8 +33,6 @@ _BESIDE = (
     "collectives on another thread than the one that trains: if a rank is lost or moved while "
     "they are under way, they fail, and what they were for is not done"
 )
-_MOST_NAMED = 20
-"""Of what is taken for data."""
 
 
 class Reporter:
@@ -232,39 +228,7 @@ class Reporter:
         tensors = device.catalogue(commit.state, commit.state.roots)
         size = sum(t.numel() * t.element_size() for t in tensors.values())
         gaps = tuple(self.gaps(commit))
-        notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
-        notes += tuple(
-            f"{path}: {length} objects, taken for data that does not change"
-            for _, length, path in commit.state.bulk[:_MOST_NAMED]
-            if path not in self._bulk.found
-        )
-        notes += engine.comms.notes()
-        if engine.own is not None and engine.own.why_not:
-            notes += (f"what this rank alone holds is not copied at each head: {engine.own.why_not}",)
-        if engine.updates.early.copied_bytes:
-            size_mib = engine.updates.early.copied_bytes / (1 << 20)
-            notes += (
-                "updates before the gate (optimizers in turn, a closure that is called several times, communication within a "
-                f"step): what they write is copied in each step, {size_mib:.1f} MiB",
-            )
-        if engine.updates.writes.copied_bytes:
-            size_mib = engine.updates.writes.copied_bytes / (1 << 20)
-            notes += (
-                "large tensors that the step writes to before the optimizer step (a queue, a memory bank, an average): they are "
-                f"copied in each step, {size_mib:.1f} MiB",
-            )
-        if engine.gradients.most_copied_bytes:
-            size_mib = engine.gradients.most_copied_bytes / (1 << 20)
-            notes += (
-                "gradients are kept across optimizer steps: those that the next step adds to are copied in each step, "
-                f"{size_mib:.1f} MiB",
-            )
-        if engine.draws.batches.written:
-            size_mib = engine.draws.batches.copied_bytes / (1 << 20)
-            notes += (
-                f"steps write into their batch in place: each batch is copied when it is drawn, {size_mib:.1f} MiB, so that a step "
-                "can be done again",
-            )
+        notes = report_notes.notes(engine, commit, self._bulk.found)
         settled = bool(engine.tracker.boundary_sites)
         shape = engine.writer.shape
         copies = self._copies()
@@ -328,11 +292,11 @@ class Reporter:
         ]
         found += built_wrappers.gaps(self._lacking_wrappers(commit)) + self._changed_models(commit)
         found += self._compiled()
-        found += self._no_way_in(commit)
+        found += iterator_gaps.no_way_in(self._engine, commit, lambda name: self._place(commit, name))
         found += self._lacking.gaps(commit.state, commit.boundary, self._outermost()) + self._unknown(commit)
         changes = self._engine.draws.data_changes
         found += changed_data_sets.gaps(commit.state, changes, self._bulk, self._own_threads)
-        found += self._kept_workers(commit)
+        found += iterator_gaps.unseen_workers(self._engine, commit)
         found += [
             Gap(
                 "large-fresh-tensor",
@@ -401,17 +365,6 @@ class Reporter:
         )
         return [Gap("compiled", BARS, text, file, line)]
 
-    def _no_way_in(self, commit: BoundarySnapshot) -> list[Gap]:
-        found = []
-        for name in self._engine.writer.no_way_in:
-            if name == writer.KEPT_WORKERS:
-                text = f"{name}: its workers' own state is not seen: no rank can be replaced"
-                found.append(Gap("kept-workers", BARS, text, *self._kept_at(commit)))
-            else:
-                text = f"{name}: what it yields next cannot be captured: no rank can be replaced"
-                found.append(Gap("iterator", BARS, text, *self._place(commit, name)))
-        return found
-
     def _unknown(self, commit: BoundarySnapshot) -> list[Gap]:
         iterators = {name for name, _ in commit.state.iterators}
         found = []
@@ -423,23 +376,6 @@ class Reporter:
                 text = f"{name}: its state cannot be captured{why}"
                 found.append(Gap(kind, BARS if changes else LEFT, text, *self._place(commit, name)))
         return found
-
-    def _kept_workers(self, commit: BoundarySnapshot) -> list[Gap]:
-        if writer.KEPT_WORKERS in self._engine.writer.no_way_in or not self._engine.draws.keeps_workers():
-            return []
-        kept = [(i, track) for i, track in self._engine.draws.tracks.items() if track.keeps_workers()]
-        if all(kept_workers.are_seen(i) and track.mark is not None for i, track in kept):
-            return []
-        text = "a data loader with persistent_workers: from its second epoch on no rank can be replaced"
-        return [Gap("kept-workers", BARS_LATER, text, *self._kept_at(commit))]
-
-    def _kept_at(self, commit: BoundarySnapshot) -> SourcePlace:
-        for track in self._engine.draws.tracks.values():
-            number = commit.state.index.get(id(track.loader))
-            if number is not None and getattr(track.loader, "persistent_workers", False):
-                node = commit.state.nodes[number]
-                return where_made(commit.state, node.parent, node.key)
-        return NOWHERE
 
     def _place(self, commit: BoundarySnapshot, name: str) -> SourcePlace:
         known = commit.state.places.get(name)

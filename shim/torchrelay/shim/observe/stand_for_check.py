@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from torchrelay.protocol.messages import Held
 from torchrelay.protocol.words.positions import RankPhase
+from torchrelay.shim.agent_link.link import AgentLink
 
 if TYPE_CHECKING:
     from torchrelay.shim.observe.check_record import CheckProgress
+    from torchrelay.shim.observe.protection_report import Reporter
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
-    from torchrelay.shim.step.engine import Engine
+
+
+class HeldRank(Protocol):
+    """What it takes to hold a rank at the head of its loop."""
+
+    @property
+    def link(self) -> AgentLink: ...
+    @property
+    def reporter(self) -> Reporter: ...
+    def phase(self, phase: RankPhase) -> None: ...
 
 
 class CheckHold:
-    def __init__(self, engine: Engine, boundary: int, seen: CheckProgress) -> None:
+    def __init__(self, engine: HeldRank, boundary: int, seen: CheckProgress) -> None:
         self._engine, self._boundary, self._seen = engine, boundary, seen
 
     def at(self, commit: BoundarySnapshot) -> None:

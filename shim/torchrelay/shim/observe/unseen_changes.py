@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from torchrelay.shim.capture.records.rebuild import child
+from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import by_value, large_arrays
 from torchrelay.shim.capture.values.alike import alike

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from torchrelay.protocol.errors import CheckpointError, DeviceLostError, TorchrelayError, UnsupportedError
+from torchrelay.protocol.exhaustive import assert_never
 from torchrelay.protocol.machine.addresses import bind_address
 from torchrelay.protocol.messages import (
     Abandon,
@@ -22,24 +22,22 @@ from torchrelay.protocol.messages import (
     PassGate,
     Plan,
     Rebuild,
-    Rebuilt,
     SaveCheckpoint,
     Serve,
     Serving,
-    ShimOrder,
     Standing,
-    Verified,
 )
 from torchrelay.protocol.options.faults import SAVE
 from torchrelay.protocol.words.positions import StandingPosition, SurvivorAction
-from torchrelay.shim.adapters.parallel import fsdp2, wrappers
+from torchrelay.shim.adapters.parallel import wrappers
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.agent_link import unfit
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models import device
-from torchrelay.shim.comm import collective_records, pipelining
+from torchrelay.shim.comm import collective_records
 from torchrelay.shim.journal import payload
 from torchrelay.shim.observe import lost_device
+from torchrelay.shim.recovery import new_generation
 from torchrelay.shim.replicas import kept_files
 from torchrelay.shim.script.guard import reason_of
 
@@ -51,6 +49,8 @@ if TYPE_CHECKING:
 
 SERVE_S = 600.0
 """How long a donor keeps its tensor channel open; the controller's deadlines are far shorter."""
+_Task = Serve | Plan | Rebuild | SaveCheckpoint | KeepFile
+"""What is done, and leaves the rank standing."""
 
 
 class NextMove(enum.Enum):
@@ -171,21 +171,24 @@ class GenerationSwitch:
             )
         )
 
-    def _carry_out(self, order: ShimOrder) -> None:
+    def _carry_out(self, order: _Task) -> None:
         if self._failure is not None:
             self._failed(order, self._failure)
             return
         try:
-            if isinstance(order, Serve):
-                self._serve(order)
-            elif isinstance(order, Plan):
-                self._plan = order
-            elif isinstance(order, Rebuild):
-                self._rebuild(order)
-            elif isinstance(order, SaveCheckpoint):
-                self._save(order)
-            elif isinstance(order, KeepFile):
-                self._keep(order)
+            match order:
+                case Serve():
+                    self._serve(order)
+                case Plan():
+                    self._plan = order
+                case Rebuild():
+                    self._rebuild(order)
+                case SaveCheckpoint():
+                    self._save(order)
+                case KeepFile():
+                    self._keep(order)
+                case _:
+                    assert_never(order)
         except DeviceLostError as error:
             unfit.end(self._engine.link, self._engine.log, str(error), by_script=True)
         except (RuntimeError, OSError, TorchrelayError) as error:
@@ -196,7 +199,7 @@ class GenerationSwitch:
                 raise Superseded from error
             self._failed(order, error)
 
-    def _failed(self, order: ShimOrder, error: Exception) -> None:
+    def _failed(self, order: _Task, error: Exception) -> None:
         writes = isinstance(order, (SaveCheckpoint, KeepFile))
         unharmed = writes and isinstance(error, (OSError, CheckpointError, UnsupportedError))
         self._link.send(OrderFailed(self.generation, type(order).__name__, reason_of(error), unharmed=unharmed))
@@ -241,24 +244,24 @@ class GenerationSwitch:
         return tensors
 
     def _rebuild(self, order: Rebuild) -> None:
-        engine, started = self._engine, time.monotonic()
         self._rebuilt = True
-        self._inject("rebuild")
+        new_generation.rebuild(
+            self._engine,
+            order,
+            self._inject,
+            prepare=self._come_loose,
+            connected=lambda: self._engine.layouts.prepare_survivor(order.target),
+            verified=lambda: self._compare(order.target),
+        )
+
+    def _come_loose(self) -> None:
         self._check_wrappers()
         self._recovery.free_waits(self.generation)
-        fsdp2.reset()
-        pipelining.reset(order.target)
-        engine.saves.exchange_begins()
-        engine.comms.rebuild(
-            order.generation, order.store_host, order.store_port, order.gate_secret, self._recovery.is_over
-        )
-        engine.layouts.prepare_survivor(order.target)
-        self._link.send(Rebuilt(order.generation, time.monotonic() - started))
-        self._inject("verify")
-        engine.comms.verify(order.target)
-        if engine.commit is not None:
-            engine.replicas.before_commit(engine.commit, order.target)
-        self._link.send(Verified(order.generation))
+        self._engine.saves.exchange_begins()
+
+    def _compare(self, target: int) -> None:
+        if self._engine.commit is not None:
+            self._engine.replicas.before_commit(self._engine.commit, target)
 
     def _check_wrappers(self) -> None:
         """Raises UnsupportedError where a wrapper was interrupted that cannot be put back."""
@@ -296,19 +299,12 @@ class GenerationSwitch:
         goes_back = self._plan.action == SurvivorAction.REWIND
         if engine.saves.are_under_way():
             engine.comms.break_previous()
-        engine.comms.committed()
-        engine.comms.now.number = self.generation
-        engine.journal.generation = self.generation
-        engine.first_step_due = True
-        engine.layouts.migrated(self._plan.target)
-        engine.replicas.migrated(self._plan.target)
-        if engine.keeper is not None:
-            engine.keeper.entered(self.generation, self._plan.target, from_copy=bool(self._plan.kept))
         back_to = engine.commit.saves if goes_back and engine.commit is not None else None
-        engine.saves.entered(self.generation, back_to, has_communicators=not self._plan.offline)
+        new_generation.commit(engine, self.generation, self._plan, back_to)
+        engine.layouts.migrated(self._plan.target)
         if self._plan.action == SurvivorAction.FORWARD and self._plan.collective_log:
             finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
-            engine.records.replay = collective_records.without(finished, engine.records.after)
+            engine.records.catch_up(finished)
         if not goes_back:
             return NextMove.GO_ON, 0
         return NextMove.REWIND, int(self._position is not StandingPosition.HEAD)

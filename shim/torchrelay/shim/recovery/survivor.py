@@ -8,19 +8,28 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import ChannelClosedError
+from torchrelay.protocol.exhaustive import assert_never
 from torchrelay.protocol.messages import (
     Abandon,
+    Commit,
     CommunicationFailed,
     CopyJournals,
     Interrupt,
     KeepCopies,
+    KeepFile,
     LiftGates,
+    MigrationOrder,
     NumbersDecided,
+    PassGate,
+    Plan,
     QuiesceAnswer,
     QuiesceAt,
     QuiesceDecided,
+    Rebuild,
     Resumed,
-    ShimOrder,
+    SaveCheckpoint,
+    Serve,
+    SwitchOrder,
     TakeCopy,
 )
 from torchrelay.protocol.words.positions import RankPhase, StandingPosition
@@ -45,7 +54,7 @@ class Recovery:
 
     def __init__(self, engine: Engine, link: AgentLink) -> None:
         self._engine, self._link = engine, link
-        self._orders: queue.SimpleQueue[ShimOrder | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[SwitchOrder | Interrupt | CopyJournals | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._announced = self._abandoned = 0
         self._reason = ""
@@ -61,53 +70,70 @@ class Recovery:
         self._going_back: tuple[GenerationSwitch, BaseException | None] | None = None
         """What is followed further at the head of the step, and what failed in the step."""
 
-    def handle(self, order: ShimOrder) -> None:  # noqa: C901 - one case for each order
+    def handle(self, order: MigrationOrder) -> None:
         """On the link's thread."""
-        if isinstance(order, Interrupt):
-            with self._news:
-                if order.generation <= self._announced:
-                    return
-                self._announced, self._reason = order.generation, order.reason
-                self._quiesce, self._decided = None, None
+        match order:
+            case Interrupt():
+                self._interrupt(order)
+            case QuiesceAt():
+                self._answer(order)
+            case QuiesceDecided(quiesce_id, go):
+                self._take_decision(quiesce_id, go)
+            case Abandon():
+                self._abandon(order)
+            case CopyJournals():
+                self._engine.journal.copies.assign(order)
+                self._orders.put(order)  # a rank that stands has nothing better to do
+            case LiftGates(reason):
+                self._engine.comms.lift_gates(reason)
+            case NumbersDecided():
+                if self._engine.numbers is not None:
+                    self._engine.numbers.decided(order)
+            case KeepCopies() | TakeCopy():
+                self._copy(order)
+            case (
+                Serve() | Plan() | Rebuild() | SaveCheckpoint() | KeepFile() | Commit() | PassGate()
+            ):  # the training thread follows, where it stands
+                self._orders.put(order)
+            case _:
+                assert_never(order)
+
+    def _interrupt(self, order: Interrupt) -> None:
+        with self._news:
+            if order.generation <= self._announced:
+                return
+            self._announced, self._reason = order.generation, order.reason
+            self._quiesce, self._decided = None, None
+            self._news.notify_all()
+        self._engine.comms.break_all()
+        self._engine.comms.waits.watch(order.generation)
+        if self._engine.keeper is not None:
+            self._engine.keeper.interrupted(order.generation)
+        self._orders.put(order)
+
+    def _take_decision(self, quiesce_id: int, go: bool) -> None:
+        with self._news:
+            if self._quiesce is not None and self._quiesce.quiesce_id == quiesce_id:
+                self._decided = go
+                if not go:
+                    self._quiesce = None
                 self._news.notify_all()
-            self._engine.comms.break_all()
-            self._engine.comms.waits.watch(order.generation)
-            if self._engine.keeper is not None:
-                self._engine.keeper.interrupted(order.generation)
-            self._orders.put(order)
-        elif isinstance(order, QuiesceAt):
-            self._answer(order)
-        elif isinstance(order, QuiesceDecided):
-            with self._news:
-                if self._quiesce is not None and self._quiesce.quiesce_id == order.quiesce_id:
-                    self._decided = order.go
-                    if not order.go:
-                        self._quiesce = None
-                    self._news.notify_all()
-        elif isinstance(order, Abandon):
-            with self._news:
-                self._abandoned = max(self._abandoned, order.generation)
-                if self._quiesce is not None and self._quiesce.generation == order.generation:
-                    self._quiesce, self._decided = None, False
-                self._news.notify_all()
-            self._engine.comms.break_new(order.generation)
-            self._orders.put(order)
-        elif isinstance(order, CopyJournals):
-            self._engine.journal.copies.assign(order)
-            self._orders.put(order)  # a rank that stands has nothing better to do
-        elif isinstance(order, LiftGates):
-            self._engine.comms.lift_gates(order.reason)
-        elif isinstance(order, NumbersDecided):
-            if self._engine.numbers is not None:
-                self._engine.numbers.decided(order)
-        elif isinstance(order, (KeepCopies, TakeCopy)):
-            keeper, own = self._engine.keeper, self._engine.own
-            if keeper is not None:
-                keeper.assign(order) if isinstance(order, KeepCopies) else keeper.take(order)
-            if own is not None and isinstance(order, KeepCopies):
-                own.assign(order.own)
-        else:
-            self._orders.put(order)
+
+    def _abandon(self, order: Abandon) -> None:
+        with self._news:
+            self._abandoned = max(self._abandoned, order.generation)
+            if self._quiesce is not None and self._quiesce.generation == order.generation:
+                self._quiesce, self._decided = None, False
+            self._news.notify_all()
+        self._engine.comms.break_new(order.generation)
+        self._orders.put(order)
+
+    def _copy(self, order: KeepCopies | TakeCopy) -> None:
+        keeper, own = self._engine.keeper, self._engine.own
+        if keeper is not None:
+            keeper.assign(order) if isinstance(order, KeepCopies) else keeper.take(order)
+        if own is not None and isinstance(order, KeepCopies):
+            own.assign(order.own)
 
     def _answer(self, order: QuiesceAt) -> None:
         with self._news:
@@ -242,7 +268,7 @@ class Recovery:
         elif failure is not None:
             raise failure
 
-    def next_order(self, generation: int) -> ShimOrder:
+    def next_order(self, generation: int) -> SwitchOrder:
         """Raises Superseded when a newer generation was announced."""
         while True:
             order = self.raw_order()
@@ -252,7 +278,7 @@ class Recovery:
             elif getattr(order, "generation", generation) == generation:
                 return order
 
-    def raw_order(self) -> ShimOrder:
+    def raw_order(self) -> SwitchOrder | Interrupt:
         """The next order, whatever its generation. Raises ChannelClosedError when the agent is gone."""
         while isinstance(order := self._orders.get(), CopyJournals):
             self._engine.journal.copies.catch_up()

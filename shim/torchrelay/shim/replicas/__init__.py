@@ -1,1 +1,4 @@
-"""Who holds the same tensors, and copies of those that nobody else holds."""
+"""Who holds the same tensors, what a rank gives to others, and copies of what nobody else holds.
+
+Only `observe` and what lies above it may import it.
+"""

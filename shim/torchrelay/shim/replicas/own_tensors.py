@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -40,7 +40,6 @@ from torchrelay.shim.transfer.layout import describe
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
-    from torchrelay.shim.step.engine import Engine
 
 MOST_SHARE, LEAST_S = 0.01, 0.001
 """A copy and the look at its content take so much of a step at most, or so long where that is more."""
@@ -55,10 +54,21 @@ _NO_COPY = -1
 _STAMP, _STAMP_NAME = struct.Struct("<qq"), "boundary"
 
 
+class NumberedRank(Protocol):
+    """What a copy of its own tensors needs of a rank. `shadow`: whether it goes through a step of another process."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def shadow(self) -> object | None: ...
+
+
 class OwnTensors:
     """`folder`: this node's, as in `protocol.kept`."""
 
-    def __init__(self, engine: Engine, folder: Path) -> None:
+    def __init__(self, engine: NumberedRank, folder: Path) -> None:
         self._engine, self._folder = engine, folder
         self._slots = tuple(_Slot(place) for place in _folders(folder, engine.rank))
         self._asked: frozenset[str] = frozenset()

@@ -1,1 +1,4 @@
-"""What this process is to the job: one object from the interpreter's start to its end, and what it consists of."""
+"""What this process is to the job: one object from the start of the interpreter to its end, and the engine that it makes.
+
+Only `interpreter_entry` and `self_check` may import it.
+"""

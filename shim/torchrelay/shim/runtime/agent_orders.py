@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING
 
 from torchrelay.protocol.kube.gpu_selection import selection_of
 from torchrelay.protocol.messages import (
+    Ack,
+    Assign,
+    Begin,
     ClearCheckpoints,
     EndNow,
+    EndRehearsal,
     Explain,
     Hello,
     MayFinish,
+    MigrationOrder,
     Ping,
     Pong,
     Protect,
+    Rehearse,
     SetAside,
     ShimOrder,
 )
@@ -37,7 +43,7 @@ class AgentOrders:
         self._config, self._link, self._spare = config, link, spare
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
-        self._early: list[ShimOrder] = []
+        self._early: list[MigrationOrder] = []
         self.protect: Protect | None = None
         self.answered = threading.Event()
         """Set once `protect` is there, or never will be."""
@@ -47,40 +53,48 @@ class AgentOrders:
         self._link.start(self.handle, self._agent_lost, self._again if self._config.asks else None)
 
     def handle(self, order: ShimOrder) -> None:
-        if self._spare.takes(order):
-            return
-        if isinstance(order, Ping):
-            self._link.send(Pong(order.number))
-        elif isinstance(order, Protect):
-            self.protect = order
-            self.answered.set()
-        elif isinstance(order, MayFinish):
-            self.may_finish.set()
-            if self._engine is not None:
-                self._engine.recovery.wake()
-        elif isinstance(order, EndNow):
-            if order.again:
-                start_over.start_over(self._config.started, order.exit_code, self._config.log)
-            else:
-                announced_exit.leave(order.exit_code)
-        elif isinstance(order, (SetAside, ClearCheckpoints)):
-            from torchrelay.shim.replicas.kept_files import carry_out
+        """On the link's thread."""
+        match order:
+            case Assign() | Begin() | Rehearse() | EndRehearsal():
+                self._spare.take(order)
+            case Ping(number):
+                self._link.send(Pong(number))
+            case Protect():
+                self.protect = order
+                self.answered.set()
+            case MayFinish():
+                self.may_finish.set()
+                if self._engine is not None:
+                    self._engine.recovery.wake()
+            case EndNow(exit_code, again):
+                if again:
+                    start_over.start_over(self._config.started, exit_code, self._config.log)
+                else:
+                    announced_exit.leave(exit_code)
+            case SetAside() | ClearCheckpoints():
+                from torchrelay.shim.replicas.kept_files import carry_out
 
-            carry_out(order, self._link, self._config.log)
-        elif isinstance(order, Explain):
-            from torchrelay.shim.observe.stack_probe import answer
+                carry_out(order, self._link, self._config.log)
+            case Explain():
+                self._explain(order)
+            case Ack():
+                pass  # the link has taken it
+            case _:
+                self._follow(order)
 
-            comms = self._engine.comms if self._engine is not None else None
-            # On a thread of its own: it watches for a while, and orders must not wait for that.
-            threading.Thread(
-                target=answer, args=(order, self._link, comms), name="torchrelay-explain", daemon=True
-            ).start()
-        else:
-            with self._engine_lock:
-                if self._engine is None:
-                    self._early.append(order)
-                    return
-            self._engine.recovery.handle(order)
+    def _explain(self, order: Explain) -> None:
+        """On a thread of its own: it watches for a while, and orders must not wait for that."""
+        from torchrelay.shim.observe.stack_probe import answer
+
+        comms = self._engine.comms if self._engine is not None else None
+        threading.Thread(target=answer, args=(order, self._link, comms), name="torchrelay-explain", daemon=True).start()
+
+    def _follow(self, order: MigrationOrder) -> None:
+        with self._engine_lock:
+            if self._engine is None:
+                self._early.append(order)
+                return
+        self._engine.recovery.handle(order)
 
     def followed_by(self, engine: Engine) -> None:
         """Orders that came before there was anyone to follow them are followed now."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torchrelay.shim.capture.scripted_calls import ScriptedCalls
     from torchrelay.shim.journal.remote_copies import CopiedJournal
     from torchrelay.shim.observe.check_record import CheckProgress
+    from torchrelay.shim.observe.fault_injection import FaultInjector
+    from torchrelay.shim.observe.loss_watch import Numbers
     from torchrelay.shim.set_up.recording import SetUp
     from torchrelay.shim.step.engine import Engine
 
@@ -46,32 +48,51 @@ class EngineMaker:
     def engine(self, rank: int, world_size: int, journal: CopiedJournal) -> Engine:
         """Raises what may go wrong while it is made."""
         from torchrelay.shim.bootstrap import torch_hooks
-        from torchrelay.shim.observe.fault_injection import FaultInjector, wait_alone
         from torchrelay.shim.observe.stand_for_check import CheckHold
         from torchrelay.shim.replicas.own_tensors import OwnTensors
         from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
         from torchrelay.shim.step.engine import Engine
 
         config = self._config
-        engine = Engine(rank, world_size, config.address, self._link, journal, self._standby.tracker(), config.log)
-        engine.set_up, engine.protection, engine.scripted = self._set_up, config.protection, self._scripted
+        engine = Engine(
+            rank,
+            world_size,
+            config.address,
+            self._link,
+            journal,
+            self._standby.tracker(),
+            config.log,
+            set_up=self._set_up,
+            scripted=self._scripted,
+            protection=config.protection,
+        )
         engine.budget.limit_percent = config.cost_limit_percent
-        if self._seen is not None:
-            engine.hold = CheckHold(engine, config.hold_at, self._seen)
-        if config.buddy_every and config.kept:
-            engine.keeper = PeerCheckpoints(engine, config.buddy_every, Path(config.kept), sync=config.buddy_sync)
-            if config.buddy_every == COPIES_AS_NEEDED:
-                engine.own = OwnTensors(engine, Path(config.kept))
-        if config.watches:
-            from torchrelay.shim.observe.loss_watch import Numbers
-
-            engine.numbers = Numbers(engine, config.watches)
-            engine.replicas.every = max(w.every for w in config.watches)
-        if self._faults:
-            in_vain = functools.partial(wait_alone, engine.rank, engine.world_size, engine.waiting)
-            engine.faults = FaultInjector(self._faults, self._link, engine.step_now, in_vain, journal.waited_s)
+        keeps, kept = bool(config.buddy_every and config.kept), Path(config.kept)
+        engine.equip(
+            hold=CheckHold(engine, config.hold_at, self._seen) if self._seen is not None else None,
+            keeper=PeerCheckpoints(engine, config.buddy_every, kept, sync=config.buddy_sync) if keeps else None,
+            own=OwnTensors(engine, kept) if keeps and config.buddy_every == COPIES_AS_NEEDED else None,
+            numbers=self._numbers(engine),
+            faults=self._injector(engine, journal),
+        )
         torch_hooks.install_for(engine)
         return engine
+
+    def _numbers(self, engine: Engine) -> Numbers | None:
+        if not self._config.watches:
+            return None
+        from torchrelay.shim.observe.loss_watch import Numbers
+
+        engine.replicas.every = max(w.every for w in self._config.watches)
+        return Numbers(engine, self._config.watches)
+
+    def _injector(self, engine: Engine, journal: CopiedJournal) -> FaultInjector | None:
+        if not self._faults:
+            return None
+        from torchrelay.shim.observe.fault_injection import FaultInjector, wait_alone
+
+        in_vain = functools.partial(wait_alone, engine.rank, engine.world_size, engine.waiting)
+        return FaultInjector(self._faults, self._link, engine.step_now, in_vain, journal.waited_s)
 
 
 def go_live(engine: Engine) -> None:

@@ -1,1 +1,4 @@
-"""Checkpoints that a thread writes while training goes on."""
+"""Checkpoints that a thread of the script writes while training goes on.
+
+Only `observe` and what lies above it may import it.
+"""

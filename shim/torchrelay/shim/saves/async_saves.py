@@ -14,7 +14,7 @@ from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
 from torchrelay.shim.saves import save_records, save_under_way
 from torchrelay.shim.saves.save_agreement import SaveAgreement, SaveReport, SaveVerdict
-from torchrelay.shim.saves.save_under_way import Interrupted, Save, SaveAttempt
+from torchrelay.shim.saves.save_under_way import Interrupted, Save, SaveAttempt, SaveState
 from torchrelay.shim.saves.save_waits import SaveWaits
 from torchrelay.shim.script.save_future import SaveFuture, SaveId
 
@@ -63,7 +63,7 @@ class AsyncSaves:
             number = self._begun[group] = self._begun.get(group, 0) + 1
             save = Save(self, SaveId(group, number), ranks, staged, options)
             if engine.way_in is not None:
-                save.state = "whole"  # what came of it, the lost rank's journal says
+                save.state = SaveState.WHOLE  # what came of it, the lost rank's journal says
                 return save
             self._saves[save.id] = save
         if engine.records.answers is not None and (not engine.behind_gate() or isinstance(staged, Future)):
@@ -89,7 +89,7 @@ class AsyncSaves:
         if not self._begun:
             return {}, (), ()
         with self._news:
-            self._saves = {known: save for known, save in self._saves.items() if save.state == "under way"}
+            self._saves = {known: save for known, save in self._saves.items() if save.state is SaveState.UNDER_WAY}
             under_way = tuple((*known, save.content) for known, save in self._saves.items())
             return dict(self._begun), under_way, tuple((*failed,) for failed in self._failed)
 
@@ -102,8 +102,8 @@ class AsyncSaves:
         """Another rank is through with it."""
         with self._news:
             save = self._saves.get(save_id)
-            if save is not None and save.state == "under way":
-                save.state = "whole"
+            if save is not None and save.state is SaveState.UNDER_WAY:
+                save.state = SaveState.WHOLE
                 self._news.notify_all()
         if save is None and save_id in self._promised:
             save_under_way.conclude(self._promised[save_id], failed=False)
@@ -161,7 +161,7 @@ class AsyncSaves:
 
     def are_under_way(self) -> bool:
         with self._news:
-            return any(save.state == "under way" for save in self._saves.values())
+            return any(save.state is SaveState.UNDER_WAY for save in self._saves.values())
 
     def entered(
         self, generation: int, back_to: Mapping[str, int] | None = None, *, has_communicators: bool = True
@@ -176,7 +176,7 @@ class AsyncSaves:
             for save in self._saves.values():
                 if save.restored is not None:
                     save.complete, save.restored = save.restored.is_whole(), None
-            shared = [save for save in self._saves.values() if save.state == "under way" and not save.alone]
+            shared = [save for save in self._saves.values() if save.state is SaveState.UNDER_WAY and not save.alone]
             report = SaveReport(dict(self._begun), {s.id: s.complete for s in shared}, frozenset(self._failed))
         agreement = self._publish(generation, report) if has_communicators else None
         with self._news:
@@ -196,7 +196,7 @@ class AsyncSaves:
     def _drop(self, back_to: Mapping[str, int]) -> None:
         for save in self._saves.values():
             if save.id.number > back_to.get(save.id.group, 0):
-                save.state = "dropped"
+                save.state = SaveState.DROPPED
         self._begun = dict(back_to)
 
     # On a thread that saves.
@@ -205,7 +205,7 @@ class AsyncSaves:
         """Raises what staging or saving does, UnsupportedError for a save that is lost, Interrupted for one that is begun anew."""
         me = self._attempts[threading.get_ident()] = SaveAttempt(save)
         try:
-            if save.complete and not save.described and save.state == "under way":
+            if save.complete and not save.described and save.state is SaveState.UNDER_WAY:
                 self._describe(save)
             while self._turn(me):
                 try:
@@ -260,7 +260,7 @@ class AsyncSaves:
                 self._news.notify_all()
 
     def _check(self, me: SaveAttempt, error: Exception | None = None) -> None:
-        if self._is_past(me) or me.save.state != "under way":
+        if self._is_past(me) or me.save.state is not SaveState.UNDER_WAY:
             raise Interrupted("a migration came between") from error
 
     def _is_past(self, me: SaveAttempt) -> bool:
@@ -276,10 +276,10 @@ class AsyncSaves:
             with self._news:
                 me.running = False
                 self._news.notify_all()
-                self._news.wait_for(lambda: save.state != "under way" or self._may_run(me))
-                if save.state == "dropped":
+                self._news.wait_for(lambda: save.state is not SaveState.UNDER_WAY or self._may_run(me))
+                if save.state is SaveState.DROPPED:
                     raise Interrupted("training went back to before this save: it is begun anew")
-                if save.state != "under way":
+                if save.state is not SaveState.UNDER_WAY:
                     return False
                 me.generation, me.running, agreement = self._generation, True, self._agreement
             if save.alone or agreement is None:
@@ -306,10 +306,10 @@ class AsyncSaves:
         group, number = me.save.id
         others = [a.save for a in self._attempts.values() if a is not me and a.running]
         if me.save.alone:  # what is given up may still write to the same place
-            return self.live and not any(s.alone and s.state == "dropped" for s in others)
+            return self.live and not any(s.alone and s.state is SaveState.DROPPED for s in others)
         if not self.live or self._exchanging or self._engine.recovery.has_announced(self._generation):
             return False
-        earlier = [s for s in self._saves.values() if s.state == "under way" and s.id.number < number]
+        earlier = [s for s in self._saves.values() if s.state is SaveState.UNDER_WAY and s.id.number < number]
         return not any(s.id.group == group for s in (*others, *earlier))
 
     def _settle(self, me: SaveAttempt) -> bool:
@@ -317,14 +317,14 @@ class AsyncSaves:
         with self._news:
             if not me.save.alone:
                 self._news.wait_for(lambda: not self._exchanging or self._is_past(me))
-            if me.save.state == "under way" and (me.save.alone or not self._is_past(me)):
-                me.save.state = "whole"
+            if me.save.state is SaveState.UNDER_WAY and (me.save.alone or not self._is_past(me)):
+                me.save.state = SaveState.WHOLE
                 self._news.notify_all()
-            return me.save.state == "whole"
+            return me.save.state is SaveState.WHOLE
 
     def _fail(self, save: Save) -> None:
         with self._news:
-            save.state = "failed"
+            save.state = SaveState.FAILED
             self._failed = [*self._failed, save.id][-_FAILED_KEPT:]
             self._news.notify_all()
 

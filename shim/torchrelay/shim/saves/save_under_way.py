@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -24,16 +25,24 @@ class Interrupted(MeantForUs, RuntimeError):
     """A migration has come between a save's thread and the ranks that it communicates with."""
 
 
+class SaveState(enum.Enum):
+    UNDER_WAY = "under way"
+    WHOLE = "whole"
+    FAILED = "failed"
+    DROPPED = "dropped"
+    """Training went back to before it: the script begins it anew."""
+
+
 @dataclass(eq=False)
 class Save:
-    """`ranks`: those that it communicates with. `state`: `under way`, `whole`, `failed`, `dropped`."""
+    """`ranks`: those that it communicates with."""
 
     owner: AsyncSaves
     id: SaveId
     ranks: Sequence[int]
     staged: Any
     options: dict[str, Any]
-    state: str = "under way"
+    state: SaveState = SaveState.UNDER_WAY
     complete: bool = True
     """Whether this process has all that it is to save."""
     described: bool = False

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.collectives import SAVE_RESULT
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.script.save_future import SaveFuture, SaveId
@@ -30,19 +31,20 @@ class SaveWaits:
         if not engine.takes_part():
             return
         group = f"{future.save_id.group}#{future.save_id.number}"
+        engine.communication_begins()
         mode = engine.mode()
-        if mode == "answer" and engine.caught_up(group):
+        if mode is CollectiveMode.ANSWER and engine.caught_up(group):
             mode = engine.mode()
-        if mode == "answer":
+        if mode is CollectiveMode.ANSWER:
             engine.answer(SAVE_RESULT, group)
             self._known_whole(future.save_id)
             return
-        replayed = engine.replayed(SAVE_RESULT, group) if mode == "repeat" else None
+        replayed = engine.replayed(SAVE_RESULT, group) if mode is CollectiveMode.REPEAT else None
         if replayed is not None:
             self._known_whole(future.save_id)
         else:
             self._wait(future, timeout_s)
-        if mode != "off" and (replayed is not None or _went_well(future)):
+        if mode is not CollectiveMode.OFF and (replayed is not None or _went_well(future)):
             engine.record(FinishedCollective(SAVE_RESULT, group, []))
 
     def _wait(self, future: SaveFuture, timeout_s: float | None) -> None:

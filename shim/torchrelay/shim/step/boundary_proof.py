@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.records.compare import Comparison, Difference, differences
+from torchrelay.shim.capture.records.compare import Comparison, differences
+from torchrelay.shim.capture.records.difference import Difference
 from torchrelay.shim.capture.records.encode import decode, encode_whole
 from torchrelay.shim.capture.state.host_state import HostState, path_of
 from torchrelay.shim.capture.values.kinds import Kind

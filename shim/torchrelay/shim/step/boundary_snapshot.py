@@ -9,7 +9,7 @@ from torchrelay.shim.adapters.process_groups.process_group import GroupNames
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.data.replayed_item import Drawn
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import IO, Any
 
@@ -14,30 +14,26 @@ from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.protocol.words.positions import PHASES, RankPhase, StandingPosition
 from torchrelay.shim.adapters.parallel import ddp_layouts
-from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.agent_link import unfit
 from torchrelay.shim.agent_link.link import AgentLink
-from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.scripted_calls import ScriptedCalls
-from torchrelay.shim.comm.collective_records import CollectiveRecords, lasts
+from torchrelay.shim.comm.collective_records import ByGroup, CollectiveRecords
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.generations.communicators import Communicators
 from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.side_thread_collectives import Beside
 from torchrelay.shim.data.iterator_replay import Draws
 from torchrelay.shim.gradients.kept_gradients import Gradients
-from torchrelay.shim.instrument.left_loops import LeftLoops
-from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
+from torchrelay.shim.instrument.activation import Activation
+from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.journal import last_draw, writer
 from torchrelay.shim.journal.finished_loops import Phases
-from torchrelay.shim.journal.payload import place_of
 from torchrelay.shim.journal.remote_copies import CopiedJournal
 from torchrelay.shim.observe.fault_injection import FaultInjector
 from torchrelay.shim.observe.loss_watch import Numbers
 from torchrelay.shim.observe.protection_report import Reporter
 from torchrelay.shim.observe.stand_for_check import CheckHold
-from torchrelay.shim.observe.unprotected import Unprotected
 from torchrelay.shim.recovery.survivor import Recovery
 from torchrelay.shim.replicas import replica_checks
 from torchrelay.shim.replicas.own_tensors import OwnTensors
@@ -46,19 +42,21 @@ from torchrelay.shim.saves.async_saves import AsyncSaves
 from torchrelay.shim.script.guard import Guard, caller
 from torchrelay.shim.set_up.recording import SetUp
 from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
+from torchrelay.shim.step.collective_side import CollectiveSide
 from torchrelay.shim.step.cost_budget import Budget
-from torchrelay.shim.step.costs import Costs, OwnWork
+from torchrelay.shim.step.costs import Costs
 from torchrelay.shim.step.going_back import GoingBack
 from torchrelay.shim.step.interruptions import Interruptions
+from torchrelay.shim.step.left_loops import LeftLoops
 from torchrelay.shim.step.repeated_step import DoneAgain
 from torchrelay.shim.step.replaced_tensors import ReplacedTensors
 from torchrelay.shim.step.step_state import StepPosition, StepState
+from torchrelay.shim.step.taking_boundaries import TakingBoundaries
 from torchrelay.shim.step.training_loop import LoopHead, TrainingLoop
+from torchrelay.shim.step.unprotected import Unprotected
 from torchrelay.shim.step.updates.late_forwards import LateForwards
 from torchrelay.shim.step.updates.optimizer_updates import Updates
-from torchrelay.shim.tensors.taint import Watch
 
-_AFTER = PHASES.index(RankPhase.AFTER)
 _STANDS_AT = {
     StepPosition.SET_UP: StandingPosition.SET_UP,
     StepPosition.BODY: StandingPosition.BODY,
@@ -81,16 +79,20 @@ class Engine:
         journal: CopiedJournal,
         tracker: LoopTracker,
         log: LogLines,
+        *,
+        set_up: SetUp | None = None,
+        scripted: ScriptedCalls | None = None,
+        protection: str = INTEGRITY,
     ) -> None:
+        """`set_up`: None where what set-up learns from outside is not recorded. `protection`: as in `transfer_protection`."""
         self.rank, self.world_size = rank, world_size
-        self.protection = INTEGRITY
-        """Of tensors that go to another machine, as in `transfer_protection`."""
+        self.protection = protection
         self.link, self.journal, self.tracker, self.log = link, journal, tracker, log
         self.guard: Guard = Guard(self._self)
         tracker.takes = self.guard.takes
         self.trees = ModuleTrees()
         self.draws = Draws()
-        self.scripted = ScriptedCalls()
+        self.scripted = scripted if scripted is not None else ScriptedCalls()
         self.draws.is_state = self.is_state
         self._draw = self.guard.entry(next, self.draws.next)
         self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
@@ -105,8 +107,7 @@ class Engine:
         self.wrapped = self.layouts.wrappers
         self.faults: FaultInjector | None = None
         self.hold: CheckHold | None = None
-        self.set_up: SetUp | None = None
-        """None where what set-up learns from outside is not recorded."""
+        self.set_up = set_up
         self.opens: Callable[..., IO[Any]] = open
         """Opens files for the script: copies of them, where a joiner may not write yet."""
         self.costs, self.budget, self.reporter = Costs(), Budget(), Reporter(self)
@@ -121,7 +122,6 @@ class Engine:
         self.phases, self.updates = Phases(), Updates(self)
         self.training = TrainingLoop(tracker, self.step, self.updates.early)
         self.gradients = Gradients()
-        self.first_step_due = False
         self._not_captured: Exception | None = None
         """What went wrong at the latest loop's head, as long as no optimizer step was seen."""
         self.capturing = True
@@ -132,14 +132,20 @@ class Engine:
         self.keeper: PeerCheckpoints | None = None
         self.own: OwnTensors | None = None
         self.numbers: Numbers | None = None
-        self._forbidden: Watch | None = None
+        self.collective_side = side = CollectiveSide(self)
+        self.mode, self.before_first_gate = side.mode, side.before_first_gate
+        self.communication_begins, self.collective_begins = side.communication_begins, side.collective_begins
+        self.record, self.record_message, self.completed = side.record, side.record_message, side.completed
+        self.check_kept, self.own_result_late = side.check_kept, side.own_result_late
+        self.caught_up, self.behind_gate = side.caught_up, side.behind_gate
+        self.answer, self.answered, self.forbid = side.answer, side.answered, side.forbid
         self.late_forwards = LateForwards(self)
         self.sharded_alone, self.sharded_after_step = self.late_forwards.alone, self.late_forwards.after_step
         self.interruptions = Interruptions(self)
         self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
         self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
         self.may_be_of_garbage = self.interruptions.may_be_of_garbage
-        self.go_back = GoingBack(self).to
+        self.take_boundary, self.go_back = TakingBoundaries(self).take, GoingBack(self).to
         self.unprotected = Unprotected(self)
         self.fails_closed, self.give_up = self.unprotected.fails_closed, self.unprotected.give_up
         self.left, self.again = LeftLoops(self), DoneAgain()
@@ -154,61 +160,44 @@ class Engine:
     def is_state(self, obj: Any) -> bool:
         return self.commit is not None and id(obj) in self.commit.state.index
 
-    # What the collectives ask.
+    def equip(
+        self,
+        *,
+        hold: CheckHold | None = None,
+        keeper: PeerCheckpoints | None = None,
+        own: OwnTensors | None = None,
+        numbers: Numbers | None = None,
+        faults: FaultInjector | None = None,
+    ) -> None:
+        """What the configuration asks for, and needs a rank. Before its first step."""
+        self.hold, self.keeper, self.own, self.numbers, self.faults = hold, keeper, own, numbers, faults
 
-    def mode(self) -> str:
-        if not self.takes_part() or not self.capturing:
-            return "off"
-        if self.records.answers is not None:
-            return "off" if self.records.is_alone else "answer"
-        is_past = self.step.position in (StepPosition.AFTER, StepPosition.FINISHED)
-        return "repeat" if is_past or self.left.found() else "record"
+    # A joiner: on its way to a boundary, then perhaps in a shadow step, then the rank.
 
-    def caught_up(self, group: str) -> bool:
-        return self.shadow is not None and bool(self.shadow.at_collective(group))
+    def join_by(self, way_in: Any, recorded: Iterable[FinishedCollective]) -> None:
+        """What set-up calls is answered with what the lost rank had `recorded` of its own."""
+        self.records.answer_with(recorded)
+        self.saves.live = False
+        self.way_in = way_in
 
-    def record(self, entry: FinishedCollective) -> None:
-        after_gate = self.step.position is StepPosition.AFTER
-        self.records.add(entry, after_gate=after_gate)
-        if after_gate:
-            self.check_kept(self.records.after[-1])
+    def arrive(self) -> None:
+        """It is at the head where it enters."""
+        self.way_in = None
 
-    def before_first_gate(self) -> bool:
-        return self.step.gates_passed == 0
+    def begin_shadow_step(self, shadow: Any) -> None:
+        self.shadow = shadow
 
-    def completed(self, entry: FinishedCollective, now: FinishedCollective) -> None:
-        self.records.complete(entry, now)
+    def be_the_rank(self, left: ByGroup) -> None:
+        """It has peers from here on. `left`: what they are through with, and it is not."""
+        self.shadow = None
+        self.records.have_peers(left)
 
-    def check_kept(self, entry: FinishedCollective) -> None:
-        """Of a collective that has followed the gate: whether it is said what would be lacking."""
-        if self.commit is not None and not lasts(entry, process_group.size_of(entry.group)):
-            self.reporter.large_result_late(self.commit, entry.name)
+    def hear_loops(self) -> None:
+        """Loops tell this rank what they do, and no longer its way in."""
+        self.tracker.listener = self
+        self.draws.live = True
 
-    def record_message(self, entry: FinishedCollective) -> None:
-        """Of this rank alone: other ranks' records have nothing to compare it with."""
-        self.records.add(entry, after_gate=False)
-
-    def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
-        """As CollectiveRecords.answer, but within a joiner's update: that finds no state, makes it, and may tell others of it.
-
-        All that comes of such an update is replaced, by state of the journal and by tensors of a donor.
-        """
-        if self.shadow is not None and self.updates.whole.open and not self.records.expects(name, group):
-            return FinishedCollective(name, group, None)
-        return self.records.answer(name, group, without_result=without_result)
-
-    def answered(self, tensors: list[torch.Tensor]) -> None:
-        watch = self.shadow.tail.watch if self.behind_gate() else self._forbidden
-        if watch is not None:
-            watch.certain(tensors)
-
-    def own_result_late(self, name: str) -> None:
-        if self.commit is not None:
-            self.reporter.own_result_late(self.commit, name)
-
-    def behind_gate(self) -> bool:
-        """Of a joiner: whether it goes through the rest of a step, after its optimizer step, without peers."""
-        return self.shadow is not None and self.shadow.tail is not None
+    # What others are told of it.
 
     def waiting(self, on: bool) -> None:
         """Say that a wait for peers begins, or is over: as often the one as the other, since waits may be nested."""
@@ -219,12 +208,6 @@ class Engine:
         self.journal.count += 1
         self.journal.publish()
 
-    def collective_begins(self) -> None:
-        """On the training thread."""
-        self.updates.collective_begins()
-        if self.journal.phase == _AFTER and self._has_left(sys._getframe(1)):
-            self.phase(RankPhase.LEFT)
-
     def phase(self, phase: RankPhase) -> None:
         self.journal.phase = PHASES.index(phase)
         self.alive()
@@ -232,10 +215,10 @@ class Engine:
     # What goes wrong.
 
     def standing_position(self) -> StandingPosition:
-        if self.left.found():
+        if self.left.is_left():
             return StandingPosition.SHARDED if self.late_forwards.seen else StandingPosition.LEFT
         position = self.step.position
-        if self.step.astray or (self.step.is_before_update and self._has_left(sys._getframe(1))):
+        if self.step.astray or (self.step.is_before_update and self.has_left(sys._getframe(1))):
             return StandingPosition.ASTRAY
         if self.step.is_past_gate and not (position is StepPosition.AFTER and self.updates.all_done()):
             return StandingPosition.TORN
@@ -252,7 +235,7 @@ class Engine:
         assert self.commit is not None
         return -self.commit.activation.heads if self.step.behind else self.commit.activation.heads
 
-    def _has_left(self, frame: FrameType) -> bool:
+    def has_left(self, frame: FrameType) -> bool:
         """Whether the loop that the latest boundary is in is over."""
         return self.commit is not None and self.commit.activation not in self.tracker.around(frame)
 
@@ -271,7 +254,7 @@ class Engine:
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:
             self.updates.gate.at_head_unprotected()
-            self._start_step()
+            self.start_step()
             return
         if torch.is_inference_mode_enabled():
             return  # no gradients can come of this loop: it does not train
@@ -287,7 +270,7 @@ class Engine:
             if not self.tracker.boundary_sites and not self.step.stepped:
                 self.commit, self._not_captured = None, error  # a loop of set-up, with half-made objects in sight?
             elif self.guard.takes(error):
-                self._start_step()
+                self.start_step()
             else:
                 raise
             return
@@ -296,7 +279,7 @@ class Engine:
 
     def _reach(self, activation: Activation, depth: int) -> bool:
         """Takes a boundary, if this is one, or the state at an outer loop's head. Returns whether it was a boundary."""
-        self.left.found()
+        self.left.pass_over()
         if activation.heads == 1:
             activation.first_mark = len(self.records.log)
         self.phases.head(activation, self.tracker.stack)
@@ -307,6 +290,22 @@ class Engine:
         activation.head = self.writer.head(activation) if head.is_written else b""
         return head.is_boundary and self.take_boundary(activation, self.step.gates_passed)
 
+    def stands_at(self, commit: BoundarySnapshot) -> None:
+        """This is the latest boundary."""
+        self.commit, self._not_captured = commit, None
+
+    def stop_capturing(self) -> None:
+        """The rank goes on unprotected: there is no boundary that it could be replaced at."""
+        self.capturing, self.commit = False, None
+
+    def let_go(self) -> None:
+        """The objects of the script are its own again."""
+        self.trees, self.gradients = ModuleTrees(), Gradients()
+
+    def begin_trees_anew(self) -> None:
+        """Nothing of earlier boundaries is known of the modules any more."""
+        self.trees = self.trees.anew()
+
     def protects_this_step(self) -> bool:
         """Whether there is a gate in front of the step that begins: none before there was a boundary."""
         if self.commit is None and self.capturing:
@@ -315,15 +314,9 @@ class Engine:
             self.give_up(self._not_captured)  # it was the training loop
         return True
 
-    def forbid(self, watch: Watch) -> None:
-        """Until the next head."""
-        self._forbidden = watch
-        watch.__enter__()
-
-    def _start_step(self) -> None:
-        if self._forbidden is not None:
-            self._forbidden.__exit__(None, None, None)
-            self._forbidden = None
+    def start_step(self) -> None:
+        """At a loop's head, whether it becomes a boundary or not."""
+        self.collective_side.at_head()
         self.updates.begin_iteration()
         if self.numbers is not None:
             self.numbers.begin_step()
@@ -343,75 +336,6 @@ class Engine:
             self.recovery.stand(StandingPosition.HEAD, None)
             self.gradients.begin_again(self.commit.state, self.commit.boundary)
 
-    def take_boundary(self, activation: Activation, number: int) -> bool:
-        """The head of the training loop: remembers everything that the iteration can change, and writes it down.
-
-        Returns whether it is one; not for a joiner where the others have left the loop.
-        """
-        place = place_of(self.tracker.stack[: self.tracker.stack.index(activation) + 1])
-        if self.shadow is not None and self.step.position is StepPosition.AFTER:
-            self.shadow.at_step_end()  # an iteration with fewer updates than others
-            if self.shadow is not None:
-                if self.shadow.passes_over(place):
-                    return False
-                self.shadow.at_next_head(activation)
-        own = OwnWork(self.trees.reads)
-        if self.tracker.boundary_sites:  # before, it is a loop of set-up that may turn out to train
-            self.budget.head(own.started_s)
-        if self.unprotected.costs_too_much():
-            self._start_step()
-            return False
-        drawn_from = len(self.records.log) if activation.before is None else activation.before.mark
-        activation.drawn = tuple(self.records.log[drawn_from:])
-        activation.began = () if activation.before is None else tuple(self.draws.began[activation.before.began :])
-        self.records.cut(activation.first_mark)
-        self.records.body_mark = activation.head_mark = len(self.records.log)
-        self._start_step()
-        self.step.took_boundary()
-        self.draws.at_boundary(self.commit.item if self.commit is not None else None)
-        latest, before = self.commit, self.commit.state if self.commit is not None else None
-        if self.writer.begins_anew():
-            self.trees, before = self.trees.anew(), None
-        state = self.writer.state_at(activation.frame, before, number)
-        now = rng.capture()
-        item = self.draws.noted(activation.item, now)
-        self.commit = BoundarySnapshot(
-            number,
-            activation,
-            item,
-            state,
-            now,
-            activation.heads,
-            place,
-            self.saves.begun(),
-            process_group.group_names(),
-            len(self.scripted),
-        )
-        self.journal.boundary, self.journal.count = number, 0
-        self.replaced.at_boundary(latest, self.commit)
-        self.layouts.note(number)
-        self.layouts.step_begins()
-        self.gradients.at_boundary(state, number)
-        if self.own is not None:
-            self.own.at_boundary(self.commit)
-        self.writer.boundary(self.commit)
-        if self.set_up is not None:
-            self.set_up.at_boundary(number)
-        self.phase(RankPhase.BODY)
-        self.costs.head(own.took_s())
-        self.budget.spent(own.took_cpu_s())
-        if self.faults is not None and self.shadow is None and not self.wrapped:
-            self.faults.strike_in_forward(state.roots)
-        self.updates.states.at_boundary(self.commit.state)
-        self.updates.writes.at_boundary(self.commit.state)
-        self.updates.effects.at_boundary(self.commit.state)
-        self.replicas.at_boundary(self.commit)
-        if self.keeper is not None:
-            self.keeper.at_boundary(self.commit)
-        self.reporter.at_boundary(self.commit)
-        self._not_captured = None
-        return True
-
     def inject(self, phase: str, step: int | None = None) -> None:
         """`step`: the one that the phase belongs to, if it is not the one that is being done."""
         if self.faults is not None and self.faults.armed and self.shadow is None and self.records.answers is None:
@@ -422,7 +346,7 @@ class Engine:
         step = self.step
         is_past = step.is_past_gate
         after = step.position is StepPosition.AFTER
-        if after and self.on_training_thread() and self._has_left(sys._getframe(1)):
+        if after and self.on_training_thread() and self.has_left(sys._getframe(1)):
             is_past = step.behind or (step.astray and self.training.step_stack[-1] in self.tracker.stack)
         return step.gates_passed if is_past else step.gates_passed + 1
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.protocol.words.positions import StandingPosition
 from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.observe import lost_device
 from torchrelay.shim.script.rewind import Rewind
 
@@ -30,6 +30,7 @@ class Interruptions:
         lost_device.end_if_lost(engine, error)
         if engine.commit is None or not (engine.recovery.interrupted() or is_communication_failure(error)):
             raise error
+        engine.left.pass_over()
         if engine.recovery.stand(position or engine.standing_position(), error):
             self.rewind()
 
@@ -42,7 +43,8 @@ class Interruptions:
 
     def for_good(self, error: RuntimeError) -> None:
         """The same for what cannot be called again, such as a backward: before the gate only."""
-        past_gate = self._engine.left.found() or self._engine.step.is_past_gate
+        self._engine.left.pass_over()
+        past_gate = self._engine.left.is_left() or self._engine.step.is_past_gate
         self.interrupted(error, StandingPosition.ONCE if past_gate else None)
         reason = "a backward or forward was interrupted after the optimizer step; it cannot be repeated"
         raise UnsupportedError(reason if past_gate else str(error)) from error
@@ -62,6 +64,7 @@ class Interruptions:
             return False
         if not isinstance(error, Rewind):
             lost_device.end_if_lost(engine, error)
+            engine.left.pass_over()
             position = engine.standing_position()
             if engine.step.is_past_gate and position is not StandingPosition.TORN:
                 return False

@@ -10,7 +10,8 @@ import enum
 import torch
 
 from torchrelay.shim.gradients.gradient_record import have_gradients
-from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
+from torchrelay.shim.instrument.activation import Activation
+from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.script.sites import PACKAGES, SITES
 from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
 from torchrelay.shim.step.step_state import StepState

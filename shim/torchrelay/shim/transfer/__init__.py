@@ -1,4 +1,7 @@
-"""State goes from rank to rank, straight between tensor memories: a `Donor` serves, `receive` takes."""
+"""Tensors go from rank to rank, straight between their memories: a `Donor` serves, `receive` takes. Knows bytes, not steps.
+
+Only `capture` and what lies above it may import it.
+"""
 
 from torchrelay.shim.transfer.donor import Donor
 from torchrelay.shim.transfer.layout import TensorInfo

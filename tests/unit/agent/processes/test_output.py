@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.agent.processes.output import STDERR, STDOUT, FileFollower, Output, parse_streams, streams_of
+from torchrelay.agent.output_streams import STDERR, STDOUT, parse_streams, streams_of
+from torchrelay.agent.processes.output import FileFollower, Output
 from torchrelay.protocol.errors import UserError
 
 

@@ -11,7 +11,7 @@ from torchrelay.cli.command_line.addresses import parse_address
 from torchrelay.cli.command_line.checked import check, parse_streams
 from torchrelay.cli.command_line.given import GivenOptions
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.options.faults import Fault
+from torchrelay.protocol.options.faults import Fault, FaultKind
 
 SECRET = {"TORCHRELAY_SECRET": "0123456789abcdef"}
 
@@ -152,7 +152,7 @@ def test_an_equal_range_of_nodes_is_a_number() -> None:
 
 def test_faults_are_parsed_against_the_world_of_all_machines() -> None:
     wide = given(nnodes="2", nproc_per_node="2", master_addr="a", inject=("kill:rank=3,step=5,phase=gate",))
-    assert check(wide, FakeMachine(), SECRET).faults == (Fault("kill", 3, 5, "gate"),)
+    assert check(wide, FakeMachine(), SECRET).faults == (Fault(FaultKind.KILL, 3, 5, "gate"),)
 
 
 def test_a_module_is_not_looked_for_as_a_file() -> None:

@@ -11,7 +11,7 @@ from torchrelay.cli.display.summary import (
     has_planned_without_migration,
 )
 from torchrelay.protocol import events
-from torchrelay.protocol.options.faults import Fault
+from torchrelay.protocol.options.faults import Fault, FaultKind
 from torchrelay.protocol.words.phases import DOWNTIME_ROWS
 
 
@@ -80,14 +80,14 @@ def test_what_cannot_be_carried_over_is_kept_once() -> None:
 
 
 def test_a_fault_that_was_asked_for_twice_has_to_fire_twice() -> None:
-    kill, stop = Fault("kill", 1, 5), Fault("stop", 0, 7)
+    kill, stop = Fault(FaultKind.KILL, 1, 5), Fault(FaultKind.STOP, 0, 7)
     summary = folded(events.FaultFired(str(kill), 1, 5))
     assert faults_that_never_fired([kill], summary) == []
     assert faults_that_never_fired([kill, kill, stop], summary) == [str(kill), str(stop)]
 
 
 def test_a_planned_fault_without_a_migration_is_found_among_the_moves_that_were_not_made() -> None:
-    planned, other = Fault("planned", 1, 5), Fault("planned", 2, 5)
+    planned, other = Fault(FaultKind.PLANNED, 1, 5), Fault(FaultKind.PLANNED, 2, 5)
     off = events.MoveNotMade("", 1, planned.as_asked, "the job was over")
     summary = folded(events.FaultFired(str(planned), 1, 5), off)
     assert has_planned_without_migration([planned], summary)
@@ -105,7 +105,7 @@ def test_a_planned_fault_without_a_migration_is_found_among_the_moves_that_were_
 
 
 def test_the_json_summary_has_totals_and_each_migration() -> None:
-    kill = str(Fault("kill", 1, 5))
+    kill = str(Fault(FaultKind.KILL, 1, 5))
     summary = folded(events.JobStarted("ab", 2, 1, ("n0",)), events.FaultFired(kill, 1, 5), finished("m1"))
     data = as_json(summary, 0, [])
     assert data["run_id"] == "ab"

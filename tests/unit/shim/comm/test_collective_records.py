@@ -42,6 +42,28 @@ def test_groups_are_answered_each_in_its_own_order() -> None:
         records.answer("barrier", "b")
 
 
+def test_a_joiner_behind_its_gate_is_answered_by_others_and_replays_the_rest_once_it_has_peers() -> None:
+    records = CollectiveRecords()
+    records.answer_with([entry("a", 9)])
+    records.answer_from_others({"a": [entry("a", 0), entry("a", 1)]})
+    assert records.answers == [], "what came before the gate is over"
+    records.answer("barrier", "a")
+    left = records.others_left()
+    records.have_peers(left)
+    assert (records.answers, records.others) == (None, None)
+    assert records.replayed("barrier", "a") == entry("a", 1)
+    assert records.replayed("barrier", "a") is None
+
+
+def test_a_rank_that_goes_forward_is_given_only_what_it_has_not_finished_itself() -> None:
+    records = CollectiveRecords()
+    records.add(entry("a", 0), after_gate=True)
+    records.catch_up({"a": [entry("a", 0), entry("a", 1)]})
+    assert records.replay == {"a": [entry("a", 1)]}
+    records.begin_after_gate()
+    assert (records.after, records.replay) == ([], {})
+
+
 def test_another_ranks_own_result_answers_nobody_else() -> None:
     records = CollectiveRecords()
     records.replay = {"a": [entry("a", 0, "reduce_scatter_tensor")]}

@@ -26,6 +26,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.now, self.begun, self.is_set_up = "record", 0, False
+        self.communications = 0
         self.recorded: list[FinishedCollective] = []
         self.answers: list[FinishedCollective] = []
         self.replays: list[FinishedCollective] = []
@@ -39,6 +40,9 @@ class FakeEngine:
 
     def mode(self) -> str:
         return self.now
+
+    def communication_begins(self) -> None:
+        self.communications += 1
 
     def collective_begins(self) -> None:
         self.begun += 1

@@ -28,12 +28,16 @@ class Engine:
 
     def __init__(self) -> None:
         self.now, self.behind = "record", False
+        self.begun = 0
         self.log: list[FinishedCollective] = []
         self.interruptions: list[RuntimeError] = []
         self.late: list[str] = []
 
     def mode(self) -> str:
         return self.now
+
+    def communication_begins(self) -> None:
+        self.begun += 1
 
     def answer(self, name: str, group: str) -> FinishedCollective:
         entry = self.log.pop(0)
@@ -142,6 +146,12 @@ def exchange() -> list[Any]:
     dist.send_object_list([1], 1)
     who = dist.recv_object_list(objects, 1)
     return [sender, one.tolist(), two.tolist(), three.tolist(), who, objects]
+
+
+def test_each_message_is_told_in_front_of_it(engine: Engine) -> None:
+    """It may be the first sign that a loop was left."""
+    exchange()
+    assert engine.begun == len(engine.log) == 8
 
 
 def test_a_new_process_gets_what_the_lost_rank_was_sent_and_sends_nothing(engine: Engine, wire: Wire) -> None:

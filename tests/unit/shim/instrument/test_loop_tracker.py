@@ -11,7 +11,8 @@ from support.loop_script import LoopScript
 
 from torchrelay.shim.adapters.tensors import graph_order
 from torchrelay.shim.capture import rng
-from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
+from torchrelay.shim.instrument.activation import Activation
+from torchrelay.shim.instrument.loop_tracker import LoopTracker
 
 
 def test_until_a_step_was_seen_the_outermost_loop_stands_in_and_then_the_innermost_around_the_step(

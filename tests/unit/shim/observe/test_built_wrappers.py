@@ -10,7 +10,7 @@ from support.host_state import take
 from torch.nn.parallel import DistributedDataParallel
 
 from torchrelay.protocol.names import BARS
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.observe import built_wrappers
 from torchrelay.shim.observe.built_wrappers import BuiltWrappers
 

@@ -10,7 +10,7 @@ from support.failing_guard import FAILING
 from support.loop_script import LoopScript
 from torch.utils.data import DataLoader, Dataset
 
-from torchrelay.protocol.options.faults import Fault
+from torchrelay.protocol.options.faults import Fault, FaultKind
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.observe.data_faults import DataFaults
 from torchrelay.shim.observe.fault_injection import FaultInjector
@@ -40,7 +40,7 @@ class Struck:
             monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
         engine = script.engine
         data_loader.install(engine.draws, lambda: True, FAILING)
-        faults = tuple(Fault("ecc", 0, step, "data") for step in range(1, STEPS + 1))
+        faults = tuple(Fault(FaultKind.ECC, 0, step, "data") for step in range(1, STEPS + 1))
         monkeypatch.setattr(engine.link, "send_and_wait", self.tell, raising=False)
         engine.faults = FaultInjector(faults, engine.link, engine.step_now)
         DataFaults(engine).install()

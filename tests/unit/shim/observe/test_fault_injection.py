@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
-from torchrelay.protocol.options.faults import DEVICE_KINDS, Fault
+from torchrelay.protocol.options.faults import DEVICE_KINDS, Fault, FaultKind
 from torchrelay.shim.observe import fault_injection
 from torchrelay.shim.observe.fault_injection import FaultInjector
 
@@ -41,7 +41,7 @@ def test_a_fault_is_told_before_it_strikes(kind: str, number: int, monkeypatch: 
 
 @pytest.mark.parametrize(("phase", "step"), [("forward", 5), ("gate", 4), ("gate", 6)])
 def test_elsewhere_nothing_happens(phase: str, step: int) -> None:
-    faults, link = injector(Fault("raise", 1, 5, "gate"), step=step)
+    faults, link = injector(Fault(FaultKind.RAISE, 1, 5, "gate"), step=step)
     faults.at(phase)
     assert link.told == []
     assert faults.armed
@@ -51,7 +51,7 @@ def test_elsewhere_nothing_happens(phase: str, step: int) -> None:
 def test_a_fault_of_a_migration_strikes_in_the_first_one_from_its_step_on(
     step: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults, link = injector(Fault("kill", 1, 5, "rebuild"))
+    faults, link = injector(Fault(FaultKind.KILL, 1, 5, "rebuild"))
     struck: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, sig: struck.append(sig))
     faults.in_migration("rebuild", 4)
@@ -64,7 +64,7 @@ def test_a_fault_of_a_migration_strikes_in_the_first_one_from_its_step_on(
 
 
 def test_a_fault_strikes_once() -> None:
-    faults, link = injector(Fault("raise", 0, 5), Fault("exit", 0, 5, "optimizer", 3))
+    faults, link = injector(Fault(FaultKind.RAISE, 0, 5), Fault(FaultKind.EXIT, 0, 5, "optimizer", 3))
     with pytest.raises(RuntimeError, match="injected by torchrelay: raise:rank=0,step=5,phase=forward"):
         faults.at("forward")
     faults.at("forward")
@@ -76,7 +76,7 @@ def test_a_fault_strikes_once() -> None:
 
 
 def test_a_planned_migration_is_asked_for_at_the_head_of_the_step() -> None:
-    faults, link = injector(Fault("planned", 2, 5, "backward"))
+    faults, link = injector(Fault(FaultKind.PLANNED, 2, 5, "backward"))
     faults.at("backward")
     assert link.told == []
     faults.at("head")
@@ -93,7 +93,7 @@ def test_a_straggler_takes_as_many_times_as_long_for_its_own_part_of_each_step(m
     monkeypatch.setattr(fault_injection.time, "monotonic", lambda: clock["now"])
     monkeypatch.setattr(fault_injection.time, "sleep", sleep)
     link, step = FakeLink(), [5]
-    fault = Fault("straggler", 1, 5, slow=3.0)
+    fault = Fault(FaultKind.STRAGGLER, 1, 5, slow=3.0)
     faults = FaultInjector((fault,), link, lambda: step[0], waited_s=lambda: clock["waited"])  # type: ignore[arg-type]  # a stand-in
     faults.at("forward")
     for step[0] in (6, 7):
@@ -122,7 +122,7 @@ def test_a_partition_cuts_off_every_connection_and_the_process_goes_on(monkeypat
 
     monkeypatch.setattr(fault_injection.tcp, "connections", connections)
     monkeypatch.setattr(fault_injection.tcp, "drop_all", dropped.append)
-    faults, link = injector(Fault("partition", 1, 5, "backward"))
+    faults, link = injector(Fault(FaultKind.PARTITION, 1, 5, "backward"))
     faults.at("backward")
     assert (asked, dropped) == ([None], [11, 12])
     assert link.told == [FaultInjected("partition:rank=1,step=5,phase=backward", 4)]

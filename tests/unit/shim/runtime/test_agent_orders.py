@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import typing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from torchrelay.protocol.messages import EndNow, Interrupt
+from torchrelay.protocol import messages
+from torchrelay.protocol.messages import (
+    Ack,
+    Assign,
+    ClearCheckpoints,
+    EndNow,
+    Explain,
+    Interrupt,
+    MayFinish,
+    Ping,
+    Protect,
+    SetAside,
+)
 from torchrelay.shim.agent_link import announced_exit, start_over
 from torchrelay.shim.agent_link.config import ShimConfig
 from torchrelay.shim.join.spare import Spare
@@ -52,3 +65,20 @@ def test_orders_that_come_before_there_is_an_engine_are_followed_in_their_order_
     orders.followed_by(engine)
     orders.handle(Interrupt(3, "lost"))
     assert engine.told == [Interrupt(1, "lost"), Interrupt(2, "lost"), Interrupt(3, "lost")]
+
+
+def test_what_a_spare_is_told_goes_to_the_spare_and_to_no_engine() -> None:
+    spare, engine = Spare(lambda report: None), Followed()
+    orders = AgentOrders(ShimConfig("", "", "", "", False, "", (), ()), Link(), spare)  # type: ignore[arg-type]  # a stand-in
+    orders.followed_by(engine)  # type: ignore[arg-type]  # a stand-in
+    order = Assign(3, 1, 2, {}, b"")
+    orders.handle(order)
+    assert spare.assign is order
+    assert engine.told == []
+
+
+def test_each_order_has_somebody_to_take_it() -> None:
+    """What the process does not take itself is one that an engine follows."""
+    taken_here = {Ack, ClearCheckpoints, EndNow, Explain, MayFinish, Ping, Protect, SetAside}
+    others = set(typing.get_args(messages.SpareOrder)) | set(typing.get_args(messages.MigrationOrder))
+    assert taken_here | others == set(typing.get_args(messages.ShimOrder))

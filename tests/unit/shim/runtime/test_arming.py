@@ -131,7 +131,7 @@ def test_a_spare_that_cannot_be_got_ready_ends_and_does_not_train_as_the_rank(
 
     monkeypatch.setattr(announced_exit, "leave", raises(Ended()))  # type: ignore[arg-type]  # no Exception, so that nothing takes it
     runtime, link = made(tmp_path)
-    runtime._spare.takes(Assign(3, 1, 2, {}, b""))
+    runtime._spare.take(Assign(3, 1, 2, {}, b""))
     with pytest.raises(Ended):
         runtime.disable("torch could not be prepared: OSError: no room")
     (told,) = link.sent

@@ -11,6 +11,7 @@ from support.loop_script import LOST
 from support.save_side import GROUP, PATIENCE_S, THROUGH, Side, Step
 
 from torchrelay.shim.capture.records.encode import decode
+from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.collectives import SAVE_RESULT
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.script.save_future import SaveId
@@ -43,7 +44,7 @@ def test_waiting_for_a_save_is_interrupted_by_a_migration(side: Side, monkeypatc
 
 def test_waiting_is_recorded_and_its_end_known_to_who_comes_later(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[FinishedCollective] = []
-    monkeypatch.setattr(side.engine, "mode", lambda: "record")
+    monkeypatch.setattr(side.engine, "mode", lambda: CollectiveMode.RECORD)
     monkeypatch.setattr(side.engine, "record", recorded.append)
     step = Step(side)
     step.let()
@@ -52,7 +53,7 @@ def test_waiting_is_recorded_and_its_end_known_to_who_comes_later(side: Side, mo
     second = Step(side)
     future = side.start(second)
     second.wait()
-    monkeypatch.setattr(side.engine, "mode", lambda: "answer")
+    monkeypatch.setattr(side.engine, "mode", lambda: CollectiveMode.ANSWER)
     monkeypatch.setattr(side.engine, "answer", lambda name, group: FinishedCollective(name, group, []))
     second.let(RuntimeError(LOST))
     side.announce(1)

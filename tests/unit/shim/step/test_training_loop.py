@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from torchrelay.shim.capture import rng
-from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
+from torchrelay.shim.instrument.activation import Activation
+from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.script import sites
 from torchrelay.shim.script.sites import Site
 from torchrelay.shim.step.step_state import StepState

@@ -1,4 +1,7 @@
-"""All kinds of state, by kind."""
+"""All kinds of state, by kind: how each is captured, compared, put back, written down and made again.
+
+Within `capture` only `walks` and `records` may import it.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import math
 import pickle
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.utils.data import IterableDataset
 
@@ -18,7 +18,9 @@ from torchrelay.shim.capture.models.aliases import Alias
 from torchrelay.shim.capture.models.bound_tensors import TensorForm
 from torchrelay.shim.capture.models.module_parts import Parts
 from torchrelay.shim.capture.models.spaces import BUFFERS
-from torchrelay.shim.capture.records.encode import EncodedNode, tree_of
+from torchrelay.shim.capture.records.difference import Difference, shown, shown_form, shown_part, type_of
+from torchrelay.shim.capture.records.encode import EncodedNode
+from torchrelay.shim.capture.records.set_up_trees import tree_of
 from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, path_of
 from torchrelay.shim.capture.state.keys import Key, by_place
 from torchrelay.shim.capture.state.tags import (
@@ -39,14 +41,11 @@ from torchrelay.shim.capture.state.tags import (
 )
 from torchrelay.shim.capture.values import array_difference
 from torchrelay.shim.capture.values.alike import alike
-from torchrelay.shim.capture.values.array_windows import Window
-from torchrelay.shim.capture.values.kinds import PLAIN, Kind
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.long_list import decoded
 from torchrelay.shim.capture.values.small import SMALL_BYTES, TensorValue
 
 MAX_DIFFERENCES = 20
-_SHOWN = 60
-"""Characters of a value in a message."""
 
 _MAPPINGS = frozenset(
     {Kind.FRAME, Kind.GLOBALS, Kind.ATTRS, Kind.DICT, Kind.PARAM_GROUP, Kind.OPTIMIZER, Kind.DDP, Kind.DATASET}
@@ -56,19 +55,6 @@ _WHOLE = frozenset({Kind.ATTRS, Kind.DICT})
 """Mappings that hold nothing else than what was recorded. In the others there are names that are no state, too."""
 _LED = frozenset({Kind.LOADER, Kind.LOADER_ITER, Kind.REPLAY_POINT, Kind.CYCLE})
 """What comes next from these is told by the record of what was drawn, not by their content."""
-
-
-class Difference(NamedTuple):
-    """`path`: as the script would write it. `node`, `key`: what holds it, in the second state; -1 where that lacks it."""
-
-    path: str
-    was: str
-    now: str
-    node: int = -1
-    key: Any = None
-
-    def __str__(self) -> str:
-        return f"{self.path} was {self.was} and is {self.now}"
 
 
 def differences(
@@ -149,10 +135,10 @@ class Comparison:
     def _nodes(self, then: EncodedNode, now: EncodedNode) -> bool:  # noqa: C901 - one case for each kind of state
         """Whether what hangs below them can be compared, too."""
         if then.kind is not now.kind or (then.cls is not None and now.cls is not None and then.cls is not now.cls):
-            self._differ((), _type_of(then), _type_of(now))
+            self._differ((), type_of(then), type_of(now))
             return False
         if self._same is not None and not self._same(*self._at):
-            self._differ((), f"one {_type_of(then)}", "another one")
+            self._differ((), f"one {type_of(then)}", "another one")
             return False
         kind, was, content = then.kind, then.content, now.content
         if kind in _LED or (kind is Kind.DATASET and _is_stream(then)):
@@ -179,7 +165,7 @@ class Comparison:
         elif kind in (Kind.GENERATOR, Kind.ITERATOR) and was is not None and content is not None:
             self._iterators(was, content)
         elif kind is not Kind.UNKNOWN and not alike(was, content):
-            self._differ((), _shown(was), _shown(content))
+            self._differ((), shown(was), shown(content))
         return True
 
     def _iterators(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
@@ -205,13 +191,13 @@ class Comparison:
         for key in now.keys() - then.keys():
             self._differ((key,), "not there", self._what(now[key], self._now))
         if then.keys() == now.keys() and [*then] != [*now] and self._then[self._at[0]].kind is Kind.DICT:
-            self._differ((), f"in the order {_shown(str([*then]))}", f"in the order {_shown(str([*now]))}")
+            self._differ((), f"in the order {shown(str([*then]))}", f"in the order {shown(str([*now]))}")
 
     def _sets(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
         """Values one by one. Other elements are counted: a set has no order by which one of them could be found."""
         (was, *others), (values, *more) = then, now
         if not alike(was, values):
-            self._differ((), _shown(was), _shown(values))
+            self._differ((), shown(was), shown(values))
         counts = [len(keys) + unknown for keys, unknown in (others, more)]
         if counts[0] != counts[1]:
             self._differ((), f"of {counts[0]} objects", f"of {counts[1]}")
@@ -242,14 +228,14 @@ class Comparison:
             if name in now[3]:
                 self._tensors(keys, value, now[3][name])
             else:
-                self._differ(keys, _shown(value), "not there, or larger")
+                self._differ(keys, shown(value), "not there, or larger")
 
         for (name, where, key), form in forms.items():
             place = name, where, key
             if place not in now[5]:
                 self._differ((*_names(name), key), "a parameter or buffer", "not there")
             elif _form(form) != _form(now[5][place]):
-                self._differ((*_names(name), key), _shown_form(form), _shown_form(now[5][place]))
+                self._differ((*_names(name), key), shown_form(form), shown_form(now[5][place]))
 
     def _module_parts(self, then: Parts, now: Parts) -> None:
         for owner, children in then.items():
@@ -278,12 +264,12 @@ class Comparison:
                 self._differ(keys, f"a part of {then.name}", f"a part of {now.name}")
         elif isinstance(then, TensorValue) and isinstance(now, TensorValue):
             if (then.dtype, then.shape, then.data, then.spread) != (now.dtype, now.shape, now.data, now.spread):
-                self._differ(keys, _shown(then), _shown(now))
+                self._differ(keys, shown(then), shown(now))
         elif isinstance(then, LargeTensor) and isinstance(now, LargeTensor):
             if (then.dtype, then.shape, then.spread) != (now.dtype, now.shape, now.spread):
-                self._differ(keys, _shown(then), _shown(now))
+                self._differ(keys, shown(then), shown(now))
         else:
-            self._differ(keys, _shown(then), _shown(now))
+            self._differ(keys, shown(then), shown(now))
 
     def _values(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
         if type(then) is not tuple or type(now) is not tuple or then[0] != now[0]:
@@ -297,7 +283,7 @@ class Comparison:
                 self._differ(keys, self._what(then, self._then), "another object")
         elif then[0] in (PART, BOUND, WINDOW, GROUPED):
             if then[2] != now[2] or not self._pair(then[1], now[1]):
-                self._differ(keys, _shown_part(then), _shown_part(now))
+                self._differ(keys, shown_part(then), shown_part(now))
         elif then[0] in (FREE, FILE):
             self._forms(keys, then, now)
         elif then[0] in (TUPLE, METHOD, PARTIAL, WEAK):
@@ -310,7 +296,7 @@ class Comparison:
         if then[0] == FILE and not then[2].is_like(now[2]):
             self._differ(keys, f"the open file {then[2].path}", f"{now[2].path}, opened otherwise")
         elif then[0] == FREE and _form(then[1]) != _form(now[1]):
-            self._differ(keys, _shown_form(then[1]), _shown_form(now[1]))
+            self._differ(keys, shown_form(then[1]), shown_form(now[1]))
 
     def _parts(self, keys: tuple[Any, ...], then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
         """Of what is looked through: a tuple, a bound method, a partial function."""
@@ -327,10 +313,10 @@ class Comparison:
 
     def _what(self, value: Any, nodes: Sequence[EncodedNode]) -> str:
         if type(value) is tuple and value and value[0] == REF:
-            return f"the {_type_of(nodes[value[1]])} at {path_of(nodes, value[1])}"
+            return f"the {type_of(nodes[value[1]])} at {path_of(nodes, value[1])}"
         if type(value) is tuple and value and value[0] == OWN:
             return f"a {pickle.loads(value[1]).__name__}" if value[1] else "a module of a local class"
-        return _shown(value)
+        return shown(value)
 
 
 def _module(part: Any) -> Any:
@@ -347,18 +333,6 @@ def _has_content(name: str, forms: dict[Any, Any]) -> bool:
 
 def _form(form: TensorForm | None) -> TensorForm | None:
     return None if form is None else form._replace(device="")
-
-
-def _shown_form(form: TensorForm | None) -> str:
-    if form is None:
-        return "None"
-    frozen = "" if form.requires_grad or not form.parameter else ", frozen"
-    tied = f", the same as {'.'.join(filter(None, (form.tied[0], form.tied[2])))}" if form.tied else ""
-    return f"a tensor {list(form.shape)} of {str(form.dtype).removeprefix('torch.')}{frozen}{tied}"
-
-
-def _shown_part(value: tuple[Any, ...]) -> str:
-    return Window(*value[2]).in_words() if value[0] == WINDOW else f"{value[2]} of the model"
 
 
 def _as_written(value: Any) -> Any:
@@ -398,18 +372,3 @@ def _children(nodes: Sequence[EncodedNode]) -> dict[int, list[tuple[Any, int]]]:
 def _is_stream(node: EncodedNode) -> bool:
     """What is read from one comes again from the record."""
     return node.cls is None or issubclass(node.cls, IterableDataset)
-
-
-def _type_of(node: EncodedNode) -> str:
-    return node.cls.__name__ if node.cls is not None else node.kind.name.lower()
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, TensorValue):
-        return f"a tensor {list(value.shape)} of {value.dtype} with the bytes {value.data[:8].hex()}…"
-    if isinstance(value, LargeTensor):
-        return f"a tensor {list(value.shape)} of {value.dtype}"
-    if type(value) in PLAIN:
-        text = repr(value)
-        return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-    return f"of type {type(value).__name__}" if type(value) is not tuple else "another object"

@@ -20,7 +20,6 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -289,46 +288,6 @@ class Encoder:
         return (tree.base_place, flags, values, buffers, born, tree.forms(content), hooks, parts, hidden)
 
 
-def begin_set_up(state: HostState) -> tuple[Any, ...]:
-    """What the journal of the set-up holds of each tree of modules, for `tree_of`. From now on journals hold the difference.
-
-    Each is pickled by itself: the journal is read before the script begins, which imports the modules of what trees hold.
-
-    Not of those that training may have made, or has put other modules into: in a process that has taken over a rank nothing
-    tells what set-up had, and the next one to take over makes them from a boundary's journal alone.
-    """
-    contents = [n.content for n in state.nodes if n.kind is Kind.MODULE and not n.content.tree.is_bare()]
-    records: list[bytes] = []
-    for content in contents:
-        tree: modules.ModuleTree = content.tree
-        tree.of_set_up = {name: module_parts.class_of(module) for name, module in zip(tree.names, tree.modules)}
-        if tree.is_rebound:
-            continue
-        record, base = _tree_base(content)
-        tree.base, tree.base_place = base, len(records)
-        records.append(pickled(record))
-    state.takes_over = False  # what was written of modules was the difference to the set-up before
-    return tuple(records)
-
-
-def tree_of(trees: Sequence[bytes], place: int) -> tuple[Any, ...]:
-    """Return what the journal of the set-up holds of one tree."""
-    record: tuple[Any, ...] = pickle.loads(trees[place])
-    return record
-
-
-def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.TreeContent]:
-    """The record, and what is known by it: plain values alone, since other objects have nodes in later journals."""
-    known = [value if _is_plain(value) else _NOT_KNOWN for value in content.values]
-    values = {slot: value for slot, value in zip(content.tree.slots, known) if value is not _NOT_KNOWN}
-    forms, hooks = content.tree.all_forms(content), content.tree.hooks
-    record: tuple[Any, ...] = (-1, content.flags, values, content.buffers, None, forms, hooks, {}, None)
-    return record, replace(content, values=known, bound=[])
-
-
-_NOT_KNOWN = object()
-
-
 def _is_lost(value: Any) -> bool:
     """Whether no process can make what was written, or a part of it: only one that has it there already can go on with it."""
     if type(value) is not tuple:
@@ -339,15 +298,6 @@ def _is_lost(value: Any) -> bool:
     if tag == PARTIAL:
         return any(map(_is_lost, (value[1], *value[2], *value[3].values())))
     return any(map(_is_lost, value[2] if tag == TUPLE else value[1:2] if tag == METHOD else ()))
-
-
-def _is_plain(value: Any) -> bool:
-    cls = type(value)
-    if cls in PLAIN:
-        return True
-    if cls is tuple or cls is torch.Size:
-        return all(map(_is_plain, value))
-    return kind_of(cls) is Kind.PLAIN and bool(class_name(cls))
 
 
 def encode(state: HostState) -> Numbered[bytes]:

@@ -24,10 +24,11 @@ from torchrelay.shim.capture.models.aliases import address_of, is_within
 from torchrelay.shim.capture.models.bound_tensors import at_place
 from torchrelay.shim.capture.models.spaces import module_at
 from torchrelay.shim.capture.records import closures
+from torchrelay.shim.capture.records.bound_calls import method, partial
+from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.records.encode import EncodedNode
-from torchrelay.shim.capture.state.host_state import Deep, Fields, Inside, Nth, path_of
+from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.keys import by_place
-from torchrelay.shim.capture.state.random_below import follow
 from torchrelay.shim.capture.state.tags import (
     BOUND,
     FILE,
@@ -48,8 +49,8 @@ from torchrelay.shim.capture.state.tags import (
 )
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.array_windows import Window
-from torchrelay.shim.capture.values.base_types import dict_items, fields, make_tuple, tuple_items
-from torchrelay.shim.capture.values.kinds import PLAIN, Kind
+from torchrelay.shim.capture.values.base_types import make_tuple, tuple_items
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.capture.values.written_files import FileForm, is_open_there
 from torchrelay.shim.script.save_future import SaveId
@@ -330,7 +331,11 @@ class StateRebuild:
         if tag in (METHOD, PARTIAL):
             if there is not ABSENT and is_left(value, self._is_left):
                 return there
-            made = self._method(value, there) if tag == METHOD else self._partial(value, there)
+            made = (
+                method(self.decode, self._methods, value, there)
+                if tag == METHOD
+                else partial(self.decode, value, there)
+            )
             return there if made is ABSENT else made
         raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
 
@@ -362,32 +367,6 @@ class StateRebuild:
         roots = [self.objects[n] for n, node in enumerate(self._nodes) if node.kind is Kind.MODULE]
         return any(p is parameter for root in roots if root is not ABSENT for p in root.parameters())
 
-    def _method(self, value: tuple[Any, ...], there: Any) -> Any:
-        _, owner, name = value
-        is_method = type(there) is types.MethodType
-        own = there.__self__ if is_method else ABSENT
-        first = self.decode(owner, own)
-        if first is ABSENT:
-            return ABSENT
-        if is_method and own is first and there.__func__.__name__ == name:
-            return there
-        # One method for all that hold it: lightning copies what it logs with, and knows by identity what not to copy.
-        return self._methods.setdefault((id(first), name), getattr(first, name, ABSENT))
-
-    def _partial(self, value: tuple[Any, ...], there: Any) -> Any:
-        _, function, arguments, keywords = value
-        own: Any = there if type(there) is functools.partial else functools.partial(_nothing)
-        olds = own.args if len(own.args) == len(arguments) else [ABSENT] * len(arguments)
-        first = self.decode(function, own.func if own is there else ABSENT)
-        args = tuple(self.decode(v, old) for v, old in zip(arguments, olds))
-        named = {k: self.decode(v, own.keywords.get(k, ABSENT)) for k, v in keywords.items()}
-        if any(v is ABSENT for v in (first, *args, *named.values())):
-            return ABSENT
-        same = first is own.func and _alike(args, own.args) and [*named] == [*own.keywords]
-        if same and _alike(tuple(named.values()), tuple(own.keywords.values())):
-            return own
-        return functools.partial(first, *args, **named)
-
     def mapping(self, content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, Any]:
         decoded = {k: self.decode(v, now.get(k, ABSENT)) for k, v in content.items()}
         return {k: v for k, v in decoded.items() if v is not ABSENT}
@@ -408,44 +387,7 @@ def _is_of_set_up(node: EncodedNode) -> bool:
     return node.kind in (Kind.DDP, Kind.OPTIMIZER) or (node.kind is Kind.MODULE and node.content[4] is None)
 
 
-def _nothing() -> None: ...
-
-
-def _alike(made: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
-    made, there = tuple_items(made), tuple_items(there)
-    plain = [type(a) is type(b) and type(a) in PLAIN and a == b for a, b in zip(made, there)]
-    return len(made) == len(there) and all(a is b or same for a, b, same in zip(made, there, plain))
-
-
 def _what(node: EncodedNode) -> str:
     if node.kind in (Kind.FUNCTION, Kind.CLASS):
         return f"{node.kind.name.lower()} {node.extra[1]}"
     return node.cls.__name__ if node.cls is not None else "of a local class"
-
-
-def child(kind: Kind, parent: Any, key: Any) -> Any:
-    """What stands at `key` of a node's object now, or ABSENT."""
-    if type(key) is Fields:
-        own = fields(parent)
-        return ABSENT if own is None else own
-    if type(key) is Deep:
-        try:
-            return follow(parent, key)
-        except (LookupError, AttributeError, TypeError):
-            return ABSENT
-    if type(key) is Inside:
-        return _inside(child(kind, parent, key.key), key.place)
-    if type(key) is Nth:
-        values = [*dict_items(parent).values()] if issubclass(type(parent), dict) else []
-        return values[key.place] if key.place < len(values) else ABSENT
-    return HANDLERS[kind].child(parent, key)
-
-
-def _inside(outer: Any, place: int | str) -> Any:
-    """In a tuple, or in what is looked through like one; hooks are kept in a dict by numbers that mean nothing elsewhere."""
-    if isinstance(place, str):
-        return ABSENT if outer is ABSENT else getattr(outer, place, ABSENT)
-    if isinstance(outer, dict):
-        outer = tuple(outer.values())
-    items = tuple_items(outer) if isinstance(outer, tuple) else ()
-    return items[place] if place < len(items) else ABSENT

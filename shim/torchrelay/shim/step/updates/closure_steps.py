@@ -16,6 +16,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.values import small
+from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective
 
 if TYPE_CHECKING:
@@ -100,10 +101,13 @@ class WholeSteps:
         """
         engine = self._engine
         before_gate = engine.step.is_in_body or (engine.way_in is not None and engine.way_in.before_gate())
-        mode = engine.mode() if before_gate and result is not None else "off"
-        if mode == "answer":
+        if not before_gate or result is None:
+            return result
+        engine.communication_begins()
+        mode = engine.mode()
+        if mode is CollectiveMode.ANSWER:
             return _answered(engine.answer(_CLOSURE, "").results, result)
-        if mode == "record":
+        if mode is CollectiveMode.RECORD:
             engine.record_message(FinishedCollective(_CLOSURE, "", _written(result)))
         return result
 

@@ -12,7 +12,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.words.positions import RankPhase
 from torchrelay.shim.capture.state.host_state import HostState
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.journal.writer import script_frames
 from torchrelay.shim.observe.origins import call_site
 from torchrelay.shim.step.costs import OwnWork
@@ -294,7 +294,7 @@ class Updates:
             raise
         finally:
             engine.waiting(False)
-        engine.records.after, engine.records.replay = [], {}
+        engine.records.begin_after_gate()
 
     def _refuse_in_draw(self, frame: FrameType, running: list[Activation]) -> None:
         """A generator that yields its training steps to a loop: a new process cannot be taken into the middle of such a step."""

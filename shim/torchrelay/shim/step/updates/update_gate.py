@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchrelay.protocol.messages import FirstStep
 from torchrelay.protocol.words.positions import RankPhase, StandingPosition
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.script.rewind import Rewind
 from torchrelay.shim.step.costs import OwnWork
 from torchrelay.shim.step.updates.early_updates import EarlyUpdates
@@ -28,6 +28,11 @@ class UpdateGate:
         """Whether the latest gate that was waited at has been passed, counted or not."""
         self.is_owed = False
         """Of an unprotected rank: whether there was an update in this iteration, and no gate yet."""
+        self._first_step_due = False
+
+    def expect_first_step(self) -> None:
+        """Of a generation: the controller is told when its gate is passed."""
+        self._first_step_due = True
 
     def pass_protected(self, frame: FrameType) -> None:
         """Passes only after every rank has all its gradients of this step."""
@@ -53,8 +58,8 @@ class UpdateGate:
         self.passed(boundary + 1)
         engine.phase(RankPhase.UPDATE)
         engine.inject("optimizer")
-        if engine.first_step_due and engine.shadow is None:
-            engine.first_step_due = False
+        if self._first_step_due and engine.shadow is None:
+            self._first_step_due = False
             engine.link.send(FirstStep(engine.comms.now.number, engine.step.gates_passed))
 
     def at_head(self, activation: Activation) -> bool:
@@ -150,7 +155,7 @@ class UpdateGate:
     def passed(self, number: int) -> None:
         engine = self._engine
         if engine.shadow is None:
-            engine.records.after, engine.records.replay = [], {}
+            engine.records.begin_after_gate()
             engine.layouts.gate_passed()
         engine.step.passed_gate(number)
         self._early.drop()

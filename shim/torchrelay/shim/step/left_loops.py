@@ -16,7 +16,7 @@ from torchrelay.protocol.messages import Plan
 from torchrelay.protocol.words.positions import RankPhase
 
 if TYPE_CHECKING:
-    from torchrelay.shim.instrument.loop_tracker import Activation
+    from torchrelay.shim.instrument.activation import Activation
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
@@ -27,20 +27,27 @@ class LeftLoops:
         self.place = ""
         """Of the boundary that was passed over; empty from the next one on."""
 
-    def found(self) -> bool:
-        """Whether the loop of the latest boundary was left before a step had begun. Asked where something begins that counts."""
+    def is_left(self) -> bool:
+        """Return whether the loop of the latest boundary was left before a step had begun. Changes nothing."""
         engine, commit = self._engine, self._engine.commit
         if self.place or commit is None:
             return bool(self.place)
         if not self._is_at_head(commit):
             return False
         activation, tracker = commit.activation, engine.tracker
-        if activation in tracker.stack and (
+        # The iterator of a `for` tells by itself when it is let go.
+        runs = activation in tracker.stack and (
             activation.iterator is not None or activation in tracker.around(sys._getframe(1))
-        ):
-            return False  # the iterator of a `for` tells by itself when it is let go
-        self._pass_over()
-        return True
+        )
+        return not runs
+
+    def pass_over(self) -> None:
+        """If the loop was left, pass over its head: what follows is the rest of the step before.
+
+        Called where that begins to count: at a loop's head, in front of a communication, and when one was interrupted.
+        """
+        if not self.place and self.is_left():
+            self._pass_over()
 
     def ended(self, activation: Activation) -> None:
         """The loop's iterator was let go. Whoever replaces this rank should it be lost now must not come in there."""
@@ -73,7 +80,7 @@ class LeftLoops:
         engine.updates.writes.drop()
         self._withdraw(commit)
         self.place = commit.place
-        engine.commit = replace(commit, boundary=commit.boundary - 1)
+        engine.stands_at(replace(commit, boundary=commit.boundary - 1))
         for entry in engine.records.behind_gate():
             engine.check_kept(entry)
         engine.step.left_loop()

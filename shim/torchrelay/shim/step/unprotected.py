@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
 from torchrelay.protocol.messages import Disabled
-from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
-from torchrelay.shim.gradients.kept_gradients import Gradients
 from torchrelay.shim.observe import lost_device
 from torchrelay.shim.script.guard import reason_of
 
@@ -60,13 +58,13 @@ class Unprotected:
         engine = self._engine
         if engine.commit is not None:
             engine.updates.unprotected_in(engine.commit.activation.site)
-        engine.capturing, engine.commit = False, None
+        engine.stop_capturing()
         if self.reason:
             return
         self.reason = "an error"  # whatever telling leads to
         engine.draws.stop()
         engine.gradients.fates.step_ends()
-        engine.trees, engine.gradients = ModuleTrees(), Gradients()  # the script's objects are its own again
+        engine.let_go()
         self.reason = reason_of(error)
         # Telling must not end what it speaks of: the script may have closed the stream, or put an object of its own in its place.
         with contextlib.suppress(Exception):

@@ -13,8 +13,8 @@ from torchrelay.protocol.journals.journal import read_journal
 from torchrelay.protocol.messages import Plan
 from torchrelay.shim.capture import rng
 from torchrelay.shim.comm.finished import FinishedCollective
-from torchrelay.shim.instrument.left_loops import HeadsToPass
-from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.instrument.activation import Activation
+from torchrelay.shim.step.left_loops import HeadsToPass
 from torchrelay.shim.step.step_state import StepPosition
 
 
@@ -24,10 +24,12 @@ def seen(script: LoopScript) -> dict[str, Any]:
     engine, noted = script.engine, []
 
     def call(name: str) -> None:
+        engine.collective_begins()
         noted.append(engine.mode())
         engine.record(FinishedCollective(name, "0", []))
 
     def look() -> None:
+        engine.left.pass_over()
         position = engine.standing_position()
         noted.append((position, engine.commit.boundary if engine.commit else -1, engine.step.gates_passed))
 
@@ -224,7 +226,7 @@ def test_behind_its_own_gate_and_in_a_joiner_s_step_no_loop_counts_as_left(
     def look_as(position: str, shadow: Any) -> None:
         before = engine.step.position, engine.shadow
         engine.step.position, engine.shadow = StepPosition[position], shadow
-        seen["noted"].append(engine.left.found())
+        seen["noted"].append(engine.left.is_left())
         engine.step.position, engine.shadow = before
 
     script.run(BREAK + "look_as('GATE', None)\nlook_as('BODY', True)\nlook_as('BODY', None)", **seen, look_as=look_as)
@@ -241,6 +243,33 @@ def test_in_a_for_loop_a_collective_costs_no_look_at_the_frames(
 
     script.run("for batch in range(3):\n    call_blind()\n    step()", **seen, call_blind=call_blind)
     assert seen["noted"] == ["record"] * 3
+
+
+def test_asking_how_a_collective_is_done_or_where_the_rank_stands_changes_nothing(
+    script: LoopScript, seen: dict[str, Any]
+) -> None:
+    engine, asked = script.engine, list[Any]()
+
+    def ask() -> None:
+        commit, after = engine.commit, len(engine.records.after)
+        asked.extend([engine.mode(), engine.standing_position()])
+        assert engine.commit is commit
+        assert len(engine.records.after) == after
+        assert (engine.left.place, engine.step.position) == ("", StepPosition.BODY)
+        assert written(script)[2]
+
+    script.run(WHILE + "ask()\nlook()", **seen, ask=ask)
+    assert asked == ["repeat", "left"]
+    assert seen["noted"][-1] == ("left", 1, 2)
+
+
+@pytest.mark.parametrize("begins", ["communication_begins", "collective_begins"])
+def test_a_head_is_passed_over_where_something_is_communicated_behind_its_loop(
+    begins: str, script: LoopScript, seen: dict[str, Any]
+) -> None:
+    script.run(WHILE + "begin()", **seen, begin=getattr(script.engine, begins))
+    assert script.engine.commit is not None
+    assert (script.engine.commit.boundary, script.engine.step.position) == (1, StepPosition.AFTER)
 
 
 def test_a_loop_that_is_left_before_any_step_has_none_before_it(script: LoopScript, seen: dict[str, Any]) -> None:

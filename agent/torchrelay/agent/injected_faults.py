@@ -13,7 +13,7 @@ from torchrelay.agent.agent import Agent
 from torchrelay.agent.processes.fault_book import FaultBook
 from torchrelay.protocol.messages import Ack, FaultInjected, FromWorker
 from torchrelay.protocol.names import WorkerId
-from torchrelay.protocol.options.faults import CONTROLLER, Fault, parse_fault
+from torchrelay.protocol.options.faults import Fault, FaultKind, parse_fault
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +39,10 @@ class InjectedFaults:
         """Have it strike. The process waits for the answer before it does its own part."""
         self._book.fired(report.fault)
         fault = parse_fault(report.fault)
-        if fault.kind == CONTROLLER:
+        if fault.kind is FaultKind.CONTROLLER:
             self._kill_controller(fault)
         self._agent.tell(FromWorker(worker, report))  # in that case to the next one
-        if fault.kind == CONTROLLER:
+        if fault.kind is FaultKind.CONTROLLER:
             self._agent.shims.send(worker, Ack())
             return
         if fault.is_of_a_device:

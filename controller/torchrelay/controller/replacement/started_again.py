@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
-from torchrelay.controller.processes.respawns import Respawns
+from torchrelay.controller.replacement.respawns import Respawns
 
 
 class StartedAgain:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torchrelay.controller.checkpoints.rollback import Rollback
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.protection.lost_together import lost_together
 from torchrelay.controller.decide.replacement.joins import first_reason, futile
 from torchrelay.controller.decide.replacement.spares import ChosenSpare, SpareState, choose_spare
 from torchrelay.controller.decide.replacement.spread import depends_on
-from torchrelay.controller.execution.rollback import Rollback
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
-from torchrelay.controller.processes.respawns import Respawns
-from torchrelay.controller.processes.started_again import StartedAgain
+from torchrelay.controller.replacement.respawns import Respawns
+from torchrelay.controller.replacement.started_again import StartedAgain
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.words.phases import PLANNED, RESUME, ROLLBACK, UNPLANNED
 

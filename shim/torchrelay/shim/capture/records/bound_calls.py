@@ -1,0 +1,54 @@
+"""Methods and partial functions that the script holds: the one that is there, if it means the same, else one that is made."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from torchrelay.shim.capture.values.base_types import tuple_items
+from torchrelay.shim.capture.values.kinds import PLAIN
+from torchrelay.shim.capture.values.replay_point import ABSENT
+
+Decode = Callable[[Any, Any], Any]
+"""As StateRebuild.decode."""
+
+
+def method(decode: Decode, known: dict[tuple[int, str], Any], value: tuple[Any, ...], there: Any) -> Any:
+    """`known`: those that were made, one for all that hold it. ABSENT where its object is not carried."""
+    _, owner, name = value
+    is_method = type(there) is types.MethodType
+    own = there.__self__ if is_method else ABSENT
+    first = decode(owner, own)
+    if first is ABSENT:
+        return ABSENT
+    if is_method and own is first and there.__func__.__name__ == name:
+        return there
+    # One method for all that hold it: lightning copies what it logs with, and knows by identity what not to copy.
+    return known.setdefault((id(first), name), getattr(first, name, ABSENT))
+
+
+def partial(decode: Decode, value: tuple[Any, ...], there: Any) -> Any:
+    """ABSENT where its function or an argument is not carried."""
+    _, function, arguments, keywords = value
+    own: Any = there if type(there) is functools.partial else functools.partial(_nothing)
+    olds = own.args if len(own.args) == len(arguments) else [ABSENT] * len(arguments)
+    first = decode(function, own.func if own is there else ABSENT)
+    args = tuple(decode(v, old) for v, old in zip(arguments, olds))
+    named = {k: decode(v, own.keywords.get(k, ABSENT)) for k, v in keywords.items()}
+    if any(v is ABSENT for v in (first, *args, *named.values())):
+        return ABSENT
+    same = first is own.func and _alike(args, own.args) and [*named] == [*own.keywords]
+    if same and _alike(tuple(named.values()), tuple(own.keywords.values())):
+        return own
+    return functools.partial(first, *args, **named)
+
+
+def _nothing() -> None: ...
+
+
+def _alike(made: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
+    made, there = tuple_items(made), tuple_items(there)
+    plain = [type(a) is type(b) and type(a) in PLAIN and a == b for a, b in zip(made, there)]
+    return len(made) == len(there) and all(a is b or same for a, b, same in zip(made, there, plain))

@@ -1,0 +1,40 @@
+"""What stands at a key of a recorded node's object, in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.state.host_state import Deep, Fields, Inside, Nth
+from torchrelay.shim.capture.state.random_below import follow
+from torchrelay.shim.capture.values.base_types import dict_items, fields, tuple_items
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.replay_point import ABSENT
+
+
+def child(kind: Kind, parent: Any, key: Any) -> Any:
+    """What stands at `key` of a node's object now, or ABSENT."""
+    if type(key) is Fields:
+        own = fields(parent)
+        return ABSENT if own is None else own
+    if type(key) is Deep:
+        try:
+            return follow(parent, key)
+        except (LookupError, AttributeError, TypeError):
+            return ABSENT
+    if type(key) is Inside:
+        return _inside(child(kind, parent, key.key), key.place)
+    if type(key) is Nth:
+        values = [*dict_items(parent).values()] if issubclass(type(parent), dict) else []
+        return values[key.place] if key.place < len(values) else ABSENT
+    return HANDLERS[kind].child(parent, key)
+
+
+def _inside(outer: Any, place: int | str) -> Any:
+    """In a tuple, or in what is looked through like one; hooks are kept in a dict by numbers that mean nothing elsewhere."""
+    if isinstance(place, str):
+        return ABSENT if outer is ABSENT else getattr(outer, place, ABSENT)
+    if isinstance(outer, dict):
+        outer = tuple(outer.values())
+    items = tuple_items(outer) if isinstance(outer, tuple) else ()
+    return items[place] if place < len(items) else ABSENT

@@ -1,0 +1,49 @@
+"""Gaps of what is drawn from: iterators that no other process can be led to, and workers of loaders that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.messages import Gap
+from torchrelay.protocol.names import BARS, BARS_LATER
+from torchrelay.shim.capture.iteration import kept_workers
+from torchrelay.shim.journal import writer
+from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
+    from torchrelay.shim.step.engine import Engine
+
+
+def no_way_in(engine: Engine, commit: BoundarySnapshot, place: Callable[[str], SourcePlace]) -> list[Gap]:
+    """`place(name)`: where the script has made what it calls so."""
+    found = []
+    for name in engine.writer.no_way_in:
+        if name == writer.KEPT_WORKERS:
+            text = f"{name}: its workers' own state is not seen: no rank can be replaced"
+            found.append(Gap("kept-workers", BARS, text, *_kept_at(engine, commit)))
+        else:
+            text = f"{name}: what it yields next cannot be captured: no rank can be replaced"
+            found.append(Gap("iterator", BARS, text, *place(name)))
+    return found
+
+
+def unseen_workers(engine: Engine, commit: BoundarySnapshot) -> list[Gap]:
+    """Of loaders whose workers live on from one epoch to the next."""
+    if writer.KEPT_WORKERS in engine.writer.no_way_in or not engine.draws.keeps_workers():
+        return []
+    kept = [(i, track) for i, track in engine.draws.tracks.items() if track.keeps_workers()]
+    if all(kept_workers.are_seen(i) and track.mark is not None for i, track in kept):
+        return []
+    text = "a data loader with persistent_workers: from its second epoch on no rank can be replaced"
+    return [Gap("kept-workers", BARS_LATER, text, *_kept_at(engine, commit))]
+
+
+def _kept_at(engine: Engine, commit: BoundarySnapshot) -> SourcePlace:
+    for track in engine.draws.tracks.values():
+        number = commit.state.index.get(id(track.loader))
+        if number is not None and getattr(track.loader, "persistent_workers", False):
+            node = commit.state.nodes[number]
+            return where_made(commit.state, node.parent, node.key)
+    return NOWHERE

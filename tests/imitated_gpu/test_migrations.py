@@ -61,6 +61,15 @@ def test_positions_that_were_not_received_are_not_used_as_indices(tmp_path: Path
     assert job.results == jobs.undisturbed(2, program="positions.py")
 
 
+@pytest.mark.parametrize("fault", ["kill:rank=1,step=9,phase=after-step", "kill:rank=0,step=15,phase=after-step"])
+def test_a_functional_collective_that_a_loss_ends_behind_the_gate_gives_no_garbage(fault: str, tmp_path: Path) -> None:
+    """It returns as if nothing were wrong; what it has left is recorded by nobody, and it is called again."""
+    job = jobs.run(tmp_path, 2, 1, (), [fault], program="late_results.py")
+    assert job.returncode == 0, job.output[-4000:]
+    assert (job.struck, len(job.committed)) == (1, 1), job.output[-3000:]
+    assert job.results == jobs.undisturbed(2, program="late_results.py")
+
+
 def test_what_a_rank_holds_of_its_device_does_not_grow_with_the_moves_of_another(tmp_path: Path) -> None:
     """Communicators, device memory, streams and Python threads, at each 20th step."""
     moves = 3

@@ -169,7 +169,8 @@ def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> A
         engine.waiting(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
         try:
             result = call()
-            if engine.wrapped.takes_indices(wrapped):
+            is_late = engine.mode() == "repeat" and wrapped.will_sync_module_buffers()
+            if is_late or engine.wrapped.takes_indices(wrapped):
                 engine.confirm()
             return result
         except RuntimeError as error:

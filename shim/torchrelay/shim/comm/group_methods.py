@@ -80,8 +80,12 @@ def _wrap_coalescing(collectives: Collectives) -> None:
         elif collectives.is_answering():
             yield CompletedCollective()
         else:
-            with collectives.together(), original(*args, **kwargs) as made:
-                yield made
+            asynchronous = bool(kwargs.get("async_ops", args[2] if len(args) > 2 else False))
+            with collectives.together(asynchronous=asynchronous):
+                with original(*args, **kwargs) as made:
+                    yield made
+                if asynchronous and collectives.is_late():
+                    made.wait()
 
     for module in [m for n, m in list(sys.modules.items()) if n.split(".")[:2] == ["torch", "distributed"]]:
         if vars(module).get("_coalescing_manager") is original:

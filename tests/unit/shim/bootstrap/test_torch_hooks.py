@@ -55,7 +55,7 @@ def test_a_closure_is_called_with_what_its_optimizer_gives_it() -> None:
 def test_buffers_that_a_forward_takes_from_rank_0_behind_the_gate_are_confirmed(
     mode: str, has_buffers: bool, is_confirmed: bool
 ) -> None:
-    """An aborted broadcast leaves garbage in them. They are state by the next boundary; before the gate they go back with the step."""
+    """An aborted broadcast leaves garbage in them, and by the next boundary they are state. Before the gate the step undoes it."""
     broken = RuntimeError("Connection closed: generation 0 was broken")
     garbage, interruptions, calls = [broken], [], []
 

@@ -18,9 +18,10 @@ from torchrelay.shim.capture.models import device, module_parts
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.values import large_arrays
 from torchrelay.shim.journal import writer
-from torchrelay.shim.observe import built_wrappers, changed_data_sets
+from torchrelay.shim.observe import built_wrappers, changed_data_sets, outer_gaps, report_notes
 from torchrelay.shim.observe.built_wrappers import BuiltWrappers
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
+from torchrelay.shim.observe.device_holds import DeviceHolds
 from torchrelay.shim.observe.lacking_elements import LackingElements
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
 from torchrelay.shim.observe.unseen_changes import UnseenChanges
@@ -35,8 +36,6 @@ _BESIDE = (
     "collectives on another thread than the one that trains: if a rank is lost or moved while "
     "they are under way, they fail, and what they were for is not done"
 )
-_MOST_NAMED = 20
-"""Of what is taken for data."""
 
 
 class Reporter:
@@ -59,6 +58,7 @@ class Reporter:
         self._save: Gap | None = None
         self._evaluations: Gap | None = None
         self.reads_from_others: Gap | None = None
+        self.holds = DeviceHolds()
 
     # What the engine tells.
 
@@ -99,6 +99,7 @@ class Reporter:
             self._engine.gradients.most_copied_bytes,
             self._engine.set_up is not None and self._engine.set_up.lost,
             dynamo.compilations(),
+            len(self.holds),
         )
         told = (
             commit.boundary >= WINDOW_STEPS and commit.boundary.bit_count() == 1
@@ -232,39 +233,7 @@ class Reporter:
         tensors = device.catalogue(commit.state, commit.state.roots)
         size = sum(t.numel() * t.element_size() for t in tensors.values())
         gaps = tuple(self.gaps(commit))
-        notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
-        notes += tuple(
-            f"{path}: {length} objects, taken for data that does not change"
-            for _, length, path in commit.state.bulk[:_MOST_NAMED]
-            if path not in self._bulk.found
-        )
-        notes += engine.comms.notes()
-        if engine.own is not None and engine.own.why_not:
-            notes += (f"what this rank alone holds is not copied at each head: {engine.own.why_not}",)
-        if engine.updates.early.copied_bytes:
-            size_mib = engine.updates.early.copied_bytes / (1 << 20)
-            notes += (
-                "updates before the gate (optimizers in turn, a closure that is called several times, communication within a "
-                f"step): what they write is copied in each step, {size_mib:.1f} MiB",
-            )
-        if engine.updates.writes.copied_bytes:
-            size_mib = engine.updates.writes.copied_bytes / (1 << 20)
-            notes += (
-                "large tensors that the step writes to before the optimizer step (a queue, a memory bank, an average): they are "
-                f"copied in each step, {size_mib:.1f} MiB",
-            )
-        if engine.gradients.most_copied_bytes:
-            size_mib = engine.gradients.most_copied_bytes / (1 << 20)
-            notes += (
-                "gradients are kept across optimizer steps: those that the next step adds to are copied in each step, "
-                f"{size_mib:.1f} MiB",
-            )
-        if engine.draws.batches.written:
-            size_mib = engine.draws.batches.copied_bytes / (1 << 20)
-            notes += (
-                f"steps write into their batch in place: each batch is copied when it is drawn, {size_mib:.1f} MiB, so that a step "
-                "can be done again",
-            )
+        notes = report_notes.notes(engine, commit, self._bulk.found)
         settled = bool(engine.tracker.boundary_sites)
         shape = engine.writer.shape
         copies = self._copies()
@@ -318,7 +287,7 @@ class Reporter:
             self.reads_from_others,
         )
         found = [gap for gap in seen if gap is not None]
-        found += self._wrappers() + self._outside()
+        found += self.holds.gaps() + self._wrappers() + outer_gaps.outside(self._engine.set_up)
         keeper = self._engine.keeper
         if keeper is None or not keeper.is_on:  # new processes have nothing to put back
             found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
@@ -327,7 +296,7 @@ class Reporter:
             for name in device.not_rebuilt(commit.state)
         ]
         found += built_wrappers.gaps(self._lacking_wrappers(commit)) + self._changed_models(commit)
-        found += self._compiled()
+        found += outer_gaps.compiled()
         found += self._no_way_in(commit)
         found += self._lacking.gaps(commit.state, commit.boundary, self._outermost()) + self._unknown(commit)
         changes = self._engine.draws.data_changes
@@ -342,17 +311,6 @@ class Reporter:
             )
             for name, why in self._fresh.items()
         ]
-        return found
-
-    def _outside(self) -> list[Gap]:
-        set_up = self._engine.set_up
-        if set_up is None:
-            text = "what set-up draws without a seed and asks of the system cannot be recorded with this Python"
-            return [Gap("outside", LEFT, text)]
-        found = [Gap("outside", BARS, f"{set_up.lost}: no rank can be replaced")] if set_up.lost else []
-        if set_up.finds_more:
-            text = "set-up looks for more files than are kept in mind: a new process may find some that the job has made since"
-            found.append(Gap("outside", LEFT, text))
         return found
 
     def _wrappers(self) -> list[Gap]:
@@ -390,16 +348,6 @@ class Reporter:
                 text = f"{name}: training has put a module there that cannot be made again: no rank can be replaced"
                 found.append(Gap("modules", BARS, text, *where_made(state, node.parent, node.key)))
         return found
-
-    def _compiled(self) -> list[Gap]:
-        file, line, name = dynamo.compiled_for_all_sizes()
-        if not file:
-            return []
-        text = (
-            f"{file}:{line}: {name} was compiled for one size and then for all of them: a new process would compile it in another "
-            "order, and round differently: no rank can be replaced"
-        )
-        return [Gap("compiled", BARS, text, file, line)]
 
     def _no_way_in(self, commit: BoundarySnapshot) -> list[Gap]:
         found = []

@@ -50,7 +50,7 @@ class Messages:
     def __init__(self, engine: MessageEngine, collectives: Collectives) -> None:
         self._engine, self._collectives = engine, collectives
         self._batched: list[_Received] | None = None
-        """In a batch that is being called: those without a work of their own. NCCL has one for the whole batch."""
+        """In a batch that is being called: all that it receives. NCCL has one work for the whole batch."""
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """What is done in place of each function of torch.distributed: it is called with the plain one and its arguments."""
@@ -133,11 +133,9 @@ class Messages:
         if name not in ("isend", "irecv"):
             return made
         received = [_Received(message, results)] if name == "irecv" else []
-        if made is not None:
-            return _Pending(made, self.awaited, received)
         if self._batched is not None:
             self._batched += received
-        return None
+        return None if made is None else _Pending(made, self.awaited, received)
 
     def awaited(self, wait: Callable[[], Any], received: Sequence[_Received]) -> Any:
         """Wait for messages that are under way, and note what was received."""

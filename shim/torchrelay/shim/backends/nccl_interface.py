@@ -119,8 +119,10 @@ def lacking(found: Mapping[str, Any], interface: Iterable[Used] = INTERFACE) -> 
 
 
 def _words(positional: int, keywords: tuple[str, ...]) -> str:
+    if keywords and not positional:
+        return ", ".join(keywords)
     numbers = {0: "no argument", 1: "1 argument"}.get(positional, f"{positional} arguments")
-    return " and ".join((numbers, *keywords))
+    return ", ".join((numbers, *keywords))
 
 
 def _can_be_called(function: Any, positional: int, keywords: tuple[str, ...]) -> bool:

@@ -195,7 +195,9 @@ class Collectives:
         self._together = together
         try:
             yield
-            if together:
+            is_late = self.is_late()
+            is_there = is_late or not asynchronous
+            if together and is_there:
                 with communicating(engine, confirmed=True):
                     pass
         except RuntimeError as error:
@@ -203,12 +205,11 @@ class Collectives:
             raise
         finally:
             self._together = None
-        is_late = self.is_late()
         for call in together:
-            if asynchronous and not is_late:
-                engine.record(FinishedCollective(call.name, call.group, None))
-            else:
+            if is_there:
                 engine.record(call.take(for_others=is_late and call.name in SAME_ON_ALL_RANKS))
+            else:
+                engine.record(FinishedCollective(call.name, call.group, None))
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """What is done in place of each function of torch.distributed: it is called with the plain one and its arguments."""

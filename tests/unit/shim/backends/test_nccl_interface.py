@@ -87,8 +87,7 @@ def test_a_torch_that_has_all_lacks_nothing() -> None:
                     "_dump_nccl_trace", "_dump_nccl_trace(includeCollectives: bool = True) -> bytes"
                 )
             },
-            "torch._C._distributed_c10d._dump_nccl_trace called with no argument and includeCollectives and includeStackTraces and "
-            "onlyActive",
+            "torch._C._distributed_c10d._dump_nccl_trace called with includeCollectives, includeStackTraces, onlyActive",
         ),
     ],
 )

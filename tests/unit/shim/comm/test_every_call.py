@@ -201,6 +201,7 @@ def test_results_of_an_asynchronous_coalesced_call_before_the_gate_are_not_taken
         dist.all_gather_single(torch.zeros(1), torch.tensor([3.0]))
     made.wait()
     assert [entry.results for entry in engine.recorded] == [None]
+    assert engine.confirmed == 0
 
 
 @pytest.mark.parametrize("mode", ["record", "repeat"])

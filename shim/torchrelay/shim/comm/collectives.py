@@ -183,6 +183,16 @@ class Collectives:
         self._engine.collective_begins()
         return self._run(call, self._engine.mode(), asynchronous=False)
 
+    def received(self, work: Any) -> CompletedCollective:
+        """What a group's own method has asked for behind the gate: nobody can call it again."""
+        try:
+            with self.left_alone(), communicating(self._engine, confirmed=True):
+                work.wait()
+        except RuntimeError as error:
+            self._engine.interrupted_for_good(error)
+            raise
+        return CompletedCollective()
+
     @contextmanager
     def together(self, *, asynchronous: bool) -> Iterator[None]:
         """What is called within has its results where the context is left: it is recorded then.

@@ -219,6 +219,36 @@ def test_a_message_sent_by_a_group_itself_is_refused_by_name(engine: FakeEngine)
         c10d._get_default_group().send([torch.ones(1)], 0, 0)
 
 
+class Work:
+    """Plays torch's."""
+
+    waited = 0
+
+    def wait(self) -> None:
+        self.waited += 1
+
+
+@pytest.mark.parametrize("name", ["recv", "recv_anysource"])
+def test_a_message_received_by_a_group_itself_behind_the_gate_is_confirmed(
+    name: str, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work()
+    monkeypatch.setattr(dist.ProcessGroup, name, lambda group, *args: work)
+    collectives_now = Collectives(engine)
+    monkeypatch.setattr(
+        dist.ProcessGroup, name, group_methods._method(collectives_now, name, getattr(dist.ProcessGroup, name))
+    )
+    receive = getattr(c10d._get_default_group(), name)
+    assert receive([torch.ones(1)], 0, 0) is work
+    assert engine.confirmed == 0
+    broken = RuntimeError("Connection closed: generation 0 was broken")
+    engine.now, engine.garbage = "repeat", [broken]
+    with pytest.raises(RuntimeError, match="was broken"):
+        receive([torch.ones(1)], 0, 0)
+    assert (engine.for_good, work.waited) == ([broken], 1)
+    assert receive([torch.ones(1)], 0, 0).is_completed()
+
+
 # Stores.
 
 

@@ -13,7 +13,8 @@ OURS = {"blocking"}
 """What is set in every communicator, whatever the script has set."""
 NOT_COPIED = {
     *("split_from", "split_color"),  # how the first one was made
-    *("backend", "group_desc", "_timeout"),  # set by torch and by us
+    *("backend", "_timeout"),  # set by torch and by us
+    "use_pg_for_symm_mem_rendezvous",  # symmetric memory is refused
 }
 
 

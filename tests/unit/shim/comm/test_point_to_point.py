@@ -110,15 +110,18 @@ class Wire:
         return 3
 
 
-@pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    made = Wire()
+def in_place_of_torch(made: Wire, monkeypatch: pytest.MonkeyPatch) -> Wire:
     for name in NAMES:
         function = getattr(made, name)
         for module in (c10d, dist):
             monkeypatch.setattr(module, name, function)
     monkeypatch.setattr(c10d, "_get_default_group", lambda: None)
     return made
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    return in_place_of_torch(Wire(), monkeypatch)
 
 
 @pytest.fixture
@@ -277,12 +280,7 @@ class OneWork(Wire):
 class TestABatchWithOneWork:
     @pytest.fixture
     def wire(self, monkeypatch: pytest.MonkeyPatch) -> Wire:
-        made = OneWork()
-        for name in NAMES:
-            for module in (c10d, dist):
-                monkeypatch.setattr(module, name, getattr(made, name))
-        monkeypatch.setattr(c10d, "_get_default_group", lambda: None)
-        return made
+        return in_place_of_torch(OneWork(), monkeypatch)
 
     def test_all_that_it_receives_is_recorded_where_it_is_waited_for(self, engine: Engine) -> None:
         def receive() -> list[float]:

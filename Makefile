@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo docs test test-browser test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu lint fmt bench bench-check relay-score wild wild-cost soak gpu-check proto images pin-images clean
+.PHONY: venv demo docs test test-browser test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu test-imitated-gpu-short lint fmt bench bench-check relay-score wild wild-cost soak gpu-check proto images pin-images clean
 
 venv: $(STAMP)
 
@@ -75,6 +75,16 @@ $(IMITATED)/.installed: pyproject.toml constraints.txt tests/imitated_gpu/setup_
 
 test-imitated-gpu: imitated-gpu
 	$(IMITATED)/bin/python -m pytest --durations=20 tests/imitated_gpu
+
+# A few cells of them, for whoever changes what knows NCCL: what torch has, a loss at each side of the gate, a stop, a move, waits.
+IN_SHORT := tests/imitated_gpu/test_conformance.py tests/imitated_gpu/test_waits.py \
+	'tests/imitated_gpu/test_migrations.py::test_a_rank_on_nccl_is_replaced_and_nothing_is_computed_otherwise[killed in backward]' \
+	'tests/imitated_gpu/test_migrations.py::test_a_rank_on_nccl_is_replaced_and_nothing_is_computed_otherwise[moved]' \
+	'tests/imitated_gpu/test_migrations.py::test_a_functional_collective_that_a_loss_ends_behind_the_gate_gives_no_garbage[kill:rank=1,step=9,phase=after-step]' \
+	tests/imitated_gpu/test_migrations.py::test_a_rank_that_stops_while_a_device_waits_for_it_is_named_and_found_in_time
+
+test-imitated-gpu-short: imitated-gpu
+	$(IMITATED)/bin/python -m pytest --durations=0 --durations-min=1 $(IN_SHORT)
 
 # The dashboard in a real browser, which has to be there (apt-get install chromium). They make the pictures of docs/dashboard.md.
 test-browser: venv

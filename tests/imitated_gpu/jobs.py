@@ -69,8 +69,12 @@ def run(
     inject: Sequence[str] = (),
     meanwhile: Callable[[Orders], None] = lambda orders: None,
     program: str = "by_hand.py",
+    run_s: float = RUN_S,
 ) -> Job:
-    """Run a program with torchrelay in `folder`. `meanwhile` is called with the job's orders for faults once it has started."""
+    """Run a program with torchrelay in `folder`, for `run_s` at most.
+
+    `meanwhile` is called with the job's orders for faults once it has started.
+    """
     out, events, orders = folder / "out", folder / "events.jsonl", Orders(folder / "orders")
     out.mkdir()
     asked = [part for fault in inject for part in ("--inject", fault)]
@@ -83,7 +87,7 @@ def run(
     ):
         try:
             meanwhile(orders)
-            returncode = process.wait(RUN_S)
+            returncode = process.wait(run_s)
         finally:
             process.terminate()  # what it has started ends with it
     told = [json.loads(line) for line in events.read_text().splitlines()]

@@ -95,6 +95,14 @@ _BODIES = {
         for (x,) in batches():
             step(model, opt, x)
     """,
+    "memory_of_all_ranks": """
+        import nvshmem.core
+
+        model, opt = start()
+        nvshmem.core.init()  # GAP nvshmem
+        for (x,) in batches():
+            step(model, opt, x)
+    """,
     "closure_called_again": """
         dist.init_process_group("gloo")
         model = DDP(torch.nn.Linear(8, 8))

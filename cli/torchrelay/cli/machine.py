@@ -11,8 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.machine.visible_gpus import selections
 
 _NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
+_AMD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 _NVIDIA_SMI_TIMEOUT_S = 20
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST_PORT = 10_000
@@ -26,7 +28,11 @@ class LocalMachine:
         return os.cpu_count() or 1
 
     def gpu_count(self) -> int:
-        return visible_gpus(_installed_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        nvidia = _nvidia_gpus()
+        count = nvidia or _amd_gpus()
+        for selection in selections(os.environ, amd=not nvidia):
+            count = visible_gpus(count, selection)
+        return count
 
     def port_is_free(self, port: int) -> bool:
         try:
@@ -109,7 +115,7 @@ def _listen(port: int) -> socket.socket:
     return sock
 
 
-def _installed_gpus() -> int:
+def _nvidia_gpus() -> int:
     if _NVIDIA_GPUS.is_dir():
         return len(list(_NVIDIA_GPUS.iterdir()))
     with suppress(OSError, subprocess.SubprocessError):
@@ -120,12 +126,19 @@ def _installed_gpus() -> int:
     return 0
 
 
-def visible_gpus(installed: int, cuda_visible_devices: str | None) -> int:
-    """How many GPUs CUDA shows of those installed: the list ends at its first entry that names none."""
-    if cuda_visible_devices is None:
-        return installed
+def _amd_gpus(nodes: Path = _AMD_NODES) -> int:
+    """The kernel's list of nodes has processors, too, whose number is 0."""
     count = 0
-    for entry in cuda_visible_devices.split(","):
+    for number in nodes.glob("*/gpu_id"):
+        with suppress(OSError):  # of a GPU that this container was not given
+            count += number.read_text(encoding="ascii").strip() not in ("", "0")
+    return count
+
+
+def visible_gpus(installed: int, selection: str) -> int:
+    """How many GPUs are shown of those installed: the list ends at its first entry that names none."""
+    count = 0
+    for entry in selection.split(","):
         entry = entry.strip()
         named = entry.startswith(("GPU-", "MIG-")) or (entry.isascii() and entry.isdigit() and int(entry) < installed)
         if not named:

@@ -1,8 +1,9 @@
 """Trains without a wrapper: gradients are reduced by hand, values are checked, and results are shared after each step.
 
-Usage: by_hand.py OUT [eager] [slow] [WHAT:RANK:STEP[:PLACE[:always]]]
+Usage: by_hand.py OUT [eager] [slow] [capturable] [WHAT:RANK:STEP[:PLACE[:always]]]
 
 `eager`: with a device for the job, so that further groups are split from the first one. `slow`: each step takes SLOW_S longer.
+`capturable`: the optimizer is not fused, and keeps its count of steps on the device all the same.
 WHAT happens once, in one rank or in all (`*`), at a PLACE of a step: a fault of `imitated_gpu.faults` is ordered, a signal's name
 strikes the process (SIGABRT), `assert` queues an operator that fails on the device. `always`: in each process that comes there.
 """
@@ -71,7 +72,8 @@ def main():
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 1))
     model = model.to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+    kind = {"capturable": True} if "capturable" in options else {"fused": True}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, **kind)
     optimizer.register_step_pre_hook(lambda *_: strikes.at("optimizer"))
     torch.manual_seed(10 + rank)
     fixed = torch.Generator().manual_seed(rank)

@@ -70,6 +70,19 @@ def test_what_cannot_be_protected_is_named_with_its_line(
 
 
 @pytest.mark.slow
+def test_what_a_device_holds_that_no_migration_carries_is_named_with_its_line(cli: Cli, tmp_path: Path) -> None:
+    """A stand-in plays NVSHMEM for Python: no device is there."""
+    (tmp_path / "nvshmem").mkdir()
+    (tmp_path / "nvshmem" / "core.py").write_text("def init():\n    pass\n")
+    code, report, said = check(cli, tmp_path, "memory_of_all_ranks")
+    assert code == UNPROTECTED, (report, said)
+    assert named(report, tmp_path, "memory_of_all_ranks") == sorted(marked(script("memory_of_all_ranks")))
+    (gap,) = report["gaps"]
+    assert (gap["effect"], gap["ranks"]) == (BARS, [0, 1])
+    assert "memory of NVSHMEM" in report["reason"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "status", "kinds", "effect", "text"),
     few(

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from torchrelay.cli import machine
 from torchrelay.cli.machine import LocalMachine, address_towards, ephemeral_ports, visible_gpus
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.machine import visible_gpus as visible_gpus_of
 
 HERE = LocalMachine()
 
@@ -77,10 +79,42 @@ def test_a_folder_may_be_absent_but_not_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("installed", "visible", "count"),
-    [(4, None, 4), (4, "0,2", 2), (4, "", 0), (4, "1,-1,2", 1), (4, "0,7,1", 1), (2, "GPU-12ab", 1), (0, "0", 0)],
+    [(4, "0,2", 2), (4, "", 0), (4, "1,-1,2", 1), (4, "0,7,1", 1), (2, "GPU-12ab", 1), (0, "0", 0)],
 )
-def test_cuda_visible_devices_limits_the_gpus(installed: int, visible: str | None, count: int) -> None:
+def test_a_selection_limits_the_gpus(installed: int, visible: str, count: int) -> None:
     assert visible_gpus(installed, visible) == count
+
+
+@pytest.mark.parametrize(
+    ("nvidia", "amd", "environ", "count"),
+    [
+        (4, 0, {}, 4),
+        (4, 0, {"CUDA_VISIBLE_DEVICES": "0,2", "HIP_VISIBLE_DEVICES": "0"}, 2),
+        (0, 4, {}, 4),
+        (0, 4, {"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "0,2"}, 1),
+        (0, 4, {"CUDA_VISIBLE_DEVICES": "0,2"}, 2),
+        (0, 4, {"ROCR_VISIBLE_DEVICES": "1,2,3", "HIP_VISIBLE_DEVICES": "0,3"}, 1),
+        (0, 0, {"HIP_VISIBLE_DEVICES": "0"}, 0),
+    ],
+)
+def test_gpus_of_either_maker_are_counted_by_the_maker_s_variables(
+    nvidia: int, amd: int, environ: dict[str, str], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_nvidia_gpus", lambda: nvidia)
+    monkeypatch.setattr(machine, "_amd_gpus", lambda: amd)
+    for name in visible_gpus_of.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert HERE.gpu_count() == count
+
+
+def test_processors_among_the_kernel_s_nodes_are_no_gpus(tmp_path: Path) -> None:
+    for number, gpu_id in enumerate(("0", "23881", "41312")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "gpu_id").write_text(f"{gpu_id}\n")
+    assert machine._amd_gpus(tmp_path) == 2
+    assert machine._amd_gpus(tmp_path / "none") == 0
 
 
 def test_the_own_address_is_the_one_that_faces_the_peer() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchrelay.agent.health.gpus.devices import Device, free, gpus_of, in_place, order_with, usage, visible
+from torchrelay.agent.health.gpus.devices import Device, choice, free, gpus_of, in_place, usage, visible
 from torchrelay.agent.health.gpus.xids import XidMerger
 from torchrelay.agent.health.job_files.files import Files
 from torchrelay.agent.health.machine.host_cpu import HostCpu
@@ -22,6 +22,7 @@ from torchrelay.agent.health.probes.places import DCGM, WatchedPlaces
 from torchrelay.agent.health.probes.probe_process import HANG_S, OK, ProbeProcess
 from torchrelay.agent.health.probes.source import Covered
 from torchrelay.protocol.health import kinds as k
+from torchrelay.protocol.machine import visible_gpus
 from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
 from torchrelay.protocol.names import WorkerId
 
@@ -47,7 +48,8 @@ class MachineMonitor:
         hang_s: float = HANG_S,
     ) -> None:
         self._places, self._workers, self._send, self._worker_with = places, workers, send, worker_with
-        self._selection = environ.get("CUDA_VISIBLE_DEVICES")
+        self._selecting = {name: environ[name] for name in visible_gpus.VARIABLES if name in environ}
+        self._is_amd = False
         self._gpus: list[Device] = []
         self._ports: list[Device] = []
         self._by_pci: dict[str, str] = {}
@@ -68,13 +70,17 @@ class MachineMonitor:
 
     def use(self, workers: Sequence[WorkerId], selection: str | None) -> None:
         """From now on these use the GPUs, of which they see `selection`, as CUDA_VISIBLE_DEVICES has it."""
-        self._workers, self._selection = workers, selection
-        if self.states:
-            self._announce()
+        self._selecting = {} if selection is None else {visible_gpus.CUDA: selection}
+        self._seat(workers)
 
     def takes_place(self, worker: WorkerId, place: str) -> None:
         """It uses the device that one which has ended used, or one that is free. `place`: that worker, or that device."""
-        self.use(in_place(worker, place, self._workers, self._visible()), self._selection)
+        self._seat(in_place(worker, place, self._workers, self._visible()))
+
+    def _seat(self, workers: Sequence[WorkerId]) -> None:
+        self._workers = workers
+        if self.states:
+            self._announce()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -126,12 +132,13 @@ class MachineMonitor:
 
     def environment(self, worker: WorkerId, local_rank: int) -> dict[str, str]:
         """What a spare that becomes `local_rank` needs to use its own GPU, and not that of the rank that was lost."""
-        gpus = self._visible()
-        own = gpus_of(self._workers, gpus).get(worker)
+        own = gpus_of(self._workers, self._visible()).get(worker)
         if self._places.root or own is None:
             return {}
-        order = order_with(gpus, own, local_rank)
-        return {"CUDA_VISIBLE_DEVICES": order} if order else {}
+        return choice(self._gpus, self._selecting, own, local_rank, amd=self._is_amd)
+
+    def _visible(self) -> list[Device]:
+        return visible(self._gpus, visible_gpus.selections(self._selecting, amd=self._is_amd))
 
     def gpu_index(self, worker: str) -> int | None:
         """Which of the machine's GPUs the worker uses."""
@@ -144,6 +151,7 @@ class MachineMonitor:
             if source == "network":
                 self._ports = known
             elif source != DCGM or not self._gpus:
+                self._is_amd = source == "amd"
                 # A source that starts anew may miss a GPU that was lost: who uses which does not change by that.
                 self._gpus += [d for d in known if d.device not in {g.device for g in self._gpus}]
                 self._by_pci = {normal_pci(d.pci): d.device for d in self._gpus}
@@ -158,12 +166,10 @@ class MachineMonitor:
         ports = [p for p in self._ports if p.name != "Interface"]
         return usage(self._workers, self._visible(), ports, folders, for_all)
 
-    def _visible(self) -> list[Device]:
-        return visible(self._gpus, self._selection)
-
     def _announce(self) -> None:
         # Where nobody has said which GPUs are this job's, the others may be another job's.
-        unused = () if self._selection is None else free(self._workers, self._visible())
+        is_chosen = bool(visible_gpus.selections(self._selecting, amd=self._is_amd))
+        unused = free(self._workers, self._visible()) if is_chosen else []
         self._send(HealthSources(dict(self.states), self._usage(), tuple(gpu.device for gpu in unused)))
 
     def _state(self, source: str, text: str) -> None:

@@ -11,6 +11,7 @@ from torchrelay.agent.health.probes.places import OFF, WatchedPlaces
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.kube.gpu_selection import NONE_KNOWN
 from torchrelay.protocol.kube.kube_names import ENV_GPUS
+from torchrelay.protocol.machine import visible_gpus
 from torchrelay.protocol.messages import HealthSignals, HealthSources
 from torchrelay.protocol.names import WorkerId
 
@@ -31,9 +32,7 @@ class PodMonitor:
         self._workers: dict[int, WorkerId] = {}
         """By local rank."""
         places = WatchedPlaces(environ.get(ENV_MACHINE, ""), host, dcgm=OFF)
-        self._monitor = MachineMonitor(
-            places, [], {"CUDA_VISIBLE_DEVICES": NONE_KNOWN}, self._pass_on, lambda pid: None
-        )
+        self._monitor = MachineMonitor(places, [], {visible_gpus.CUDA: NONE_KNOWN}, self._pass_on, lambda pid: None)
 
     async def run(self) -> None:
         """Until cancelled; at once where the pod asks for no GPU."""

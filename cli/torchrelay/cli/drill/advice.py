@@ -29,6 +29,10 @@ ADVICE = {
     "side-thread": "let only the thread that trains communicate",
     "compiled": "give torch.compile `dynamic=True` or `dynamic=False`, or let all batches have one size (drop_last=True)",
     "other-process": "keep what the step depends on in this process (environments that run here, in no process of their own)",
+    "device-graph": "capture graphs of what does not communicate alone (torch.compile without mode='reduce-overhead' around it)",
+    "symmetric-memory": "use plain collectives in place of symmetric memory",
+    "nvshmem": "use plain collectives in place of NVSHMEM",
+    "shared-device-memory": "give other processes copies in host memory",
     "async-save": "save with the thread that trains",
     "own-result": "let all ranks take part in what communicates after the optimizer step",
 }

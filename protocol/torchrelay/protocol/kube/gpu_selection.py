@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from torchrelay.protocol.machine.visible_gpus import selected, selections
+
 NONE_KNOWN = ""
-_GIVEN, _CHOSEN = "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
+_NVIDIA, _AMD = "NVIDIA_VISIBLE_DEVICES", "AMD_VISIBLE_DEVICES"
+"""By which the container runtimes of both are told what to give."""
 
 
 def selection_of(environ: Mapping[str, str]) -> str:
     """UUIDs or numbers of the node's GPUs, as the device plugin has written them; empty where that is not known: all of them are
     named, or none because they come as devices alone (CDI)."""
-    given = environ.get(_GIVEN, "")
-    if given in ("", "all", "void", "none"):
-        return NONE_KNOWN
-    gpus = [part.strip() for part in given.split(",") if part.strip()]
-    chosen = environ.get(_CHOSEN)
-    if chosen is None:
-        return ",".join(gpus)
-    numbers = [int(part) for part in chosen.split(",") if part.strip().isdigit()]
-    named = [part.strip() for part in chosen.split(",") if part.strip() in gpus]
-    return ",".join(named or [gpus[n] for n in numbers if n < len(gpus)])
+    for given in (_NVIDIA, _AMD):
+        if environ.get(given, "") not in ("", "all", "void", "none"):
+            gpus = [part.strip() for part in environ[given].split(",") if part.strip()]
+            for selection in selections(environ, amd=given == _AMD):
+                gpus = [gpus[place] for place in selected(gpus, selection)]
+            return ",".join(gpus)
+    return NONE_KNOWN

@@ -1,6 +1,6 @@
-"""NCCL, and RCCL on AMD: collectives are kernels on the device's streams, and a call returns before its result is there.
+"""NCCL, and RCCL on AMD, which torch calls by the same names.
 
-What is done about that:
+Collectives are kernels on the device's streams, and a call returns before its result is there. What is done about that:
 
 - Whoever waits is let go by `abort()` of each communicator, on a thread of its own: one that gets stuck holds up no other. A rank
   that does not come loose says so and is replaced (`nccl_aborts.py`).
@@ -25,28 +25,15 @@ from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.shim.adapters.process_groups.nccl_trace import waiting_collectives
 from torchrelay.shim.adapters.process_groups.process_group import timeout_of_communicator
 from torchrelay.shim.adapters.process_groups.sockets import tcp_sockets
+from torchrelay.shim.backends import nccl_interface
 from torchrelay.shim.backends.nccl_aborts import Aborts
 from torchrelay.shim.backends.nccl_connecting import Connecting
-
-_NEEDED = ("abort", "eager_connect_single_device", "options", "name")
-_COPIED = ("is_high_priority_stream", "global_ranks_in_group", "group_name")
-_OF_CONFIG = (
-    "cga_cluster_size",
-    "min_ctas",
-    "max_ctas",
-    "net_name",
-    "split_share",
-    "traffic_class",
-    "cta_policy",
-    "collnet_enable",
-    "nvls_ctas",
-)
 
 
 class Nccl:
     name = "nccl"
     on_device = True
-    failure_marks: tuple[str, ...] = ("NCCL", "ncclRemoteError", "ncclSystemError", "ncclInternalError")
+    failure_marks: tuple[str, ...] = ("NCCL", "RCCL", "ncclRemoteError", "ncclSystemError", "ncclInternalError")
     environment: Mapping[str, str] = {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # the watchdog ends no process
         "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
@@ -58,12 +45,6 @@ class Nccl:
         "TORCH_NCCL_ENABLE_TIMING": "1",  # whether a collective has begun is known by its first event alone
     }
 
-    note = (
-        "NCCL: torch's own watchdog and monitor end no process while torchrelay is there "
-        f"({', '.join(f'{name}={value}' for name, value in environment.items())}); torchrelay finds the rank that is lost or "
-        "hangs, and --hang-timeout ends a job that it cannot save"
-    )
-
     def __init__(self) -> None:
         self._aborts, self._connecting = Aborts(), Connecting()
         self._sockets: set[str] = set()
@@ -71,6 +52,18 @@ class Nccl:
     @property
     def sockets(self) -> frozenset[str]:
         return frozenset(self._sockets)
+
+    @property
+    def note(self) -> str:
+        """Also what is lost because torch lacks something."""
+        told = (
+            f"{nccl_interface.library()}: torch's own watchdog and monitor end no process while torchrelay is there "
+            f"({', '.join(f'{name}={value}' for name, value in self.environment.items())}); torchrelay finds the rank that is "
+            "lost or hangs, and --hang-timeout ends a job that it cannot save"
+        )
+        lacking = nccl_interface.lacking_here() if dist.is_nccl_available() else ()
+        lost = [f"torch {torch.__version__} lacks {name}: {used.without}" for used, name in lacking if used.without]
+        return "; ".join((told, *lost))
 
     def prepare(self) -> None:
         """A communicator that the script connects opens sockets, too, beside those of its store."""
@@ -90,8 +83,8 @@ class Nccl:
     def missing(self) -> str:
         if not dist.is_nccl_available():
             return f"torch {torch.__version__} lacks ProcessGroupNCCL"
-        lacking = [name for name in _NEEDED if not hasattr(dist.ProcessGroupNCCL, name)]
-        return f"ProcessGroupNCCL of torch {torch.__version__} lacks {', '.join(lacking)}" if lacking else ""
+        lacking = [name for used, name in nccl_interface.lacking_here() if not used.without]
+        return f"torch {torch.__version__} lacks {', '.join(lacking)}" if lacking else ""
 
     def new(self, store: Any, place: int, size: int, like: Any) -> Any:
         """`like` may be of a joiner's set-up, which has no options of this library."""
@@ -134,7 +127,11 @@ class Nccl:
     def failure(self, communicator: Any) -> str:
         """As torch's watchdog has found it; a timeout is the hang watch's. Empty where torch does not tell (2.6)."""
         found = getattr(communicator, "get_error", lambda: None)()
-        return "a communicator of NCCL has failed" if getattr(found, "name", "") == "COMM_ERROR" else ""
+        return (
+            f"a communicator of {nccl_interface.library()} has failed"
+            if getattr(found, "name", "") == "COMM_ERROR"
+            else ""
+        )
 
     def synchronize(self) -> None:
         self._aborts.stream = torch.cuda.current_stream()
@@ -144,8 +141,8 @@ class Nccl:
 def _copy_options(before: Any, options: Any) -> None:
     """What the script has set, and no more: torch crashes where a name is set to None (2.13)."""
     for target, source, fresh, names in (
-        (options, before, options, _COPIED),
-        (options.config, before.config, dist.ProcessGroupNCCL.Options().config, _OF_CONFIG),
+        (options, before, options, nccl_interface.COPIED_OPTIONS),
+        (options.config, before.config, dist.ProcessGroupNCCL.Options().config, nccl_interface.COPIED_CONFIG),
     ):
         for name in names:
             value = getattr(source, name, None)

@@ -17,6 +17,7 @@ from typing import Any
 
 from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.shim.adapters.process_groups.nccl_trace import waiting_collectives
+from torchrelay.shim.backends.nccl_interface import library
 
 STILL_S = 10.0
 """An abort between processes that share one GPU took 0.7 s at most, without a queue. What is slow on one machine may be so on all:
@@ -81,7 +82,7 @@ class Aborts:
                 self._changed.notify_all()
         took_s = time.monotonic() - started_s
         if took_s > _SLOW_ABORT_S:
-            log.say(f"aborting a communicator of NCCL took {took_s:.1f} s")
+            log.say(f"aborting a communicator of {library()} took {took_s:.1f} s")
 
     def _watch(self, threads: set[threading.Thread], stuck: Callable[[str], None]) -> None:
         still_looks, before = 0, (threads, 0)
@@ -112,4 +113,4 @@ class Aborts:
 
 
 def _not_aborted(within_s: float) -> str:
-    return f"a communicator of NCCL was not aborted within {within_s:.0f} s"
+    return f"a communicator of {library()} was not aborted within {within_s:.0f} s"

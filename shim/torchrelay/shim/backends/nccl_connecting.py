@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.backends.nccl_interface import library
+
 
 class Connecting:
     """The communicators that are being connected."""
@@ -37,12 +39,12 @@ class Connecting:
             del self._under_way[id(communicator)]
         if attempt.given_up:
             raise RuntimeError(
-                "torchrelay: Connection closed: a communicator of NCCL was given up while it was connected"
+                f"torchrelay: Connection closed: a communicator of {library()} was given up while it was connected"
             )
         if attempt.error is not None:
             raise attempt.error
         if attempt.heard != communicator.size():
-            raise RuntimeError(f"torchrelay: NCCL connected {attempt.heard} of {communicator.size()} ranks")
+            raise RuntimeError(f"torchrelay: {library()} connected {attempt.heard} of {communicator.size()} ranks")
 
     def give_up(self, communicator: Any) -> bool:
         """From any thread: end the wait for this one. Return whether nothing else has to be done about it."""

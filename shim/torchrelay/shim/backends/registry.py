@@ -63,6 +63,17 @@ def notes(backends: Iterable[Backend]) -> tuple[str, ...]:
     return tuple(told)
 
 
+def called_on_devices() -> int:
+    """Return how many collectives this process has called on libraries whose collectives run on a device."""
+    found = {}
+    for group in groups.groups():
+        for device, communicator in groups.communicators(group).items():
+            backend = BACKENDS.get(groups.backend_names(group)[device.type])
+            if backend is not None and backend.on_device:
+                found[id(communicator)] = communicator
+    return sum(groups.called(communicator) for communicator in found.values())
+
+
 def library_sockets() -> frozenset[str]:
     """Return the inodes of sockets that libraries look after themselves."""
     return frozenset().union(*(backend.sockets for backend in BACKENDS.values()))

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import optimizer as optimizers
 
+from torchrelay.shim.adapters import device_memory
 from torchrelay.shim.adapters.parallel import comm_hooks, ddp, fsdp2, uneven_inputs
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.adapters.tensors import graph_order, tensor_copying, tensor_data
 from torchrelay.shim.adapters.torchscript import functions as torchscript
+from torchrelay.shim.backends import registry
 from torchrelay.shim.capture.records import after_draw
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.comm import collectives, group_methods, pipelining, point_to_point
@@ -26,6 +28,7 @@ from torchrelay.shim.comm.point_to_point import Messages
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.data.draw_changes import StateBelowData
 from torchrelay.shim.observe.data_faults import DataFaults
+from torchrelay.shim.observe.device_holds import Held
 from torchrelay.shim.observe.other_processes import OtherProcesses
 from torchrelay.shim.observe.other_threads import OtherThreads
 
@@ -55,9 +58,22 @@ def install(runtime: Runtime, groups: ScriptGroups, scripted: ScriptedCalls) -> 
     optimizers.register_optimizer_step_post_hook(functools.partial(_after_step, runtime))
     torchscript.watch(functools.partial(runtime.guard.tell, scripted.called))
     _wrap_backward(runtime)
+    _watch_device(runtime)
+
+
+def _watch_device(runtime: Runtime) -> None:
+    """From the import of torch on: a script may share memory, and capture graphs, before it has a process group."""
+    holds = runtime.device_holds
+    device_memory.watch_graphs(
+        runtime.guard,
+        lambda: holds.capture_begins(registry.called_on_devices()),
+        lambda: holds.capture_ends(registry.called_on_devices, sys._getframe(1)),
+    )
+    device_memory.watch_shared_memory(runtime.guard, lambda: holds.tell(Held.SHARED, sys._getframe(1)))
 
 
 def _communicate(runtime: Runtime, name: str, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    runtime.device_holds.communicates()
     ours = runtime.engine.communications.get(name) if runtime.engine is not None else None
     return plain(*args, **kwargs) if ours is None else ours(plain, *args, **kwargs)
 
@@ -170,7 +186,8 @@ def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> A
         engine.waiting(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
         try:
             result = call()
-            if engine.wrapped.takes_indices(wrapped):
+            is_late = engine.mode() == "repeat" and wrapped.will_sync_module_buffers()
+            if is_late or engine.wrapped.takes_indices(wrapped):
                 engine.confirm()
             return result
         except RuntimeError as error:

@@ -1,12 +1,14 @@
-"""Parts of torch that scripts import when they need them: what each needs when it is there."""
+"""Parts of torch, and of what is used beside it, that scripts import when they need them: what each needs when it is there."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.observe.device_holds import Held
 from torchrelay.shim.script import sites
 
 if TYPE_CHECKING:
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 FUNCTIONAL = "torch.distributed._functional_collectives"
 PIPELINING = "torch.distributed.pipelining.schedules"
 SAVE_PLANS = "torch.distributed.checkpoint.default_planner"
+SYMMETRIC_MEMORY = "torch.distributed._symmetric_memory"
+NVSHMEM = "nvshmem.core"
 ASYNC_CHECKPOINT = "torch.distributed.checkpoint._async_thread_executor"
 
 
@@ -55,10 +59,29 @@ def _save_plans(runtime: Runtime, module: ModuleType) -> None:
     save_plans.install(module, lambda: runtime.engine.saves.era() if runtime.engine is not None else "", runtime.guard)
 
 
+def _symmetric_memory(runtime: Runtime, module: ModuleType) -> None:
+    from torchrelay.shim.adapters import device_memory
+
+    def opens(is_nvshmem: bool) -> None:
+        runtime.device_holds.tell(Held.NVSHMEM if is_nvshmem else Held.SYMMETRIC, sys._getframe(1))
+
+    device_memory.watch_symmetric_memory(runtime.guard, module, opens)
+
+
+def _nvshmem(runtime: Runtime, module: ModuleType) -> None:
+    from torchrelay.shim.adapters import device_memory
+
+    device_memory.watch_nvshmem(
+        runtime.guard, module, lambda: runtime.device_holds.tell(Held.NVSHMEM, sys._getframe(1))
+    )
+
+
 _PREPARED: dict[str, Callable[[Runtime, ModuleType], None]] = {
     FUNCTIONAL: _functional,
     PIPELINING: _pipelining,
     ASYNC_CHECKPOINT: _async_checkpoint,
     SAVE_PLANS: _save_plans,
+    SYMMETRIC_MEMORY: _symmetric_memory,
+    NVSHMEM: _nvshmem,
 }
 NAMES = tuple(_PREPARED)

@@ -1,4 +1,4 @@
-"""The process-wide random number generators: python, numpy (if the script uses it), torch on the CPU and on each device."""
+"""The process-wide random number generators: python, numpy (if the script uses it), torch on the CPU and on each device in use."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torchrelay.shim.adapters.raw_memory.generators import NumpyMarker, PythonMarker
 from torchrelay.shim.adapters.raw_memory.memory import read
 from torchrelay.shim.adapters.raw_memory.torch_generator import TorchGenerator, as_told
+from torchrelay.shim.adapters.used_devices import UsedDevices
 from torchrelay.shim.tensors.tensor_bytes import await_writes
 
 
@@ -57,16 +58,18 @@ class _Generators:
             seen = self._numpy.read()
             if seen is None or seen != self._numpy_seen:
                 self._numpy_seen, numpy = seen, _numpy_state()
-        cuda = _cuda() if torch.cuda.is_initialized() else ()
+        cuda = _of_devices() if torch.cuda.is_initialized() else ()
         now = RngState(torch_cpu, python, numpy, cuda)
         if now != latest:
             self._latest = now
         return self._latest
 
 
-def _cuda() -> tuple[tuple[int, bytes], ...]:
-    device = torch.cuda.current_device()
-    return ((device, tensor_bytes(torch.cuda.get_rng_state(device))),)
+_used = UsedDevices()
+
+
+def _of_devices() -> tuple[tuple[int, bytes], ...]:
+    return tuple((device, tensor_bytes(torch.cuda.get_rng_state(device))) for device in _used.indices())
 
 
 capture = _Generators().capture
@@ -92,11 +95,22 @@ def restore(state: RngState) -> None:
     if state.numpy and generators is not None:
         name, keys, *rest = pickle.loads(state.numpy)
         generators.set_state((name, memoryview(keys).cast("I"), *rest))
-    for device, data in state.cuda:
+    there = [(device, data) for device, data in state.cuda if device < torch.cuda.device_count()]
+    for device, data in there:
         torch.cuda.set_rng_state(byte_tensor(data), device)
+    _used.add(device for device, _ in there)
 
 
 def same(a: RngState, b: RngState) -> bool:
-    """Whether the generators would go on alike: in memory a generator may also have what it does not use."""
-    told = a._replace(torch_cpu=as_told(a.torch_cpu)), b._replace(torch_cpu=as_told(b.torch_cpu))
+    """Whether the generators would go on alike: in memory a generator may also have what it does not use.
+
+    A device that was in use for only one of them had nothing to go on with for the other.
+    """
+    both = {device for device, _ in a.cuda} & {device for device, _ in b.cuda}
+    told = [
+        state._replace(
+            torch_cpu=as_told(state.torch_cpu), cuda=tuple(entry for entry in state.cuda if entry[0] in both)
+        )
+        for state in (a, b)
+    ]
     return told[0] == told[1]

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.comm.collective_call import CollectiveCall, CompletedCollective, group_name
 from torchrelay.shim.comm.collective_mode import CollectiveMode
+from torchrelay.shim.comm.confirmed_results import ConfirmingEngine, communicating
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.script.guard import Guard, is_called_by
 
@@ -81,7 +82,7 @@ SAME_ON_ALL_RANKS = frozenset(
 """Their results can be taken from any rank's record."""
 
 
-class CollectiveEngine(Protocol):
+class CollectiveEngine(ConfirmingEngine, Protocol):
     """What a collective needs to know from whoever runs this process."""
 
     guard: Guard
@@ -116,6 +117,10 @@ class CollectiveEngine(Protocol):
         """Returns if the collective is to be called again; raises Rewind or the error otherwise."""
         ...
 
+    def interrupted_for_good(self, error: RuntimeError) -> None:
+        """The same for what cannot be called again: never returns."""
+        ...
+
     def replayed(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective | None: ...
     def sharded_alone(self) -> None:
         """A sharded model's own collective where there are no peers. Raises StateMismatchError where its result is needed."""
@@ -129,11 +134,6 @@ class CollectiveEngine(Protocol):
         """A communication after the optimizer step whose result other ranks do not have."""
         ...
 
-    def confirm(self) -> None:
-        """Return when the results of all collectives are there. Raises RuntimeError where the generation was broken before."""
-        ...
-
-    def waiting(self, on: bool) -> None: ...
     def on_training_thread(self) -> bool: ...
     def beside(self, call: Callable[[], Any]) -> Any:
         """A collective on another thread. Raises UnsupportedError where a migration has come between."""
@@ -182,25 +182,52 @@ class Collectives:
     def is_answering(self) -> bool:
         return self._engine.mode() == "answer"
 
+    def is_late(self) -> bool:
+        """Whether the gate is passed: what is called now is repeated where it is interrupted."""
+        return self._engine.mode() == "repeat"
+
     def call(self, call: CollectiveCall) -> Any:
         """A collective of the script."""
         self._engine.collective_begins()
         return self._run(call, self._engine.mode(), asynchronous=False)
 
+    def received(self, work: Any) -> CompletedCollective:
+        """What a group's own method has asked for behind the gate: nobody can call it again."""
+        try:
+            with self.left_alone(), communicating(self._engine, confirmed=True):
+                work.wait()
+        except RuntimeError as error:
+            self._engine.interrupted_for_good(error)
+            raise
+        return CompletedCollective()
+
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """What is called within has its results where the context is left: it is recorded then."""
-        if self._engine.mode() != "record":
-            yield
-            return
+    def together(self, *, asynchronous: bool) -> Iterator[None]:
+        """What is called within has its results where the context is left: it is recorded then.
+
+        `asynchronous`: before the gate, its results come still later, and are not recorded. Behind the gate all is there where the
+        context is left, and nothing is repeated: nobody can call again what was called within.
+        """
+        engine = self._engine
         together: list[CollectiveCall] = []
         self._together = together
         try:
             yield
+            is_late = self.is_late()
+            is_there = is_late or not asynchronous
+            if together and is_there:
+                with communicating(engine, confirmed=True):
+                    pass
+        except RuntimeError as error:
+            engine.interrupted_for_good(error)
+            raise
         finally:
             self._together = None
         for call in together:
-            self._engine.record(call.take())
+            if is_there:
+                engine.record(call.take(for_others=is_late and call.name in SAME_ON_ALL_RANKS))
+            else:
+                engine.record(FinishedCollective(call.name, call.group, None))
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """What is done in place of each function of torch.distributed: it is called with the plain one and its arguments."""
@@ -218,11 +245,8 @@ class Collectives:
                 return plain(work, *args, **kwargs)
             if self._inside or engine.mode() == "off":
                 return plain(work, *args, **kwargs)
-            engine.waiting(True)
-            try:
+            with communicating(engine, confirmed=self._open.has(work)):
                 result = plain(work, *args, **kwargs)
-            finally:
-                engine.waiting(False)
             self._complete(work)
             return result
 
@@ -264,8 +288,7 @@ class Collectives:
         if call.name in SUMS_UP:
             engine.summed_up(call.tensors())
         if self._together is not None:
-            self._together.append(call)
-            return self._guarded(call)
+            return self._joined(call, self._together, mode)
         if mode == "record" and asynchronous:
             entry = FinishedCollective(call.name, call.group, None)
             engine.record(entry)
@@ -278,6 +301,19 @@ class Collectives:
         result = self._guarded(call, confirmed=True)
         engine.record(call.take())
         return result
+
+    def _joined(self, call: CollectiveCall, together: list[CollectiveCall], mode: str) -> Any:
+        """One of several that are done together."""
+        if mode == "repeat":
+            if call.name not in SAME_ON_ALL_RANKS:
+                self._engine.own_result_late(call.name)
+            entry = self._engine.replayed(call.name, call.group, without_result=call.without_result())
+            if entry is not None:
+                self._put(call, entry)
+                self._engine.record(entry)
+                return None
+        together.append(call)
+        return self._original(call)
 
     def _put(self, call: CollectiveCall, entry: FinishedCollective) -> None:
         written = call.put(entry)
@@ -302,24 +338,16 @@ class Collectives:
                 self._engine.interrupted(error)
 
     def _original(self, call: CollectiveCall, *, confirmed: bool = False) -> Any:
-        """`confirmed`: its result is there when this returns, and all members have given theirs."""
+        """`confirmed`: as in `communicating`."""
         self._inside = True
-        self._engine.waiting(True)
         try:
-            result = call.function()
-            if confirmed:
-                if result is not None and hasattr(result, "wait"):
+            with communicating(self._engine, confirmed=confirmed):
+                result = call.function()
+                if confirmed and result is not None and hasattr(result, "wait"):
                     result.wait()
-                self._engine.confirm()
-            return result
-        except RuntimeError:
-            raise
-        except Exception:
-            self._engine.confirm()  # what it was made of may be garbage
-            raise
+                return result
         finally:
             self._inside = False
-            self._engine.waiting(False)
 
     def _repeat(self, call: CollectiveCall, *, asynchronous: bool) -> Any:
         if call.name not in SAME_ON_ALL_RANKS:

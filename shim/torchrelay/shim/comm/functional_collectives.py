@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.shim.adapters.process_groups import functional
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.comm.collectives import SAME_ON_ALL_RANKS
+from torchrelay.shim.comm.confirmed_results import communicating
 from torchrelay.shim.comm.finished import FinishedCollective, LargeResults, results_of
 from torchrelay.shim.script.guard import is_called_by
 
@@ -47,7 +48,7 @@ class FunctionalCollectives:
             return plain(*args, **kwargs)
 
         if name == functional.WAIT:
-            return self._wait(engine, call)
+            return self._wait(engine, mode, call)
         engine.collective_begins()
         by_torch = is_called_by(sys._getframe(1), "torch.")
         if by_torch and mode != "repeat" and not engine.behind_gate():
@@ -78,21 +79,19 @@ class FunctionalCollectives:
 
     def _complete(self, engine: Engine, call: Callable[[], Any]) -> Any:
         self._inside = True
-        engine.waiting(True)
         try:
-            return functional.complete(call())
+            with communicating(engine, confirmed=True):
+                return functional.complete(call())
         finally:
             self._inside = False
-            engine.waiting(False)
 
-    def _wait(self, engine: Engine, call: Callable[[], Any]) -> Any:
-        engine.waiting(True)
+    def _wait(self, engine: Engine, mode: str, call: Callable[[], Any]) -> Any:
+        """For what was called before the gate by torch. Before the gate garbage is undone with the step."""
         try:
-            return call()
+            with communicating(engine, confirmed=mode == "repeat"):
+                return call()
         except RuntimeError as error:
             engine.interrupted_for_good(error)
-        finally:
-            engine.waiting(False)
 
     @staticmethod
     def _built(entry: FinishedCollective, call: Callable[[], Any]) -> Any:

@@ -29,7 +29,8 @@ RESULT_FIRST = (
 )
 """Their first argument gets the result."""
 BARRIERS = ("barrier", "monitored_barrier")
-MESSAGES = ("send", "recv", "recv_anysource")
+RECEIVES = ("recv", "recv_anysource")
+MESSAGES = ("send", *RECEIVES)
 """Refused where a joiner comes to one: functions of torch.distributed are recorded, methods are not."""
 
 
@@ -49,6 +50,8 @@ def _method(collectives: Collectives, name: str, original: Callable[..., Any]) -
         if name in MESSAGES:
             if collectives.is_answering():
                 raise UnsupportedError(f"ProcessGroup.{name} before the training loop is not recorded")
+            if name in RECEIVES and collectives.is_late():
+                return collectives.received(plain(self, *args, **kwargs))
             return plain(self, *args, **kwargs)
 
         def whole() -> Any:
@@ -80,8 +83,12 @@ def _wrap_coalescing(collectives: Collectives) -> None:
         elif collectives.is_answering():
             yield CompletedCollective()
         else:
-            with collectives.together(), original(*args, **kwargs) as made:
-                yield made
+            asynchronous = bool(kwargs.get("async_ops", args[2] if len(args) > 2 else False))
+            with collectives.together(asynchronous=asynchronous):
+                with original(*args, **kwargs) as made:
+                    yield made
+                if asynchronous and collectives.is_late():
+                    made.wait()
 
     for module in [m for n, m in list(sys.modules.items()) if n.split(".")[:2] == ["torch", "distributed"]]:
         if vars(module).get("_coalescing_manager") is original:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -19,18 +20,20 @@ from torchrelay.shim.capture.values import small
 from torchrelay.shim.comm.collective_call import CompletedCollective, group_name
 from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.collectives import Collectives
+from torchrelay.shim.comm.confirmed_results import ConfirmingEngine, communicating
 from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective
 from torchrelay.shim.script.guard import Guard, is_called_by
 
 _SENDS = ("send", "isend", "send_object_list")
 _RECEIVES = ("recv", "irecv", "recv_object_list")
+_RECEIVED_AT_ONCE = ("recv", "recv_object_list")
 _BATCH = "batch_isend_irecv"
 FUNCTIONS = (*_SENDS, *_RECEIVES, _BATCH)
 _PIPELINES = "torch.distributed.pipelining."
 """Whose messages belong to a schedule's step: see adapters.pipelining."""
 
 
-class MessageEngine(Protocol):
+class MessageEngine(ConfirmingEngine, Protocol):
     """What a message needs to know from whoever runs this process, beside what a collective does."""
 
     guard: Guard
@@ -42,13 +45,14 @@ class MessageEngine(Protocol):
     def record_message(self, entry: FinishedCollective) -> None: ...
     def own_result_late(self, name: str) -> None: ...
     def interrupted_for_good(self, error: RuntimeError) -> None: ...
-    def waiting(self, on: bool) -> None: ...
     def on_training_thread(self) -> bool: ...
 
 
 class Messages:
     def __init__(self, engine: MessageEngine, collectives: Collectives) -> None:
         self._engine, self._collectives = engine, collectives
+        self._batched: list[_Received] | None = None
+        """In a batch that is being called: all that it receives. NCCL has one work for the whole batch."""
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """What is done in place of each function of torch.distributed: it is called with the plain one and its arguments."""
@@ -83,7 +87,16 @@ class Messages:
         if self._engine.mode() == "answer":
             operations = args[0] if args else kwargs["p2p_op_list"]
             return [o.op(o.tensor, group=o.group) for o in operations]
-        return plain(*args, **kwargs)  # made of the functions above
+        received: list[_Received] = []
+        self._batched = received
+        try:
+            works = plain(*args, **kwargs)  # made of the functions above
+        except RuntimeError as error:
+            self._engine.interrupted_for_good(error)
+            raise
+        finally:
+            self._batched = None
+        return [work if isinstance(work, _Pending) else _Pending(work, self.awaited, received) for work in works]
 
     def _answered(self, name: str, group: str, message: Any) -> Any:
         if self._engine.behind_gate():
@@ -105,45 +118,66 @@ class Messages:
 
     def _exchanged(self, name: str, group: str, message: Any, call: Callable[[], Any]) -> Any:
         self._engine.communication_begins()
-        if self._engine.mode() == "repeat":
+        is_late = self._engine.mode() is CollectiveMode.REPEAT
+        if is_late:
             self._engine.own_result_late(name)
-        made = self._guarded(call)
+        # What is sent may come to its end only after what the script does next: nobody waits for that here.
+        is_kept = name not in ("recv", "irecv") or _is_kept(message)
+        made = self._guarded(call, confirmed=name in _RECEIVED_AT_ONCE and (is_kept or is_late))
         results: Any = []
         if name == "recv":
-            results = [small.take(message), small.take(torch.tensor(made))] if _is_kept(message) else None
+            results = [small.take(message), small.take(torch.tensor(made))] if is_kept else None
         elif name == "recv_object_list":
             data = pickle.dumps((list(message), made))
             results = data if len(data) <= MAX_RECORDED_BYTES else None
-        elif name == "irecv" and not _is_kept(message):
+        elif not is_kept:
             results = None
         self._engine.record_message(FinishedCollective(name, group, results))
-        if name in ("isend", "irecv") and made is not None:
-            return _Pending(made, self._guarded, message if name == "irecv" else None, results)
-        return made
+        if name not in ("isend", "irecv"):
+            return made
+        received = [_Received(message, results)] if name == "irecv" else []
+        if self._batched is not None:
+            self._batched += received
+        return None if made is None else _Pending(made, self.awaited, received)
 
-    def _guarded(self, call: Callable[[], Any]) -> Any:
-        self._engine.waiting(True)
+    def awaited(self, wait: Callable[[], Any], received: Sequence[_Received]) -> Any:
+        """Wait for messages that are under way, and note what was received."""
+        is_late = self._engine.mode() == "repeat"
+        confirmed = any(is_late or one.results is not None for one in received)
+        done = self._guarded(wait, confirmed=confirmed)
+        for one in received:
+            if one.results is not None:
+                one.results[:] = [small.take(one.into)]
+        return done
+
+    def _guarded(self, call: Callable[[], Any], *, confirmed: bool) -> Any:
+        """`confirmed`: as in `communicating`."""
         try:
-            with self._collectives.left_alone():
+            with self._collectives.left_alone(), communicating(self._engine, confirmed=confirmed):
                 return call()
         except RuntimeError as error:
             self._engine.interrupted_for_good(error)
             raise
-        finally:
-            self._engine.waiting(False)
+
+
+@dataclass(frozen=True)
+class _Received:
+    """A tensor that a message goes into, and its results in the record; None where it is too large to keep."""
+
+    into: torch.Tensor
+    results: list[Any] | None
 
 
 class _Pending:
-    """A message that is under way. What was received is noted where the script waits for it."""
+    """Messages that are under way: one, or a batch. What was received is noted where the script waits for it."""
 
-    def __init__(self, work: Any, guarded: Callable[[Callable[[], Any]], Any], into: Any, results: Any) -> None:
-        self._work, self._guarded, self._into, self._results = work, guarded, into, results
+    def __init__(
+        self, work: Any, awaited: Callable[[Callable[[], Any], Sequence[_Received]], Any], received: Sequence[_Received]
+    ) -> None:
+        self._work, self._awaited, self._received = work, awaited, received
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
-        done = self._guarded(functools.partial(self._work.wait, *args, **kwargs))
-        if self._into is not None and self._results is not None:
-            self._results[:] = [small.take(self._into)]
-        return done
+        return self._awaited(functools.partial(self._work.wait, *args, **kwargs), self._received)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._work, name)

@@ -16,9 +16,10 @@ from torchrelay.shim.adapters.parallel import comm_hooks, ddp, wrappers
 from torchrelay.shim.capture.models import device, module_parts
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.values import large_arrays
-from torchrelay.shim.observe import built_wrappers, changed_data_sets, iterator_gaps, report_notes
+from torchrelay.shim.observe import built_wrappers, changed_data_sets, iterator_gaps, outer_gaps, report_notes
 from torchrelay.shim.observe.built_wrappers import BuiltWrappers
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
+from torchrelay.shim.observe.device_holds import DeviceHolds
 from torchrelay.shim.observe.lacking_elements import LackingElements
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
 from torchrelay.shim.observe.unseen_changes import UnseenChanges
@@ -55,6 +56,7 @@ class Reporter:
         self._save: Gap | None = None
         self._evaluations: Gap | None = None
         self.reads_from_others: Gap | None = None
+        self.holds = DeviceHolds()
 
     # What the engine tells.
 
@@ -95,6 +97,7 @@ class Reporter:
             self._engine.gradients.most_copied_bytes,
             self._engine.set_up is not None and self._engine.set_up.lost,
             dynamo.compilations(),
+            len(self.holds),
         )
         told = (
             commit.boundary >= WINDOW_STEPS and commit.boundary.bit_count() == 1
@@ -282,7 +285,7 @@ class Reporter:
             self.reads_from_others,
         )
         found = [gap for gap in seen if gap is not None]
-        found += self._wrappers() + self._outside()
+        found += self.holds.gaps() + self._wrappers() + outer_gaps.outside(self._engine.set_up)
         keeper = self._engine.keeper
         if keeper is None or not keeper.is_on:  # new processes have nothing to put back
             found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
@@ -291,7 +294,7 @@ class Reporter:
             for name in device.not_rebuilt(commit.state)
         ]
         found += built_wrappers.gaps(self._lacking_wrappers(commit)) + self._changed_models(commit)
-        found += self._compiled()
+        found += outer_gaps.compiled()
         found += iterator_gaps.no_way_in(self._engine, commit, lambda name: self._place(commit, name))
         found += self._lacking.gaps(commit.state, commit.boundary, self._outermost()) + self._unknown(commit)
         changes = self._engine.draws.data_changes
@@ -306,17 +309,6 @@ class Reporter:
             )
             for name, why in self._fresh.items()
         ]
-        return found
-
-    def _outside(self) -> list[Gap]:
-        set_up = self._engine.set_up
-        if set_up is None:
-            text = "what set-up draws without a seed and asks of the system cannot be recorded with this Python"
-            return [Gap("outside", LEFT, text)]
-        found = [Gap("outside", BARS, f"{set_up.lost}: no rank can be replaced")] if set_up.lost else []
-        if set_up.finds_more:
-            text = "set-up looks for more files than are kept in mind: a new process may find some that the job has made since"
-            found.append(Gap("outside", LEFT, text))
         return found
 
     def _wrappers(self) -> list[Gap]:
@@ -354,16 +346,6 @@ class Reporter:
                 text = f"{name}: training has put a module there that cannot be made again: no rank can be replaced"
                 found.append(Gap("modules", BARS, text, *where_made(state, node.parent, node.key)))
         return found
-
-    def _compiled(self) -> list[Gap]:
-        file, line, name = dynamo.compiled_for_all_sizes()
-        if not file:
-            return []
-        text = (
-            f"{file}:{line}: {name} was compiled for one size and then for all of them: a new process would compile it in another "
-            "order, and round differently: no rank can be replaced"
-        )
-        return [Gap("compiled", BARS, text, file, line)]
 
     def _unknown(self, commit: BoundarySnapshot) -> list[Gap]:
         iterators = {name for name, _ in commit.state.iterators}

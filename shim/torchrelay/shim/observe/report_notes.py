@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+import torch
+
+from torchrelay.shim.observe import rounding
 from torchrelay.shim.script import sites
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ def notes(engine: Engine, commit: BoundarySnapshot, changing: Collection[str]) -
             if path not in changing
         ),
         *engine.comms.notes(),
+        *([rounding.note(rounding.Rounding.here())] if torch.cuda.is_initialized() else []),
         *([f"what this rank alone holds is not copied at each head: {own.why_not}"] if own and own.why_not else []),
         *_copied(engine),
     )

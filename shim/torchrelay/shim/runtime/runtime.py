@@ -29,6 +29,7 @@ from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.agent_link.termination_notice import LastNotice
 from torchrelay.shim.join.rehearsing import NoLink, RehearsalProcess
 from torchrelay.shim.join.spare import Spare, config_of_child
+from torchrelay.shim.observe.device_holds import DeviceHolds
 from torchrelay.shim.runtime import script_ending
 from torchrelay.shim.runtime.agent_orders import AgentOrders
 from torchrelay.shim.runtime.arming import Arming
@@ -56,6 +57,7 @@ class Runtime:
         self.config, self.link = config, link
         self.engine: Engine | None = None
         self.guard = Guard(lambda: self.engine, self.disable)
+        self.device_holds = DeviceHolds()
         self._standby = Standby()
         self._spare = Spare(link.send, gently=not config.hold_at)
         self.orders = AgentOrders(config, link, self._spare)
@@ -224,6 +226,7 @@ class Runtime:
 
     def _set_engine(self, engine: Engine) -> None:
         self.engine = engine
+        engine.reporter.holds = self.device_holds
         self.orders.followed_by(engine)
 
     def part_imported(self, module: ModuleType) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from torchrelay.shim.bootstrap import torch_hooks
@@ -46,3 +47,35 @@ def test_a_closure_is_called_with_what_its_optimizer_gives_it() -> None:
     assert (gated(2.0, sync=False), gated(1.0)) == ((2.0, False), (1.0, True))
     assert gated.__doc__ == closure.__doc__
     assert gates == [optimizer]
+
+
+@pytest.mark.parametrize(
+    ("mode", "has_buffers", "is_confirmed"), [("repeat", True, True), ("repeat", False, False), ("record", True, False)]
+)
+def test_buffers_that_a_forward_takes_from_rank_0_behind_the_gate_are_confirmed(
+    mode: str, has_buffers: bool, is_confirmed: bool
+) -> None:
+    """An aborted broadcast leaves garbage in them, and by the next boundary they are state. Before the gate the step undoes it."""
+    broken = RuntimeError("Connection closed: generation 0 was broken")
+    garbage, interruptions, calls = [broken], [], []
+
+    def confirm() -> None:
+        if garbage:
+            raise garbage.pop()
+
+    engine: Any = SimpleNamespace(
+        takes_part=lambda: True,
+        mode=lambda: mode,
+        shadow=None,
+        way_in=None,
+        layouts=SimpleNamespace(forward_begins=lambda wrapped: None),
+        wrapped=SimpleNamespace(takes_indices=lambda wrapped: False),
+        inject=lambda phase: None,
+        waiting=lambda on: None,
+        confirm=confirm,
+        interrupted=interruptions.append,
+    )
+    wrapped = SimpleNamespace(will_sync_module_buffers=lambda: has_buffers)
+    torch_hooks._guarded_forward(engine, wrapped, lambda: calls.append("forward"))
+    assert interruptions == ([broken] if is_confirmed else [])
+    assert calls == ["forward"] * (2 if is_confirmed else 1)

@@ -7,6 +7,7 @@ import numpy
 import pytest
 import torch
 
+from torchrelay.shim.adapters import used_devices
 from torchrelay.shim.capture import rng
 
 
@@ -47,3 +48,67 @@ def test_bytes_of_a_tensor_come_back(size: int) -> None:
     assert torch.equal(rng.byte_tensor(rng.tensor_bytes(tensor)), tensor)
     strided = torch.arange(2 * size, dtype=torch.uint8)[::2]
     assert rng.tensor_bytes(strided) == bytes(range(0, 2 * size, 2))
+
+
+class Devices:
+    """Plays four devices, of which this process has a context on some. A state is one number."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, contexts: set[int]) -> None:
+        self.contexts, self.states = contexts, [10, 11, 12, 13]
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+        monkeypatch.setattr(torch.cuda, "default_generators", tuple(range(4)))
+        monkeypatch.setattr(used_devices, "_has_context", self.contexts.__contains__)
+        monkeypatch.setattr(
+            torch.cuda, "get_rng_state", lambda device: torch.tensor([self.states[device]], dtype=torch.uint8)
+        )
+        monkeypatch.setattr(torch.cuda, "set_rng_state", self._set)
+        monkeypatch.setattr(rng, "_used", used_devices.UsedDevices())
+
+    def _set(self, state: torch.Tensor, device: int) -> None:
+        self.states[device] = int(state.item())
+
+
+def test_the_generator_of_each_device_in_use_is_captured_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = Devices(monkeypatch, {0, 2})
+    state = rng.capture()
+    assert state.cuda == ((0, bytes([10])), (2, bytes([12])))
+    devices.states[:] = [1, 2, 3, 4]
+    rng.restore(state)
+    assert devices.states == [10, 2, 12, 4]
+
+
+def test_a_device_that_the_lost_rank_used_counts_as_used_in_its_successor_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which may come to it later."""
+    Devices(monkeypatch, {0, 2})
+    of_the_lost = rng.capture()
+    successor = Devices(monkeypatch, set())
+    assert [device for device, _ in rng.capture().cuda] == [0]
+    rng.restore(of_the_lost)
+    assert rng.same(rng.capture(), of_the_lost)
+    successor.states[2] += 1
+    assert not rng.same(rng.capture(), of_the_lost)
+
+
+def test_a_device_that_only_one_of_two_processes_uses_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = Devices(monkeypatch, {0})
+    before = rng.capture()
+    devices.contexts.add(3)
+    after = rng.capture()
+    assert (len(before.cuda), len(after.cuda)) == (1, 2)
+    assert rng.same(before, after)
+    devices.states[0] += 1
+    assert not rng.same(before, rng.capture())
+
+
+def test_a_device_that_is_not_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = Devices(monkeypatch, {0})
+    rng.restore(rng.capture()._replace(cuda=((0, bytes([7])), (9, bytes([8])))))
+    assert devices.states == [7, 11, 12, 13]
+
+
+def test_a_torch_that_does_not_tell_of_contexts_has_the_current_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    Devices(monkeypatch, {0, 1, 2})
+    monkeypatch.setattr(used_devices, "_has_context", None)
+    assert [device for device, _ in rng.capture().cuda] == [0]

@@ -35,6 +35,10 @@ class FakeEngine:
         self.summed: list[torch.Tensor] = []
         self.certain: list[torch.Tensor] = []
         self.late: list[str] = []
+        self.confirmed = 0
+        self.garbage: list[RuntimeError] = []
+        """What `confirm` has to say, each once: what a collective has left is none of its result."""
+        self.for_good: list[RuntimeError] = []
         self.threads: list[threading.Thread] = []
         self.dispatches: list[threading.Thread] = []
 
@@ -74,7 +78,13 @@ class FakeEngine:
     def waiting(self, on: bool) -> None:
         self.waits.append(on)
 
-    def confirm(self) -> None: ...
+    def interrupted_for_good(self, error: RuntimeError) -> None:
+        self.for_good.append(error)
+
+    def confirm(self) -> None:
+        self.confirmed += 1
+        if self.garbage:
+            raise self.garbage.pop()
 
     def on_training_thread(self) -> bool:
         return threading.current_thread() is threading.main_thread()
@@ -209,6 +219,33 @@ def test_what_set_up_has_waited_for_is_recorded_with_its_result(engine: FakeEngi
         assert answered is not None
         answered.wait()
         assert here.tolist() == [expected, expected]
+
+
+def test_what_set_up_has_waited_for_is_not_recorded_unless_it_is_confirmed(engine: FakeEngine) -> None:
+    """On a device one that was aborted is waited for as if nothing were wrong."""
+    engine.is_set_up, engine.garbage = True, [RuntimeError("Connection closed: generation 0 was broken")]
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    assert work is not None
+    with pytest.raises(RuntimeError, match="was broken"):
+        work.wait()
+    assert [entry.results for entry in engine.recorded] == [None]
+
+
+@pytest.mark.parametrize("mode", ["record", "repeat"])
+def test_a_result_that_turns_out_to_be_garbage_is_not_recorded_and_asked_for_again(
+    mode: str, engine: FakeEngine
+) -> None:
+    engine.now, engine.garbage = mode, [RuntimeError("Connection closed: generation 0 was broken")]
+    dist.all_reduce(torch.ones(1))
+    assert (len(engine.interruptions), engine.confirmed, len(engine.recorded)) == (1, 2, 1)
+
+
+def test_another_exception_over_what_was_garbage_is_not_the_script_s(engine: FakeEngine) -> None:
+    """Over sizes of objects that were never received, for example."""
+    engine.garbage = [RuntimeError("Connection closed: generation 0 was broken")]
+    with pytest.raises(TypeError):
+        dist.all_reduce("no tensor")  # type: ignore[arg-type]  # as it is meant
+    assert len(engine.interruptions) == 1
 
 
 def test_what_steps_call_is_not_copied(engine: FakeEngine) -> None:

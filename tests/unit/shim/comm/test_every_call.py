@@ -176,10 +176,77 @@ def test_tensors_of_a_coalesced_call_are_recorded_when_they_are_there(engine: Fa
     assert [entry.name for entry in engine.recorded] == ["all_reduce"]
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_behind_the_gate_a_coalesced_call_is_recorded_once_its_results_are_there(
+    asynchronous: bool, engine: FakeEngine
+) -> None:
+    engine.now = "repeat"
+    result = torch.zeros(1)
+    with c10d._coalescing_manager(async_ops=asynchronous):
+        dist.all_gather_single(result, torch.tensor([3.0]))
+        assert engine.recorded == []
+    (entry,) = engine.recorded
+    engine.replays = [entry]
+    again = torch.zeros(1)
+    with c10d._coalescing_manager():
+        dist.all_gather_single(again, torch.tensor([4.0]))
+    assert again.item() == 3.0, "what a peer has recorded is what it had when the call was over"
+    assert engine.confirmed == 1
+
+
+def test_results_of_an_asynchronous_coalesced_call_before_the_gate_are_not_taken_before_they_are_there(
+    engine: FakeEngine,
+) -> None:
+    with c10d._coalescing_manager(async_ops=True) as made:
+        dist.all_gather_single(torch.zeros(1), torch.tensor([3.0]))
+    made.wait()
+    assert [entry.results for entry in engine.recorded] == [None]
+    assert engine.confirmed == 0
+
+
+@pytest.mark.parametrize("mode", ["record", "repeat"])
+def test_a_coalesced_call_that_leaves_garbage_is_not_recorded(mode: str, engine: FakeEngine) -> None:
+    broken = RuntimeError("Connection closed: generation 0 was broken")
+    engine.now, engine.garbage = mode, [broken]
+    with pytest.raises(RuntimeError, match="was broken"), c10d._coalescing_manager():
+        dist.all_reduce(torch.ones(1))
+    assert (engine.for_good, engine.recorded) == ([broken], [])
+
+
 def test_a_message_sent_by_a_group_itself_is_refused_by_name(engine: FakeEngine) -> None:
     engine.now, engine.answers = "answer", [FinishedCollective("x", "", None)]
     with pytest.raises(UnsupportedError, match=r"ProcessGroup\.send"):
         c10d._get_default_group().send([torch.ones(1)], 0, 0)
+
+
+class Work:
+    """Plays torch's."""
+
+    waited = 0
+
+    def wait(self) -> None:
+        self.waited += 1
+
+
+@pytest.mark.parametrize("name", ["recv", "recv_anysource"])
+def test_a_message_received_by_a_group_itself_behind_the_gate_is_confirmed(
+    name: str, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work()
+    monkeypatch.setattr(dist.ProcessGroup, name, lambda group, *args: work)
+    collectives_now = Collectives(engine)
+    monkeypatch.setattr(
+        dist.ProcessGroup, name, group_methods._method(collectives_now, name, getattr(dist.ProcessGroup, name))
+    )
+    receive = getattr(c10d._get_default_group(), name)
+    assert receive([torch.ones(1)], 0, 0) is work
+    assert engine.confirmed == 0
+    broken = RuntimeError("Connection closed: generation 0 was broken")
+    engine.now, engine.garbage = "repeat", [broken]
+    with pytest.raises(RuntimeError, match="was broken"):
+        receive([torch.ones(1)], 0, 0)
+    assert (engine.for_good, work.waited) == ([broken], 1)
+    assert receive([torch.ones(1)], 0, 0).is_completed()
 
 
 # Stores.

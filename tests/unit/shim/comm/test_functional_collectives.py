@@ -25,7 +25,10 @@ class FakeEngine:
         self.recorded: list[FinishedCollective] = []
         self.answers: list[FinishedCollective] = []
         self.replays: list[FinishedCollective] = []
-        self.interruptions = self.begun = 0
+        self.interruptions = self.begun = self.confirmed = 0
+        self.garbage: list[RuntimeError] = []
+        """What `confirm` has to say, each once: the result is none."""
+        self.for_good: list[RuntimeError] = []
 
     def mode(self) -> str:
         return self.now
@@ -50,6 +53,14 @@ class FakeEngine:
 
     def interrupted(self, error: RuntimeError) -> None:
         self.interruptions += 1
+
+    def interrupted_for_good(self, error: RuntimeError) -> None:
+        self.for_good.append(error)
+
+    def confirm(self) -> None:
+        self.confirmed += 1
+        if self.garbage:
+            raise self.garbage.pop()
 
     def waiting(self, on: bool) -> None:
         pass
@@ -136,3 +147,25 @@ def test_a_compiler_is_shown_the_originals(
 
 def test_every_name_is_one_that_torch_has(module: ModuleType) -> None:
     assert [name for name in (*functional.NAMES, functional.WAIT) if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("mode", ["record", "repeat"])
+def test_a_result_that_turns_out_to_be_garbage_is_not_recorded_and_asked_for_again(
+    mode: str, module: ModuleType, engine: FakeEngine
+) -> None:
+    """On a device an aborted call returns as if nothing were wrong."""
+    engine.now, engine.garbage = mode, [RuntimeError("Connection closed: generation 0 was broken")]
+    assert reduce(module, 5.0) == 5.0
+    assert (engine.interruptions, engine.confirmed, len(engine.recorded)) == (1, 2, 1)
+
+
+def test_a_result_that_was_asked_for_before_the_gate_is_confirmed_where_it_is_waited_for_behind_it(
+    module: ModuleType, engine: FakeEngine
+) -> None:
+    broken = RuntimeError("Connection closed: generation 0 was broken")
+    engine.now = "record"
+    module.wait_tensor(torch.ones(1))
+    assert engine.confirmed == 0
+    engine.now, engine.garbage = "repeat", [broken]
+    module.wait_tensor(torch.ones(1))
+    assert engine.for_good == [broken]

@@ -16,6 +16,7 @@ from torchrelay.shim.bootstrap import torch_hooks
 from torchrelay.shim.capture.scripted_calls import ScriptedCalls
 from torchrelay.shim.comm import collectives, point_to_point
 from torchrelay.shim.comm.functions import replace
+from torchrelay.shim.observe.device_holds import DeviceHolds
 from torchrelay.shim.script.guard import Guard
 
 
@@ -43,7 +44,8 @@ def test_a_function_that_a_script_has_imported_before_there_is_an_engine_is_seen
     monkeypatch.setattr(torch_hooks.optimizers, "register_optimizer_step_pre_hook", lambda hook: None)
     monkeypatch.setattr(torch_hooks.optimizers, "register_optimizer_step_post_hook", lambda hook: None)
     monkeypatch.setattr(torch_hooks.torch.autograd, "backward", torch_hooks.torch.autograd.backward)
-    runtime: Any = SimpleNamespace(engine=None, guard=Guard(lambda: None))
+    monkeypatch.setattr(torch_hooks, "_watch_device", lambda runtime: None)
+    runtime: Any = SimpleNamespace(engine=None, guard=Guard(lambda: None), device_holds=DeviceHolds())
     torch_hooks.install(runtime, SimpleNamespace(init_process_group=None, new_group=None), ScriptedCalls())
     from torch.distributed import all_reduce
 

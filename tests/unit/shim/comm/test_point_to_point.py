@@ -32,6 +32,9 @@ class Engine:
         self.log: list[FinishedCollective] = []
         self.interruptions: list[RuntimeError] = []
         self.late: list[str] = []
+        self.garbage: list[RuntimeError] = []
+        """What `confirm` has to say, each once: what was received is none of it."""
+        self.confirmed = 0
 
     def mode(self) -> str:
         return self.now
@@ -55,6 +58,11 @@ class Engine:
 
     def interrupted_for_good(self, error: RuntimeError) -> None:
         self.interruptions.append(error)
+
+    def confirm(self) -> None:
+        self.confirmed += 1
+        if self.garbage:
+            raise self.garbage.pop()
 
     def waiting(self, on: bool) -> None:
         pass
@@ -106,15 +114,18 @@ class Wire:
         return 3
 
 
-@pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    made = Wire()
+def in_place_of_torch(made: Wire, monkeypatch: pytest.MonkeyPatch) -> Wire:
     for name in NAMES:
         function = getattr(made, name)
         for module in (c10d, dist):
             monkeypatch.setattr(module, name, function)
     monkeypatch.setattr(c10d, "_get_default_group", lambda: None)
     return made
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    return in_place_of_torch(Wire(), monkeypatch)
 
 
 @pytest.fixture
@@ -202,3 +213,101 @@ def test_what_a_pipeline_sends_one_by_one_is_left_alone_as_its_batches_are(engin
     schedule["step"]()
     assert wire.sent == [[1.0]]
     assert engine.log == []
+
+
+def received_at_once() -> None:
+    dist.recv(torch.zeros(1))
+
+
+def received_as_objects() -> None:
+    dist.recv_object_list([None], 1)
+
+
+def received_later() -> None:
+    work = dist.irecv(torch.zeros(1), 1)
+    assert work is not None
+    work.wait()
+
+
+def received_in_a_batch() -> None:
+    operations: Any = [Operation(dist.isend, torch.ones(1)), Operation(dist.irecv, torch.zeros(1))]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+
+
+@pytest.mark.parametrize("mode", ["record", "repeat"])
+@pytest.mark.parametrize("receive", [received_at_once, received_as_objects, received_later, received_in_a_batch])
+def test_what_was_received_counts_once_it_is_confirmed(receive: Callable[[], None], mode: str, engine: Engine) -> None:
+    """On a device an aborted message returns as if it had come."""
+    broken = RuntimeError("Connection closed: generation 0 was broken")
+    engine.now, engine.garbage = mode, [broken]
+    with pytest.raises(RuntimeError, match="generation 0 was broken"):
+        receive()
+    assert engine.interruptions == [broken]
+    assert [entry.results or [] for entry in engine.log if "recv" in entry.name] in ([], [[]])
+
+
+def test_nobody_waits_for_what_is_sent_and_before_the_gate_for_what_is_not_kept(engine: Engine) -> None:
+    """A peer may receive only after what the script does next."""
+    for mode in ("record", "repeat"):
+        engine.now = mode
+        dist.send(torch.ones(1), 1)
+        work = dist.isend(torch.ones(1), 1)
+        assert work is not None
+        work.wait()
+    engine.now = "record"
+    large = torch.zeros(2 << 20)
+    dist.recv(large)
+    work = dist.irecv(large, 1)
+    assert work is not None
+    work.wait()
+    assert engine.confirmed == 0
+    engine.now = "repeat"
+    dist.recv(large)
+    work.wait()
+    assert engine.confirmed == 2
+
+
+class OneWork(Wire):
+    """As NCCL does a batch: messages within give nothing to wait for, and all is there after the one wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.then: list[Callable[[], Any]] = []
+
+    def isend(self, tensor: torch.Tensor, dst: int = 0, group: Any = None, **_: Any) -> Any:
+        return None
+
+    def irecv(self, tensor: torch.Tensor, src: int = 0, group: Any = None, **_: Any) -> Any:
+        self.then.append(lambda: tensor.fill_(3.0))
+        return None
+
+    def batch_isend_irecv(self, operations: list[Any]) -> list[Any]:
+        super().batch_isend_irecv(operations)
+        return [Work(lambda: [put() for put in self.then])]
+
+
+class TestABatchWithOneWork:
+    @pytest.fixture
+    def wire(self, monkeypatch: pytest.MonkeyPatch) -> Wire:
+        return in_place_of_torch(OneWork(), monkeypatch)
+
+    def test_all_that_it_receives_is_recorded_where_it_is_waited_for(self, engine: Engine) -> None:
+        def receive() -> list[float]:
+            tensors = [torch.zeros(1), torch.zeros(1)]
+            operations: Any = [Operation(dist.irecv, tensor) for tensor in tensors]
+            for work in dist.batch_isend_irecv(operations):
+                work.wait()
+            return [tensor.item() for tensor in tensors]
+
+        assert receive() == [3.0, 3.0]
+        assert engine.confirmed == 1
+        engine.now = "answer"
+        assert receive() == [3.0, 3.0]
+
+    def test_behind_the_gate_it_is_confirmed(self, engine: Engine) -> None:
+        broken = RuntimeError("Connection closed: generation 0 was broken")
+        engine.now, engine.garbage = "repeat", [broken]
+        with pytest.raises(RuntimeError, match="was broken"):
+            received_in_a_batch()
+        assert engine.interruptions == [broken]

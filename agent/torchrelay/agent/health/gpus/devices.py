@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchrelay.agent.health.machine.kernel_log import normal_pci
+from torchrelay.protocol.machine.visible_gpus import CUDA, HIP, ROCR, selected, selections
 from torchrelay.protocol.names import WorkerId
 
 
@@ -19,20 +20,12 @@ class Device:
     name: str = ""
 
 
-def visible(gpus: Sequence[Device], selection: str | None) -> list[Device]:
-    """In the order in which a process sees them. `selection`: CUDA_VISIBLE_DEVICES."""
-    if selection is None:
-        return list(gpus)
-    chosen = []
-    for part in filter(None, map(str.strip, selection.split(","))):
-        if part.isdigit():
-            found = gpus[int(part)] if int(part) < len(gpus) else None
-        else:
-            found = next((g for g in gpus if g.device.startswith(part)), None)
-        if found is None:
-            break  # as CUDA does: what follows an entry that is not there is not seen
-        chosen.append(found)
-    return chosen
+def visible(gpus: Sequence[Device], selections: Iterable[str]) -> list[Device]:
+    """In the order in which a process sees them. `selections`: as `visible_gpus.selections` says them."""
+    left = list(gpus)
+    for selection in selections:
+        left = [left[place] for place in selected([gpu.device for gpu in left], selection)]
+    return left
 
 
 NOBODY = WorkerId("")
@@ -63,14 +56,31 @@ def in_place(worker: WorkerId, place: str, workers: Sequence[WorkerId], gpus: Se
     return found
 
 
-def order_with(gpus: Sequence[Device], own: Device, local_rank: int) -> str:
-    """CUDA_VISIBLE_DEVICES with which a process that uses GPU number `local_rank` uses its own; empty if it does anyway."""
+def choice(
+    gpus: Sequence[Device], environ: Mapping[str, str], own: Device, local_rank: int, *, amd: bool
+) -> dict[str, str]:
+    """What a process that uses GPU number `local_rank` has to find in its environment to use its own; empty if it does anyway.
+
+    `gpus`: all of the machine; `environ`: by which this process's are chosen. AMD's are named by their numbers: its runtimes call
+    them otherwise than its driver does.
+    """
+    order = order_with(visible(gpus, selections(environ, amd=amd)), own, local_rank)
+    if not order:
+        return {}
+    if not amd:
+        return {CUDA: ",".join(gpu.device for gpu in order)}
+    left = visible(gpus, [environ[ROCR]] if ROCR in environ else [])
+    return {HIP: ",".join(str(left.index(gpu)) for gpu in order)}
+
+
+def order_with(gpus: Sequence[Device], own: Device, local_rank: int) -> list[Device]:
+    """The order in which `own` is number `local_rank`; empty if it is that anyway, or no process uses that number."""
     if own not in gpus or local_rank >= len(gpus) or gpus[local_rank] == own:
-        return ""
+        return []
     order = list(gpus)
     at = order.index(own)
     order[at], order[local_rank] = order[local_rank], order[at]
-    return ",".join(g.device for g in order)
+    return order
 
 
 def nearest(gpu_folder: str, ports: Sequence[Device]) -> list[Device]:

@@ -136,6 +136,12 @@ def timeout_of(group: Any) -> timedelta:
     return timeout_of_communicator(group._get_backend(device_types(group)[0]))
 
 
+def called(communicator: Any) -> int:
+    """How many collectives were called on it, also within a graph of the device that is being captured; 0 where it does not say."""
+    count = getattr(communicator, "_get_sequence_number_for_group", None)
+    return 0 if count is None else int(count())
+
+
 def timeout_of_communicator(communicator: Any) -> timedelta:
     options = getattr(communicator, "options", None)
     timeout = getattr(options, "_timeout", None)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchrelay.agent.health.gpus.devices import NOBODY, Device, free, in_place, order_with, usage, visible
+from torchrelay.agent.health.gpus.devices import NOBODY, Device, choice, free, in_place, order_with, usage, visible
 from torchrelay.protocol.names import WorkerId
 
 GPUS = [Device(f"GPU-{c}", f"00000000:{n}:00.0") for c, n in (("a", 10), ("b", 11), ("c", 12))]
@@ -13,17 +13,18 @@ WORKERS = [WorkerId(w) for w in ("n0.w0", "n0.w1", "n0.s0")]
 
 
 @pytest.mark.parametrize(
-    ("selection", "names"),
+    ("selections", "names"),
     [
-        (None, "abc"),
-        ("2,0", "ca"),
-        ("GPU-b", "b"),
-        ("1,7,0", "b"),
-        ("", ""),
+        ([], "abc"),
+        (["2,0"], "ca"),
+        (["GPU-b"], "b"),
+        (["1,7,0"], "b"),
+        ([""], ""),
+        (["2,1", "1,0"], "bc"),
     ],
 )
-def test_gpus_come_in_the_order_that_a_process_sees(selection: str | None, names: str) -> None:
-    assert [g.device for g in visible(GPUS, selection)] == [f"GPU-{c}" for c in names]
+def test_gpus_come_in_the_order_that_a_process_sees(selections: list[str], names: str) -> None:
+    assert [g.device for g in visible(GPUS, selections)] == [f"GPU-{c}" for c in names]
 
 
 def test_ranks_come_first_and_spares_get_the_gpus_behind_theirs() -> None:
@@ -52,10 +53,24 @@ def test_a_further_worker_uses_the_gpu_of_an_ended_one_or_a_free_one() -> None:
 
 
 def test_a_spare_that_takes_over_uses_its_own_gpu_in_the_place_of_the_lost_one() -> None:
-    assert order_with(GPUS, GPUS[2], 0) == "GPU-c,GPU-b,GPU-a"
-    assert order_with(GPUS, GPUS[2], 1) == "GPU-a,GPU-c,GPU-b"
-    assert order_with(GPUS, GPUS[1], 1) == "", "it is there already"
-    assert order_with(GPUS, GPUS[0], 3) == "", "such a local rank uses no GPU"
+    a, b, c = GPUS
+    assert order_with(GPUS, c, 0) == [c, b, a]
+    assert order_with(GPUS, c, 1) == [a, c, b]
+    assert order_with(GPUS, b, 1) == [], "it is there already"
+    assert order_with(GPUS, a, 3) == [], "such a local rank uses no GPU"
+
+
+def test_it_is_told_so_by_the_variable_of_the_gpu_s_maker() -> None:
+    assert choice(GPUS, {}, GPUS[2], 0, amd=False) == {"CUDA_VISIBLE_DEVICES": "GPU-c,GPU-b,GPU-a"}
+    assert choice(GPUS, {}, GPUS[2], 0, amd=True) == {"HIP_VISIBLE_DEVICES": "2,1,0"}
+    assert choice(GPUS, {}, GPUS[0], 0, amd=True) == {}
+
+
+def test_numbers_of_amd_are_those_among_what_the_lower_runtime_shows() -> None:
+    """It is the upper runtime's variable that is set anew: the lower one's stays as the user has set it."""
+    chosen = {"ROCR_VISIBLE_DEVICES": "1,2", "HIP_VISIBLE_DEVICES": "1,0", "CUDA_VISIBLE_DEVICES": "7"}
+    assert choice(GPUS, chosen, GPUS[1], 0, amd=True) == {"HIP_VISIBLE_DEVICES": "0,1"}
+    assert choice(GPUS, chosen, GPUS[2], 0, amd=True) == {}, "it is number 0 by the present choice"
 
 
 def test_a_gpu_uses_the_port_that_is_nearest_in_the_pci_tree() -> None:

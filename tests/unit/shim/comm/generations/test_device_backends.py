@@ -257,3 +257,11 @@ def test_jobs_without_a_device_do_not_wait_for_one(monkeypatch: pytest.MonkeyPat
         made.synchronize()
     finally:
         dist.destroy_process_group()
+
+
+def test_libraries_count_the_collectives_that_were_called_on_them(comms: Communicators) -> None:
+    """By which a graph that holds collectives is told from another one."""
+    before = registry.called_on_devices()
+    for _ in range(3):
+        dist.all_reduce(torch.ones(1))
+    assert registry.called_on_devices() - before >= 3

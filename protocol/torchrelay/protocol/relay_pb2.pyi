@@ -202,7 +202,7 @@ class Explain(_message.Message):
     def __init__(self, request: _Optional[int] = ..., watch_s: _Optional[float] = ...) -> None: ...
 
 class ReplicaCheck(_message.Message):
-    __slots__ = ("boundary", "digests", "ddp_paths", "since", "small", "carried", "place")
+    __slots__ = ("boundary", "digests", "ddp_paths", "since", "small", "carried", "place", "derived")
     class DigestsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +224,7 @@ class ReplicaCheck(_message.Message):
     SMALL_FIELD_NUMBER: _ClassVar[int]
     CARRIED_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
+    DERIVED_FIELD_NUMBER: _ClassVar[int]
     boundary: int
     digests: _containers.ScalarMap[str, str]
     ddp_paths: _containers.RepeatedScalarFieldContainer[str]
@@ -231,7 +232,8 @@ class ReplicaCheck(_message.Message):
     small: _containers.ScalarMap[str, str]
     carried: _containers.RepeatedScalarFieldContainer[str]
     place: str
-    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., small: _Optional[_Mapping[str, str]] = ..., carried: _Optional[_Iterable[str]] = ..., place: _Optional[str] = ...) -> None: ...
+    derived: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., small: _Optional[_Mapping[str, str]] = ..., carried: _Optional[_Iterable[str]] = ..., place: _Optional[str] = ..., derived: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Standing(_message.Message):
     __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late", "place", "left", "not_averaged")

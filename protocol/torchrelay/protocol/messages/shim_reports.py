@@ -91,6 +91,8 @@ class ReplicaCheck:
     """Paths of tensors that this rank copies at each head from here on, so that nobody else need hold the same."""
     place: str = ""
     """As Standing.place: what lies between two heads with one number may change tensors."""
+    derived: tuple[str, ...] = ()
+    """Paths of tensors that a forward has made of others, such as a normalized weight: another forward makes them anew."""
 
     @property
     def at(self) -> Head:
@@ -101,7 +103,15 @@ class ReplicaCheck:
     def mark(self) -> int:
         """Equal for ranks that say the same at the same boundary."""
         return hash(
-            (self.boundary, self.place, self.since, frozenset(self.digests.items()), self.ddp_paths, self.carried)
+            (
+                self.boundary,
+                self.place,
+                self.since,
+                frozenset(self.digests.items()),
+                self.ddp_paths,
+                self.carried,
+                self.derived,
+            )
         )
 
 

@@ -64,7 +64,9 @@ _LENGTHS: dict[str, int] = {
 }
 _COUNTS: dict[str, int] = {
     **dict.fromkeys(("workers",), MOST_PROCESSES),
-    **dict.fromkeys(("digests", "small", "ddp_paths", "late", "not_averaged", "carried", "own"), MOST_TENSORS),
+    **dict.fromkeys(
+        ("digests", "small", "ddp_paths", "late", "not_averaged", "carried", "own", "derived"), MOST_TENSORS
+    ),
 }
 _MOST_BYTES: dict[type, int] = {
     **dict.fromkeys((messages.JournalContent, messages.KeptCopies, messages.CheckpointFile), MAX_MESSAGE_BYTES),

@@ -133,12 +133,13 @@ class ReplicaChecks:
 
     def _send(self, commit: BoundarySnapshot) -> None:
         self._told = commit.boundary
-        digests = digest.digests(self.tensors(commit))
+        tensors = self.tensors(commit)
+        digests, derived = digest.digests(tensors), device.derived(tensors)
         paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
         carried = self._engine.own.carried if self._engine.own is not None else ()
         small, since = small_buffers(commit.state), self._now.since
         self._engine.link.send(
-            ReplicaCheck(commit.boundary, digests, tuple(paths), since, small, carried, commit.place)
+            ReplicaCheck(commit.boundary, digests, tuple(paths), since, small, carried, commit.place, derived)
         )
 
     def not_averaged(self) -> tuple[str, ...]:

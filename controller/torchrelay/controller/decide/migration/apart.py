@@ -5,7 +5,8 @@ has of its own data, differ at some of them. Ranks that differ in what a wrapper
 what else they hold alike they hold so by chance, until the difference has spread to it. So do ranks that differ in anything but
 small buffers where there is no wrapper: the script averages gradients by hand, and each rank rounds otherwise what it adds to its
 weights and takes away again. And so do ranks of which each keeps another buffer of the same module for itself: a mask may be equal
-as long as what it is made of lies on the same side of a threshold.
+as long as what it is made of lies on the same side of a threshold. What a forward has made of other tensors is what the latest
+forward has left there, and a rank may evaluate alone.
 """
 
 from __future__ import annotations
@@ -69,11 +70,12 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
     }
     """Of each rank the number of those that it trains with: the same for ranks that hold the same of what wrappers keep, or, where
     no wrapper keeps anything, of all but small buffers."""
+    derived = _derived(c for known in told.values() for c in known.values())
     modules: dict[str, list[str]] = {}
     for path in sorted({p for check in newest.values() for p in check.small} - of_wrappers):
         modules.setdefault(_module_of(path), []).append(path)
     found: dict[str, list[frozenset[int]]] = {}
-    for path in {p for check in newest.values() for p in _all(check)}:
+    for path in {p for check in newest.values() for p in _all(check)} - derived:
         groups: dict[tuple[int | str, ...], set[int]] = {}
         for rank, known in told.items():
             held = [digests[rank][b].get(path, "") for b in common]
@@ -95,7 +97,10 @@ def _module_of(path: str) -> str:
 def apart(known: Alike, now: Mapping[int, ReplicaCheck]) -> Apart | None:
     """`now`: what ranks hold at one boundary, as far as they have told; None as long as all is well."""
     differing: dict[str, frozenset[int]] = {}
+    derived = _derived(now.values())
     for path, groups in known.items():
+        if path in derived:
+            continue
         for group in groups:
             held = {digest for rank in group if rank in now and (digest := _all(now[rank]).get(path))}
             if len(held) > 1:
@@ -105,6 +110,10 @@ def apart(known: Alike, now: Mapping[int, ReplicaCheck]) -> Apart | None:
     path = min(differing, key=lambda p: (not any(p in check.digests for check in now.values()), p))
     boundary = next(iter(now.values())).boundary
     return Apart(tuple(sorted(differing[path])), path, len(differing), boundary)
+
+
+def _derived(checks: Iterable[ReplicaCheck]) -> set[str]:
+    return {path for check in checks for path in check.derived}
 
 
 def _all(check: ReplicaCheck) -> dict[str, str]:

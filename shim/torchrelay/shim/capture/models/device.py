@@ -9,10 +9,14 @@ import torch
 from torchrelay.shim.adapters.parallel import fsdp2
 from torchrelay.shim.adapters.tensors.dtensor import is_spread, laid_out_alike, like, local
 from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of
+from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.spaces import BUFFERS
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.kinds import Kind
+
+_VALUE = "value."
+"""Begins the path of what belongs to no module and no optimizer."""
 
 GRADIENT = "gradient."
 """What paths of gradients begin with, in front of their parameter's."""
@@ -101,8 +105,13 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool 
                 found[f"parameter{number}.{place}"] = parameter
         found |= _state_of(number, optimizer, own)
     for path, tensor in state.large.items():
-        found[f"value.{path}"] = tensor
+        found[f"{_VALUE}{path}"] = tensor
     return {path: tensor for path, tensor in found.items() if not tensor.is_meta}
+
+
+def derived(tensors: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
+    """Return the paths of those that are neither parameters nor buffers nor of an optimizer, and that a forward has made."""
+    return tuple(path for path, tensor in tensors.items() if path.startswith(_VALUE) and has_graph(tensor))
 
 
 def optimizer_tensors(state: HostState) -> dict[str, torch.Tensor]:

@@ -29,6 +29,17 @@ def test_what_was_equal_at_all_boundaries_and_is_not_any_more_is_named_with_its_
     assert "ranks 0, 1, 2 differ in w after step 6" in found.reason()
 
 
+def test_what_a_forward_has_made_is_left_alone() -> None:
+    """Rank 0 evaluates alone, and leaves another normalized weight behind; there it has no graph."""
+    before = {rank: [check(1, v="a", w="b"), check(2, v="c", w="d")] for rank in range(2)}
+    now = {0: check(6, v="x", w="e"), 1: check(6, v="y", w="e")}
+    assert apart(alike(before, 5), now) is not None
+    assert apart(alike(before, 5), now | {1: replace(now[1], derived=("v",))}) is None
+    before[1] = [replace(c, derived=("v",)) for c in before[1]]
+    assert apart(alike(before, 5), now) is None
+    assert apart(alike(before, 5), now | {1: check(6, v="y", w="f")}) is not None
+
+
 def test_two_ranks_that_have_told_are_enough() -> None:
     known = alike({rank: [check(1, w="a"), check(2, w="c")] for rank in range(3)}, 5)
     assert apart(known, {0: check(6, w="x")}) is None

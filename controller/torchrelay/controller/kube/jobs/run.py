@@ -131,6 +131,13 @@ class JobRun:
             self.relay.resign()
 
     def _hear(self, event: JobEvent) -> None:
+    def contained(self, work: Callable[[], object]) -> None:
+        """Do what is for this job alone: where it fails, this job is unprotected, and others go on."""
+        try:
+            work()
+        except Exception as e:  # noqa: BLE001 - whatever it is, the next job must not notice
+            self.failed(e)
+
         if event.name not in _UNTOLD:
             log.info("%s: %s %s", self.key, event.name, event.fields_json)
         self.story.take(event)

@@ -32,6 +32,7 @@ from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
 from torchrelay.protocol.kube.local_ranks import local_world_size
+from torchrelay.protocol.kube.object_names import beginning
 from torchrelay.protocol.messages import CheckpointRequest, JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
 from torchrelay.protocol.words.phases import Deadlines
@@ -92,7 +93,7 @@ class JobRun:
         self.losses = Losses(losses)
         self._recall(losses)
         self.story = Story(
-            key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders, self._lost_at, self.losses
+            key.name, f"{beginning(key.name, 40)}-{self.id}", lambda: self.core.job.holders, self._lost_at, self.losses
         )
         self.story.begins_at = restart.step if restart is not None else None
         self.tally = JobTally(Totals())
@@ -130,7 +131,6 @@ class JobRun:
             log.exception("%s: its agents could not be told", self.key)
             self.relay.resign()
 
-    def _hear(self, event: JobEvent) -> None:
     def contained(self, work: Callable[[], object]) -> None:
         """Do what is for this job alone: where it fails, this job is unprotected, and others go on."""
         try:
@@ -138,6 +138,7 @@ class JobRun:
         except Exception as e:  # noqa: BLE001 - whatever it is, the next job must not notice
             self.failed(e)
 
+    def _hear(self, event: JobEvent) -> None:
         if event.name not in _UNTOLD:
             log.info("%s: %s %s", self.key, event.name, event.fields_json)
         self.story.take(event)

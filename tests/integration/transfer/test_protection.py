@@ -5,19 +5,24 @@ Both ends are made to think that they are on two machines."""
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
-from integration.transfer.transfer_harness import Proxy, blank, serving, take
+from integration.transfer.transfer_harness import GENERATION, TOKEN, Proxy, blank, serving, take
 
 from torchrelay.protocol.errors import ChannelClosedError, RefusedError, TorchrelayError, UserError
+from torchrelay.protocol.journals.kept import whole_copies
+from torchrelay.protocol.messages import CopyTaken, TakeCopy
 from torchrelay.protocol.security import tls_contexts
 from torchrelay.protocol.security.tls import of_one_server
 from torchrelay.protocol.security.transfer_protection import FULL, INTEGRITY, OFF, checked
+from torchrelay.shim.replicas.peer_exchange import Taker
 from torchrelay.shim.transfer import channel as channels
 from torchrelay.shim.transfer import rows
 from torchrelay.shim.transfer.channel import Channel
@@ -102,22 +107,97 @@ def test_the_two_directions_have_keys_of_their_own(pair: tuple[Channel, Channel]
         theirs.check()
 
 
-def test_nobody_talks_a_donor_out_of_it(two_machines: None) -> None:
-    with serving(TENSORS) as (donor, port, log):
-        with pytest.raises(RefusedError, match="was asked for it without"):
-            take(port, blank(TENSORS), protection=OFF)
+@pytest.mark.parametrize("donors", [OFF, INTEGRITY])
+def test_nobody_talks_a_donor_out_of_it(monkeypatch: pytest.MonkeyPatch, donors: str) -> None:
+    """Also not by looking as if both were on one machine, where nothing is proven."""
+    with serving(TENSORS, protection=donors) as (donor, port, log):
+        monkeypatch.setattr(Channel, "is_local", lambda self: self._socket.getpeername()[1] == port)
+        with pytest.raises(RefusedError, match="was asked for less"):
+            take(port, blank(TENSORS), protection=donors)
+        if donors == INTEGRITY:
+            monkeypatch.setattr(Channel, "is_local", lambda self: False)
+            with pytest.raises(RefusedError, match="was asked for less"):
+                take(port, blank(TENSORS), protection=OFF)
         assert not donor.wait(0)
-    assert "without protection" in log[0]
+    assert "less protection" in log[0]
 
 
-def test_off_is_off(two_machines: None) -> None:
-    asked: list[object] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Channel, "authenticate", lambda self, ours, theirs: asked.append(self))
-        with serving(TENSORS, protection=OFF) as (donor, port, _):
-            take(port, blank(TENSORS), protection=OFF)
-            assert donor.wait(60)
-    assert asked == []
+MARK = bytes(range(1, 65))
+OF_MARKS = {
+    "a large one": torch.frombuffer(bytearray(MARK * 4096), dtype=torch.uint8),
+    "a packed one": torch.frombuffer(bytearray(MARK * 8), dtype=torch.uint8),
+    "whole numbers": torch.frombuffer(bytearray(MARK * 4096), dtype=torch.int64),
+}
+NUMBERS = torch.frombuffer(bytearray(MARK * 4096), dtype=torch.float32)
+
+
+class Changing(Proxy):
+    """Changes a byte where MARK is, `times` times. Nothing that goes with tensors to find damage finds that."""
+
+    def __init__(self, port: int, patch: pytest.MonkeyPatch, times: int = 1) -> None:
+        self.changed, self._times = 0, times
+        for end in ("sink", "source"):
+            patch.setattr(f"torchrelay.shim.transfer.{end}.chunk_check", lambda *_: bytes(rows.CHECK_BYTES))
+        patch.setattr(rows.Rows, "seal", lambda self: bytes(rows.SEAL_BYTES))
+        super().__init__(port, self._change)
+
+    def _change(self, connection: int, offset: int, data: bytearray) -> None:
+        if self.changed < self._times and (place := data.find(MARK)) >= 0:
+            data[place] ^= 0x10
+            self.changed += 1
+
+
+@pytest.mark.parametrize("path", OF_MARKS)
+def test_with_off_a_changed_byte_of_what_may_be_unpickled_ends_the_connection(
+    two_machines: None, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    tensors = {"weight": torch.rand(1 << 20), path: OF_MARKS[path]}
+    with serving(tensors, protection=OFF) as (donor, port, _), Changing(port, monkeypatch) as proxy:
+        with pytest.raises(ChannelClosedError, match="not what the peer has sent"):
+            take(proxy.port, blank(tensors), connections=1, protection=OFF)
+        assert not donor.wait(0)
+    assert proxy.changed
+
+
+class Heard:
+    """The link of a rank that keeps copies of others."""
+
+    def __init__(self) -> None:
+        self.said: queue.SimpleQueue[CopyTaken] = queue.SimpleQueue()
+
+    def send(self, report: CopyTaken) -> None:
+        self.said.put(report)
+
+
+@pytest.mark.parametrize("protection", [OFF, INTEGRITY])
+def test_a_copy_whose_journal_was_changed_on_the_way_is_not_kept(
+    two_machines: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protection: str
+) -> None:
+    """Whoever takes over from such a copy unpickles its journal."""
+    parts = {"kept/journal": MARK * 9, "kept/set-up": b"set-up", "kept/layout": b"layout"}
+    tensors = {path: torch.frombuffer(bytearray(data), dtype=torch.uint8) for path, data in parts.items()}
+    tensors["weight"] = torch.rand(1 << 18)
+    link = Heard()
+    taker = Taker(link, tmp_path, protection)  # type: ignore[arg-type]  # a stand-in
+    with serving(tensors, protection=protection) as (_, port, _), Changing(port, monkeypatch, 99) as proxy:
+        taker.take(TakeCopy(0, GENERATION, "127.0.0.1", proxy.port, TOKEN))
+        assert "not what the peer has sent" in link.said.get(timeout=60).reason
+        assert whole_copies(tmp_path) == {}
+        assert proxy.changed
+        taker.take(TakeCopy(0, GENERATION, "127.0.0.1", port, TOKEN))
+        assert link.said.get(timeout=60).reason == ""
+    ((_, kept),) = whole_copies(tmp_path)[0]
+    assert kept.journal == MARK * 9
+    taker.close()
+
+
+def test_off_leaves_floating_point_numbers_alone_unproven(two_machines: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors, destinations = {"weight": NUMBERS}, blank({"weight": NUMBERS})
+    with serving(tensors, protection=OFF) as (donor, port, _), Changing(port, monkeypatch) as proxy:
+        take(proxy.port, destinations, connections=1, protection=OFF)
+        assert donor.wait(60)
+    assert proxy.changed
+    assert int((destinations["weight"] != NUMBERS).sum()) == 1
 
 
 def test_on_one_machine_nothing_is_added() -> None:

@@ -28,6 +28,7 @@ from torchrelay.agent.pod.launchers import Launchers, Marks
 from torchrelay.agent.pod.monitor import PodMonitor
 from torchrelay.agent.pod.restart_in_place import RestartsInPlace
 from torchrelay.agent.pod.shims import PodShims, is_guest, shim_token
+from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.kube import local_ranks
 from torchrelay.protocol.messages import (
     Ack,
@@ -40,6 +41,8 @@ from torchrelay.protocol.messages import (
     Fence,
     Finishing,
     FromWorker,
+    HealthSignal,
+    HealthSignals,
     Hello,
     MayFinish,
     Protect,
@@ -239,8 +242,19 @@ class PodNode:
         self._any.set()
         self._monitor.uses(process.worker, hello.gpus, local_ranks.place(hello.launch))
         self.agent.tell(FromWorker(process.worker, hello))
+        if process.pid and not _may_end(process.pid):
+            self._tell_powerless(process.worker, user)
         self._restarts_in_place.connected(process.worker, process.pid)
         self.agent.look_now()
+
+    def _tell_powerless(self, worker: WorkerId, user: int) -> None:
+        """Who is the user of an image is not known when its pod is made, so the agent may be another one."""
+        text = (
+            f"training runs as user {user}, and the agent as user {os.getuid()}: it cannot end a process that hangs "
+            "from outside; say runAsUser in the pod"
+        )
+        log.warning("%s", text)
+        self.agent.tell(HealthSignals((HealthSignal(k.SOURCE_DEAD, "processes", worker, detail=text),)))
 
     def _reported(self, worker: WorkerId, report: Any) -> None:
         process = self._processes.get(worker)
@@ -338,6 +352,17 @@ class PodNode:
         for process in self._living():
             if process.words.finishing:
                 self.agent.shims.send(process.worker, MayFinish())
+
+
+def _may_end(pid: int) -> bool:
+    """Whether this process has the right to end it. One that is gone needs nobody."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return False
+    except ProcessLookupError:
+        pass
+    return True
 
 
 def _info(process: _Process) -> WorkerInfo:

@@ -22,6 +22,7 @@ from torchrelay.cli.history.cost import Assumed
 from torchrelay.cli.history.report import ReportForm, show
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.object_names import beginning
 from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.protocol.words.phases import ACHIEVED
 
@@ -114,7 +115,7 @@ async def move(cluster: Cluster, job: str, spec: Object, wait: bool) -> int:
     such job."""
     console = make_console(sys.stderr)
     await cluster.get(JOBS, job)  # else it would wait for ever
-    name = f"{job[:40]}-{secrets.token_hex(3)}"
+    name = f"{beginning(job, 40)}-{secrets.token_hex(3)}"
     await cluster.create(MIGRATIONS, name, {"job": job, **spec})
     console.print(narrate.line(f"migration {name} is asked for"))
     if not wait:

@@ -163,7 +163,8 @@ TransferEncryption = Annotated[
     str,
     typer.Option(
         metavar="HOW",
-        help="Tensors on their way to another machine: `integrity`, so that nobody changes them; `off`.",
+        help="Tensors on their way to another machine: `integrity`, so that nobody changes them; `full`, so that nobody reads them "
+        "either; `off`: whoever is on the network can change numbers in them.",
         rich_help_panel=_RELAY,
     ),
 ]

@@ -11,7 +11,7 @@ from rich.text import Text
 from torchrelay.cli.display import render
 from torchrelay.protocol.messages import Coverage, RankGap
 from torchrelay.protocol.names import GAP_EFFECTS
-from torchrelay.protocol.security.transfer_protection import MEANINGS
+from torchrelay.protocol.security.transfer_protection import COSTS, MEANINGS
 from torchrelay.protocol.words.level import Level
 
 _ANSWERS = {"yes": "green", "partly": "yellow", "no": "red"}
@@ -78,12 +78,18 @@ def _copies(c: Coverage) -> str:
 
 def _between_machines(chosen: str) -> str:
     choices = chosen.split(",")
-    said = "; ".join(f"--transfer-encryption {choice}: {MEANINGS.get(choice, 'unknown here')}" for choice in choices)
+    said = "; ".join(f"--transfer-encryption {choice}: {_meaning(choice)}" for choice in choices)
     return (
         said
         if len(choices) == 1
         else f"{said}. It has to be the same on all machines, or ranks may not be able to move between them"
     )
+
+
+def _meaning(choice: str) -> str:
+    if choice not in MEANINGS:
+        return "unknown here"
+    return f"{MEANINGS[choice]}; it takes {COSTS[choice]} of the rate at which tensors travel (docs/transfer.md)"
 
 
 def _against(c: Coverage) -> Table:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.machine.owned_folder import lock_folder, remove_left
+from torchrelay.protocol.machine.scratch import SCRATCH, is_scratch, temporary_folder
 from torchrelay.protocol.names import TEMPORARY_PREFIX
 
 MEMORY = Path("/dev/shm")
@@ -31,6 +32,8 @@ def remove_what_is_left() -> None:
     """Remove what commands of this user have left that were killed, whatever their state folders were."""
     remove_left(MEMORY, _prefix())
     remove_left(Path(tempfile.gettempdir()), TEMPORARY_PREFIX)
+    for place in {tempfile.gettempdir(), temporary_folder(os.environ)}:
+        remove_left(Path(place), SCRATCH, is_scratch)  # of ranks that were taking over, whose agents were killed, too
 
 
 @contextmanager

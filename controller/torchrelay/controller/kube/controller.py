@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ from torchrelay.controller.kube.client.api import (
     Object,
     Refused,
 )
-from torchrelay.controller.kube.client.informer import Informer
+from torchrelay.controller.kube.client.informer import Informer, log_failed
 from torchrelay.controller.kube.cluster.platform_policy import read_platform_policy
-from torchrelay.controller.kube.cluster.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.cluster.pods import JobKey, Pod, job_of, read_pod
 from torchrelay.controller.kube.enrolment.enrolment_limits import MAX_AT_ONCE, MAX_MESSAGE_BYTES
 from torchrelay.controller.kube.enrolment.identity import Enrolment
 from torchrelay.controller.kube.jobs.ledger import Ledger
@@ -89,13 +90,14 @@ class Controller:
         """Until cancelled. Raises UserError for a port that is taken."""
         labels: dict[str, Any] = {kube.JOB: operators.exists()}
         watched = self._settings.watched
-        pods = Informer(self._api, PODS, self._pod_changed, watched, labels)
-        migrations = Informer(self._api, MIGRATIONS, self._wishes.changed, watched)
-        nodes = Informer(self._api, NODES, self._ledger.node_changed)
+        failed = self._object_failed
+        pods = Informer(self._api, PODS, self._pod_changed, watched, labels, failed)
+        migrations = Informer(self._api, MIGRATIONS, self._wishes.changed, watched, failed=failed)
+        nodes = Informer(self._api, NODES, self._ledger.node_changed, failed=failed)
         self._node_watch = NodeWatch(self._ledger, nodes)
-        quarantines = Informer(self._api, QUARANTINES, self._ledger.quarantine_changed)
-        pools = Informer(self._api, SPARE_POOLS, self._ledger.pool_changed, watched)
-        jobs = Informer(self._api, TRAINING_JOBS, self._expiry.changed, watched)
+        quarantines = Informer(self._api, QUARANTINES, self._ledger.quarantine_changed, failed=failed)
+        pools = Informer(self._api, SPARE_POOLS, self._ledger.pool_changed, watched, failed=failed)
+        jobs = Informer(self._api, TRAINING_JOBS, self._expiry.changed, watched, failed=failed)
         informers = (pods, migrations, nodes, quarantines, pools, jobs)
         tasks = [asyncio.create_task(informer.run()) for informer in informers]
         await pods.listed.wait()
@@ -161,28 +163,31 @@ class Controller:
             return
         if pod is None:
             return
-        if deleted or pod.leaves:
-            self._pod_leaves(pod)
+        run = self._ledger.runs.get(pod.key)
+        if run is not None and (deleted or pod.leaves):
+            run.contained(partial(self._pod_leaves, run, pod))
         if deleted:
             self._ledger.pods.pop(pod.uid, None)
-            self._pod_gone(pod)
         else:
             self._ledger.pods[pod.uid] = pod
-        if (run := self._ledger.runs.get(pod.key)) is not None:
-            run.wake()
-
-    def _pod_leaves(self, pod: Pod) -> None:
-        run = self._ledger.runs.get(pod.key)
         if run is not None:
-            try:
-                run.pod_deleted(pod.agent, bool(self._ledger.why_not(pod.node)), time.monotonic())
-            except Exception as e:  # noqa: BLE001 - whatever it is, the next job must not notice
-                run.failed(e)
+            run.contained(partial(self._pod_seen, run, pod, deleted))
 
-    def _pod_gone(self, pod: Pod) -> None:
-        run = self._ledger.runs.get(pod.key)
-        if run is not None:
+    def _pod_leaves(self, run: JobRun, pod: Pod) -> None:
+        run.pod_deleted(pod.agent, bool(self._ledger.why_not(pod.node)), time.monotonic())
+
+    def _pod_seen(self, run: JobRun, pod: Pod, deleted: bool) -> None:
+        if deleted:
             run.relay.lose(pod.agent, f"pod {pod.name} is deleted")
+        run.wake()
+
+    def _object_failed(self, found: Object, error: Exception) -> None:
+        """Something of ours has failed at one object: the job that it belongs to is unprotected, and others go on."""
+        key = job_of(found)
+        if key is not None and (run := self._ledger.runs.get(key)) is not None:
+            run.failed(error)
+        else:
+            log_failed(found, error)
 
     async def _find(self, identity: PodIdentity) -> Pod | None:
         manifest = await self._api.get(PODS, identity.pod, identity.namespace)
@@ -226,7 +231,7 @@ class Controller:
         if abs(seconds - self._pace_s) > PACE_STEP * self._pace_s or seconds == TELL_S:
             self._pace_s = seconds
         for run in runs:
-            run.relay.pace(self._pace_s)
+            run.contained(partial(run.relay.pace, self._pace_s))
 
     async def _look(self, run: JobRun) -> None:
         """One look at one job."""

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -63,12 +63,15 @@ def lock_folder(folder: Path) -> int | None:
         os.close(lock)  # whoever had it has removed it since
 
 
-def remove_left(parent: Path, prefix: str) -> None:
-    """Remove the folders of this user below `parent` that begin with `prefix` and that no living process holds."""
+def remove_left(parent: Path, prefix: str, is_ours: Callable[[str], bool] = lambda name: True) -> None:
+    """Remove the folders of this user below `parent` that begin with `prefix` and that no living process holds.
+
+    `is_ours`: of such a name, where the beginning alone does not say so.
+    """
     with suppress(OSError):
         for folder in parent.glob(f"{prefix}*"):
             with suppress(OSError):
-                if _may_be_left(folder) and (lock := lock_folder(folder)) is not None:
+                if is_ours(folder.name) and _may_be_left(folder) and (lock := lock_folder(folder)) is not None:
                     shutil.rmtree(folder, ignore_errors=True)
                     os.close(lock)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 SYSTEM_FOLDERS = ("/tmp", "/var/tmp")
+SCRATCH = "torchrelay-"
+_SCRATCH = re.compile(rf"{SCRATCH}[0-9]+-[0-9a-f]{{12}}")
 
 
 def temporary_folder(environment: Mapping[str, str]) -> str:
@@ -15,5 +18,10 @@ def temporary_folder(environment: Mapping[str, str]) -> str:
 
 
 def scratch_prefix(pid: int) -> str:
-    """How such a folder's name begins. Who ends the process removes it: nobody else would."""
-    return f"torchrelay-{pid}-"
+    """How such a folder's name begins. Whoever ends the process removes it; where that is gone, too, the next command does."""
+    return f"{SCRATCH}{pid}-"
+
+
+def is_scratch(name: str) -> bool:
+    """Whether a folder of that name is such a folder, of whatever process: its number, and twelve random digits."""
+    return _SCRATCH.fullmatch(name) is not None

@@ -1,5 +1,5 @@
-"""torch's elastic agent, which is what torchrun runs. Seen: 2.13. Where another version lacks what is used of it, the launcher
-runs as it is; a spare's ends.
+"""torch's elastic agent, which is what torchrun runs. Seen: 2.13. Where another version lacks what is used of it, or something
+of ours fails, the launcher runs as it is, and a line says why; a spare's ends, where it would train.
 
 While a job is protected its agents leave each other alone: none looks whether others want to join, tells the others that it
 lives, or waits for them at its end, since the pod with their common store may be gone by then. A training process that was
@@ -26,6 +26,7 @@ EXIT_UNAVAILABLE = 69
 """EX_UNAVAILABLE of sysexits.h: it must not meet the others as a rank that lives elsewhere."""
 ALONE = "the job is protected: this launcher leaves the others alone"
 _NODE_RANK = ("--node-rank", "--node_rank")
+_SIGNALS = "torch.distributed.elastic.multiprocessing.api"
 
 
 class ElasticHooks:
@@ -36,7 +37,11 @@ class ElasticHooks:
         self._environment, self._mark, self._spare, self._log = environment, mark, spare, log
         self._given: dict[int, Mapping[str, str]] = {}
         """What a process was started with, by its id."""
-        self._alone = False
+        self._alone = self._gave_up = False
+        self._replaced: list[tuple[Any, str]] = []
+        """Methods of torch's objects, by object and name."""
+        self._begin_heartbeats: Callable[[], None] | None = None
+        """Where they were ended."""
         self.imported: dict[str, Callable[[ModuleType], None]] = {
             _AGENT: self._guarded(self._hook_agent),
             _PROCESSES: self._guarded(self._hook_processes),
@@ -47,21 +52,36 @@ class ElasticHooks:
         def imported(module: ModuleType) -> None:
             try:
                 hook(module)
-            except AttributeError as e:
-                what = "this spare is of no use" if self._spare else "not protecting what this launcher starts"
-                self._log.say(f"{what}: its torch is of another kind: {e}")
-                if self._spare:
-                    os._exit(EXIT_UNAVAILABLE)
+            except Exception as e:  # noqa: BLE001 - the launcher must run, whatever is wrong with us
+                self._is_of_no_use(e)
 
         return imported
+
+    def _is_of_no_use(self, error: Exception) -> None:
+        """What the launcher starts is not protected. A spare's pod must not train: its ranks live elsewhere."""
+        what = "this spare is of no use" if self._spare else "not protecting what this launcher starts"
+        is_old = isinstance(error, AttributeError)
+        self._log.say(f"{what}: its torch is of another kind: {error}" if is_old else f"{what}: {_named(error)}")
+        if self._spare:
+            os._exit(EXIT_UNAVAILABLE)
 
     def _hook_processes(self, module: ModuleType) -> None:
         handler: Any = module.SubprocessHandler
         popen = handler._popen
 
         def start(self_: Any, args: Any, env: Mapping[str, str]) -> Any:
-            process = popen(self_, args, {**env, **self._environment})
-            self._given[process.pid] = env
+            with_ours = env
+            try:
+                with_ours = {**env, **self._environment}
+            except Exception as e:  # noqa: BLE001 - the launcher must run, whatever is wrong with us
+                _let_signals_through(e)
+                self._is_of_no_use(e)
+            process = popen(self_, args, with_ours)
+            try:
+                self._given[process.pid] = env
+            except Exception as e:  # noqa: BLE001 - as above
+                _let_signals_through(e)
+                self._log.say(f"a process that is killed will not be started again by torchrelay: {_named(e)}")
             return process
 
         handler._popen = start
@@ -71,23 +91,45 @@ class ElasticHooks:
         monitor, _ = agent._monitor_workers, agent._exit_barrier
 
         def look(self_: Any, group: Any) -> Any:
-            if os.path.exists(self._mark):
-                self._leave_others_alone(self_, group.spec.rdzv_handler)
-                self._start_again(self_, group)
+            try:
+                if not self._gave_up and os.path.exists(self._mark):
+                    self._leave_others_alone(self_, group.spec.rdzv_handler)
+                    self._start_again(self_, group)
+            except Exception as e:  # noqa: BLE001 - the launcher must run, whatever is wrong with us
+                _let_signals_through(e)
+                self._leave_to_torch(e)
             return monitor(self_, group)
 
         agent._monitor_workers = look
+
+    def _leave_to_torch(self, error: Exception) -> None:
+        """From here on the launcher does what it does without us."""
+        self._gave_up = True
+        self._log.say(f"this launcher goes on as without torchrelay: {_named(error)}")
+        for of, name in self._replaced:
+            vars(of).pop(name, None)
+        if self._begin_heartbeats is not None:
+            try:
+                self._begin_heartbeats()
+            except Exception as e:  # noqa: BLE001 - as above
+                _let_signals_through(e)
+                self._log.say(f"this launcher does not tell the others any more that it lives: {_named(e)}")
 
     def _leave_others_alone(self, agent: Any, rendezvous: Any) -> None:
         if self._alone:
             return
         self._alone = True
-        rendezvous.num_nodes_waiting = lambda: 0
-        rendezvous.shutdown = lambda: True
-        agent._exit_barrier = lambda: None
+        self._replace(rendezvous, "num_nodes_waiting", lambda: 0)
+        self._replace(rendezvous, "shutdown", lambda: True)
+        self._replace(agent, "_exit_barrier", lambda: None)
         if (stop := getattr(rendezvous, "_stop_heartbeats", None)) is not None:
             stop()
+            self._begin_heartbeats = getattr(rendezvous, "_start_heartbeats", None)
         self._log.say(ALONE)
+
+    def _replace(self, of: Any, name: str, by: Callable[[], Any]) -> None:
+        setattr(of, name, by)
+        self._replaced.append((of, name))
 
     def _start_again(self, agent: Any, group: Any) -> None:
         for local_rank, handler in agent._pcontext.subprocess_handlers.items():
@@ -96,15 +138,26 @@ class ElasticHooks:
                 _show_alive_once(handler.proc)
             if code is None or not (code < 0 or code in _ENDED_BY_ORDER):
                 continue
-            env = self._given.pop(handler.proc.pid)
+            worker, env = group.workers[local_rank], self._given.pop(handler.proc.pid)
             self._log.say(f"process {handler.proc.pid} was killed; one that is parked takes its place")
             handler.proc = handler._popen(handler.proc.args, {**env, ENV_SPARE: "1"})
-            group.workers[local_rank].id = handler.proc.pid
+            worker.id = handler.proc.pid
 
     def _hook_registry(self, module: ModuleType) -> None:
         if self._spare and module.get_rendezvous_handler:
             module.get_rendezvous_handler = lambda params: _alone(params.run_id)  # type: ignore[attr-defined]  # a module's
             sys.argv[:] = with_node_rank(sys.argv)
+
+
+def _let_signals_through(error: Exception) -> None:
+    """torch makes an exception of a signal that is to end the launcher, wherever that is at the time."""
+    ends = getattr(sys.modules.get(_SIGNALS), "SignalException", None)
+    if ends is not None and isinstance(error, ends):
+        raise error
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _show_alive_once(process: Any) -> None:

@@ -203,6 +203,8 @@ class Destination:
         before = [info for info in infos if info.path.startswith(device.BEFORE)]
         self.received = frozenset(info.path.removeprefix(device.BEFORE) for info in infos)
         self.has_before = bool(before)
+        # What an earlier donor had beside them may have come in part, or from somebody else.
+        self.gradients, self.results, self._updated, self._effects = {}, {}, {}, None
         if not before:
             return self._place(infos)
         if not self._behind:

@@ -9,12 +9,14 @@ C code opens by itself.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import io
 import os
 import shutil
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from typing import IO, Any
 
 from torchrelay.protocol.machine.scratch import scratch_prefix, temporary_folder
@@ -50,6 +52,8 @@ class JoinerFiles(FilesTold):
         self._is_strict, self._in_children = seen is not None, in_children
         super().__init__(seen or FilesSeen())
         self._parent = parent
+        self._lock: int | None = None
+        """A descriptor by which commands see that the folder's process lives."""
         self._count = 0
         self._open_files = OpenFiles()
         self._diversions = Diversions()
@@ -60,7 +64,7 @@ class JoinerFiles(FilesTold):
 
     def start(self) -> None:
         folders_changed()
-        self._folder = _new_folder(self._parent)
+        self._folder, self._lock = _new_folder(self._parent)
         divert = self._diversions.divert
         diverted: dict[Any, Callable[[Call], Call]] = {
             **dict.fromkeys((os.stat, os.lstat, os.readlink), self._asking),
@@ -79,7 +83,7 @@ class JoinerFiles(FilesTold):
         for function, make in diverted.items():
             divert(function, make)
         if not self._in_children:
-            os.register_at_fork(after_in_child=self._diversions.end)
+            os.register_at_fork(after_in_child=self._end_in_child)
         self._rmtree_by_descriptor = vars(shutil).get("_use_fd_functions")
         vars(shutil)["_use_fd_functions"] = (
             False  # it would remove by names below a descriptor, which nobody can follow
@@ -96,6 +100,17 @@ class JoinerFiles(FilesTold):
         self._open_files.go_on()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
+        self._unlock()
+
+    def _end_in_child(self) -> None:
+        """A child may outlive this process, and does not need the folder."""
+        self._diversions.end()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def torch_imported(self, torch: Any) -> None:
         """A path given to torch.save is opened by C++; by Python's `open` its scratch copy is."""
@@ -296,10 +311,14 @@ class JoinerFiles(FilesTold):
         return copy
 
 
-def _new_folder(parent: str | None) -> str:
+def _new_folder(parent: str | None) -> tuple[str, int]:
+    """With the lock on it, as `owned_folder` has it."""
     path = os.path.join(parent or temporary_folder(os.environ), f"{scratch_prefix(os.getpid())}{os.urandom(6).hex()}")
     os.mkdir(path, 0o700)
-    return path
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    with suppress(OSError):  # on a file system without locks: commands leave it alone then
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return path, lock
 
 
 def _is_folder(name: str) -> bool:

@@ -39,6 +39,7 @@ class Channel:
         self._sent: hmac.HMAC | None = None
         self._received: hmac.HMAC | None = None
         """Over all bytes of one direction since `authenticate`; None: nothing is added to what is sent."""
+        self._proves_numbers = True
         self._encrypted = False
         self._ahead = b""
         """What `wait` has read of an encrypted message to see that it has begun."""
@@ -83,9 +84,13 @@ class Channel:
             raise ChannelClosedError(f"encrypting the tensor channel failed: {_reason(e)}") from e
         return sock.getpeercert(binary_form=True) or b""
 
-    def authenticate(self, ours: bytes, theirs: bytes) -> None:
-        """From here on `sign` and `check` prove who has sent all bytes before them, with a key for each direction."""
+    def authenticate(self, ours: bytes, theirs: bytes, *, with_numbers: bool = True) -> None:
+        """From here on `sign` and `check` prove who has sent all bytes before them, with a key for each direction.
+
+        `with_numbers`: also those of `send_numbers` and `fill_numbers`.
+        """
         self._sent, self._received = hmac.new(ours, digestmod="sha256"), hmac.new(theirs, digestmod="sha256")
+        self._proves_numbers = with_numbers
 
     def sign(self) -> None:
         """At the end of each message."""
@@ -119,6 +124,13 @@ class Channel:
             self._sent.update(data)
         self._send(data)
 
+    def send_numbers(self, data: bytes | memoryview) -> None:
+        """As `send`, for what may go unproven: nobody takes it for anything but floating-point numbers."""
+        if self._proves_numbers:
+            self.send(data)
+        else:
+            self._send(data)
+
     def _send(self, data: bytes | memoryview) -> None:
         view, sent = memoryview(data), 0
         try:
@@ -133,6 +145,13 @@ class Channel:
         self._fill(view)
         if self._received is not None:
             self._received.update(view)
+
+    def fill_numbers(self, view: memoryview) -> None:
+        """As `fill`, for what the peer sends with `send_numbers`."""
+        if self._proves_numbers:
+            self.fill(view)
+        else:
+            self._fill(view)
 
     def _fill(self, view: memoryview) -> None:
         got = min(len(view), len(self._ahead))

@@ -219,8 +219,10 @@ class Donor:
         if kind == requests.CHUNK:
             if number >= len(self._source.chunks):
                 raise FrameError(f"chunk {number} was asked for, there are {len(self._source.chunks)}")
-            requests.announce(channel, kind, number, self._source.chunks[number].size)
-            channel.send(self._source.write_chunk(number, lanes, channel.send))
+            chunk = self._source.chunks[number]
+            requests.announce(channel, kind, number, chunk.size)
+            write = channel.send_numbers if layout.is_numbers(chunk, self._source.infos) else channel.send
+            channel.send(self._source.write_chunk(number, lanes, write))
             channel.sign()
             return True
         if kind == requests.MANIFEST:

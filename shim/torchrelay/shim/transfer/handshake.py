@@ -1,10 +1,11 @@
 """Who may use a tensor channel: both sides prove that they hold the migration's token, which never travels.
 
 donor    -> receiver   greeting: magic, version, nonce
-receiver -> donor      hello: magic, version, generation, connection, protection, nonce, HMAC-SHA256 over all of it
+receiver -> donor      hello: magic, version, generation, connection, what is proven, nonce, HMAC-SHA256 over all of it
 donor    -> receiver   answer: code, HMAC-SHA256 that only a holder of the token can make
 
 Between machines all that follows is authenticated, message by message, with keys that both make of the token and their nonces.
+With `off` floating-point numbers are left out of that, and nothing else: other bytes may be unpickled.
 
 With `full` all of this is said within TLS 1.3. The donor's certificate is its agent's work, and nobody vouches for it: both proofs
 are over the certificate that the receiver has seen, so one of whoever sits between them makes both worthless (as
@@ -26,19 +27,21 @@ from torchrelay.protocol.security.transfer_protection import FULL, INTEGRITY, OF
 from torchrelay.shim.transfer.channel import Channel
 
 _MAGIC = b"TRTENSOR"
-_VERSION = 2
+_VERSION = 3
 _CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _NONCE_BYTES = 32
 _GREETING = struct.Struct(f"!8sH{_NONCE_BYTES}s")
-_HELLO = struct.Struct(f"!8sHQH?{_NONCE_BYTES}s32s")
+_HELLO = struct.Struct(f"!8sHQHB{_NONCE_BYTES}s32s")
 _ANSWER = struct.Struct("!B32s")
 _WELCOME, _WRONG_GENERATION, _WRONG_TOKEN, _NOT_UNDERSTOOD, _UNPROTECTED = range(5)
 _REASONS = {
     _WRONG_GENERATION: "it serves another generation",
     _WRONG_TOKEN: "it was opened for another token",
     _NOT_UNDERSTOOD: "it does not speak this version of the protocol",
-    _UNPROTECTED: "it protects what goes to other machines, and was asked for it without",
+    _UNPROTECTED: "it protects what goes to other machines, and was asked for less",
 }
+_NOTHING, _ALL_BUT_NUMBERS, _ALL = range(3)
+"""What is proven of all that follows the introduction, the least first."""
 
 
 class _Terms(NamedTuple):
@@ -47,14 +50,14 @@ class _Terms(NamedTuple):
     token: str
     generation: int
     connection: int
-    protected: bool
+    proven: int
     receivers_nonce: bytes
     donors_nonce: bytes
     certificate: bytes = b""
     """The hash of the donor's, as this side knows it; empty without TLS."""
 
     def secret(self, purpose: bytes) -> bytes:
-        text = purpose + struct.pack("!QH?", self.generation, self.connection, self.protected)
+        text = purpose + struct.pack("!QHB", self.generation, self.connection, self.proven)
         text += self.receivers_nonce + self.donors_nonce + self.certificate
         return hmac.digest(self.token.encode(), text, "sha256")
 
@@ -75,8 +78,11 @@ class Identity:
         self.fingerprint = hashlib.sha256(der).digest()
 
 
-def _wanted(channel: Channel, protection: str) -> bool:
-    return protection != OFF and not channel.is_local()
+def _wanted(channel: Channel, protection: str) -> int:
+    """What has to be proven on this channel."""
+    if channel.is_local():
+        return _NOTHING
+    return _ALL_BUT_NUMBERS if protection == OFF else _ALL
 
 
 def admit(
@@ -100,19 +106,20 @@ def admit(
         channel.encrypt(identity.context, as_server=True)
         certificate = identity.fingerprint
     channel.send(_GREETING.pack(_MAGIC, _VERSION, nonce))
-    magic, version, asked, connection, protected, theirs, proof = _HELLO.unpack(channel.receive(_HELLO.size))
-    if magic != _MAGIC or version != _VERSION:
+    magic, version, asked, connection, proven, theirs, proof = _HELLO.unpack(channel.receive(_HELLO.size))
+    if magic != _MAGIC or version != _VERSION or proven > _ALL:
         raise _refused(channel, _NOT_UNDERSTOOD, "what it sent is no greeting of this protocol")
-    terms = _Terms(token, asked, connection, protected, theirs, nonce, certificate)
+    terms = _Terms(token, asked, connection, proven, theirs, nonce, certificate)
     if not hmac.compare_digest(proof, terms.secret(b"receiver")):
         raise _refused(channel, _WRONG_TOKEN, "wrong token")
     if asked != generation:
         raise _refused(channel, _WRONG_GENERATION, f"generation {asked} was asked for, this is {generation}")
-    if wanted and not protected:
-        raise _refused(channel, _UNPROTECTED, "it asked for tensors without protection, between machines")
+    if proven < wanted:
+        raise _refused(channel, _UNPROTECTED, "it asked for tensors with less protection, between machines")
     channel.send(_ANSWER.pack(_WELCOME, terms.secret(b"donor")))
-    if protected and not certificate:
-        channel.authenticate(terms.secret(b"from donor"), terms.secret(b"from receiver"))
+    if proven and not certificate:
+        ours, receivers = terms.secret(b"from donor"), terms.secret(b"from receiver")
+        channel.authenticate(ours, receivers, with_numbers=proven == _ALL)
     channel.deadline = later
 
 
@@ -134,11 +141,12 @@ def introduce(channel: Channel, generation: int, token: str, connection: int, pr
     nonce = os.urandom(_NONCE_BYTES)
     terms = _Terms(token, generation, connection, wanted, nonce, theirs, certificate)
     proof = terms.secret(b"receiver")
-    channel.send(_HELLO.pack(_MAGIC, _VERSION, generation, connection, terms.protected, nonce, proof))
+    channel.send(_HELLO.pack(_MAGIC, _VERSION, generation, connection, terms.proven, nonce, proof))
     code, answer = _ANSWER.unpack(channel.receive(_ANSWER.size))
     if code != _WELCOME:
         raise RefusedError(f"the donor refused: {_REASONS.get(code, 'for a reason that is not known here')}")
     if not hmac.compare_digest(answer, terms.secret(b"donor")):
         raise RefusedError("the donor does not hold the token of this migration")
-    if terms.protected and not certificate:
-        channel.authenticate(terms.secret(b"from receiver"), terms.secret(b"from donor"))
+    if terms.proven and not certificate:
+        ours, donors = terms.secret(b"from receiver"), terms.secret(b"from donor")
+        channel.authenticate(ours, donors, with_numbers=terms.proven == _ALL)

@@ -88,6 +88,15 @@ def plan(infos: Sequence[TensorInfo]) -> list[Chunk]:
     return chunks
 
 
+def is_numbers(chunk: Chunk, infos: Sequence[TensorInfo]) -> bool:
+    """Return whether a chunk holds nothing but floating-point numbers.
+
+    Everything else may be bytes that are unpickled: parts of a journal, or what a script keeps pickled in a tensor.
+    """
+    tensors = chunk.small or [span.tensor for span in chunk.spans]
+    return all(infos[tensor].dtype.is_floating_point or infos[tensor].dtype.is_complex for tensor in tensors)
+
+
 def encode(infos: Sequence[TensorInfo]) -> bytes:
     rows = [[info.path, dtype_name(info.dtype), list(info.shape)] for info in infos]
     return json.dumps({"tensors": rows}, separators=(",", ":")).encode()

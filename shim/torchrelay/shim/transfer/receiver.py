@@ -320,7 +320,8 @@ def _pull(sink: Sink, work: _Work, channel: Channel) -> None:
 def _read(sink: Sink, work: _Work, channel: Channel, lanes: Lanes, asked: deque[int]) -> None:
     chunk = asked[0]
     requests.expect(channel, requests.CHUNK, chunk, sink.chunks[chunk].size)
-    check = sink.read_chunk(chunk, lanes, channel.fill)
+    fill = channel.fill_numbers if layout.is_numbers(sink.chunks[chunk], sink.infos) else channel.fill
+    check = sink.read_chunk(chunk, lanes, fill)
     theirs = channel.receive(CHECK_BYTES)
     channel.check()
     if theirs == check:

@@ -11,6 +11,7 @@ import pytest
 from support.pod_node_world import WITHIN_S, WORKER, World
 
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol.health.kinds import SOURCE_DEAD
 
 
 async def deaf(w: World) -> asyncio.subprocess.Process:
@@ -55,5 +56,34 @@ def test_a_fence_for_one_that_has_ended_is_answered(in_world: Any) -> None:
         await w.until(lambda: w.session.of(msg.WorkerExited))
         w.node.agent.ordered(msg.Fence(WORKER))
         assert [e.fenced for e in w.session.of(msg.WorkerExited)] == [False, True]
+
+    in_world(test)
+
+
+@pytest.mark.parametrize("permitted", [False, True])
+def test_an_agent_that_may_not_end_the_training_process_says_so(
+    in_world: Any, monkeypatch: pytest.MonkeyPatch, permitted: bool
+) -> None:
+    """The image's own user, which nobody knew when the pod was made; the agent is root without a right over others."""
+
+    def kill(pid: int, number: int) -> None:
+        assert number == 0
+        if not permitted:
+            raise PermissionError
+
+    monkeypatch.setattr("torchrelay.agent.pod.node.os.kill", kill)
+
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        told = [signal for signals in w.session.of(msg.HealthSignals) for signal in signals.signals]
+        if permitted:
+            assert told == []
+            return
+        (only,) = told
+        assert (only.kind, only.worker) == (SOURCE_DEAD, WORKER)
+        assert "cannot end a process that hangs" in only.detail
+        assert "say runAsUser" in only.detail
 
     in_world(test)

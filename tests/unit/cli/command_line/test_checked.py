@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from torchrelay.cli.command_line import arguments
 from torchrelay.cli.command_line.addresses import parse_address
 from torchrelay.cli.command_line.checked import check, parse_streams
 from torchrelay.cli.command_line.given import GivenOptions
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.options.faults import Fault, FaultKind
+from torchrelay.protocol.security.transfer_protection import CHOICES
 
 SECRET = {"TORCHRELAY_SECRET": "0123456789abcdef"}
 
@@ -255,3 +257,9 @@ def test_prometheus_is_answered_on_loopback_unless_an_address_is_named(port: str
 def test_what_is_no_port_for_prometheus_is_refused(port: str) -> None:
     with pytest.raises(UserError, match="--metrics-port"):
         check(given(metrics_port=port), FakeMachine(), {})
+
+
+def test_the_help_names_every_way_to_protect_tensors_between_machines() -> None:
+    (option,) = arguments.TransferEncryption.__metadata__  # type: ignore[attr-defined]  # of an Annotated
+    for choice in CHOICES:
+        assert f"`{choice}`" in option.help

@@ -16,6 +16,7 @@ from torchrelay.cli.display.summary import RunSummary, fold
 from torchrelay.protocol.events import CoverageKnown
 from torchrelay.protocol.messages import Against, Coverage, RankGap
 from torchrelay.protocol.names import BARS, LEFT
+from torchrelay.protocol.security.transfer_protection import CHOICES, COSTS
 
 ROW = Against("a process that dies", "partly", "a spare takes over")
 GAP = RankGap((1,), "iterator", BARS, "it (cycle): unknown", "train.py", 7)
@@ -92,7 +93,7 @@ def test_every_level_can_be_shown(level: str) -> None:
 def test_how_tensors_are_protected_between_machines_is_shown_where_there_are_several() -> None:
     assert "encryption" not in shown(REPORT)
     meanings = {
-        "off": "can read and change tensors",
+        "off": "can read tensors on their way, and change the numbers in them",
         "integrity": "nobody on the network between machines can change tensors on their way, whoever listens",
         "full": "can read or change tensors",
     }
@@ -100,10 +101,18 @@ def test_how_tensors_are_protected_between_machines_is_shown_where_there_are_sev
         text = " ".join(shown(dataclasses.replace(REPORT, transfer_encryption=chosen)).split())
         assert f"between machines --transfer-encryption {chosen}: " in text
         assert means in text
+        assert f"it takes {COSTS[chosen]} of the rate at which tensors travel" in text
         assert "has to be the same" not in text
     text = " ".join(shown(dataclasses.replace(REPORT, transfer_encryption="full,off")).split())
     assert "--transfer-encryption off: " in text
     assert "It has to be the same on all machines" in text
+
+
+def test_what_protection_between_machines_costs_is_what_the_page_has() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "transfer.md").read_text()
+    assert COSTS.keys() == set(CHOICES)
+    for chosen, cost in COSTS.items():
+        assert f"| `{chosen}` | {cost} |" in page
 
 
 def test_what_copies_of_the_state_cost_is_shown_where_there_are_any() -> None:

@@ -88,3 +88,49 @@ def test_a_link_in_its_place_is_refused(name: str, tmp_path: Path) -> None:
             pass
     finally:
         os.unlink(folder)
+
+
+TAKES_OVER = """
+import os, sys
+from torchrelay.shim.set_up.scratch_files import JoinerFiles
+files = JoinerFiles()
+files.start()
+child = os.fork()
+if child == 0:
+    sys.stdin.read()
+    os._exit(0)
+with open(sys.argv[1], "w") as log:
+    log.write("of the joiner")
+    log.flush()
+    print("started", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_rank_that_was_taking_over_has_left_goes_once_it_is_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has its number by then, and whatever its children do."""
+    temporary, log = tmp_path / "tmp", tmp_path / "log"
+    temporary.mkdir()
+    log.write_text("of the lost rank")
+    others = temporary / f"torchrelay-{os.getpid()}-results"
+    for folder in (others, temporary / "torchrelay-7-0123456789abcdef"):
+        folder.mkdir()
+        (folder / "file").write_text("the user's own")
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", TAKES_OVER, str(log)], **pipes, text=True) as joiner:
+        assert joiner.stdout is not None
+        assert joiner.stdout.readline() == "started\n"
+        (left,) = temporary.glob(f"torchrelay-{joiner.pid}-*")
+        remove_what_is_left()
+        assert [path.read_text() for path in left.iterdir()] == ["of the joiner"]
+        joiner.kill()
+        joiner.wait()
+        reused = left.rename(temporary / f"torchrelay-{os.getpid()}-{left.name[-12:]}")
+        remove_what_is_left()
+        assert not reused.exists()
+    assert len(list(temporary.iterdir())) == 2
+    assert log.read_text() == "of the lost rank"

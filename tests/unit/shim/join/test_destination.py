@@ -87,5 +87,25 @@ def test_gradients_of_the_update_come_into_those_that_this_process_has() -> None
     assert model.bias.grad is None
 
 
+def test_nothing_of_a_donor_whose_connection_broke_counts_where_the_next_one_does_not_have_it() -> None:
+    """It may have come in part, or from somebody in between: what the update has left is unpickled."""
+    model = torch.nn.Linear(2, 2)
+    destination = Destination(take({"model": model}), (), {})
+    own = device.catalogue(take({"model": model}), [model])
+    written = torch.frombuffer(bytearray(b"no record"), dtype=torch.uint8)
+    more = {device.EFFECTS: written, f"{device.GRADIENT}module0.weight": torch.ones(2, 2)}
+    more[f"{device.UPDATED}module0.weight"] = torch.ones(2, 2)
+    more["collective.g.0.0"] = torch.ones(9)
+    placed = destination.place([_info(path, t) for path, t in {**own, **more}.items()])
+    for path in more:
+        placed[path].fill_(65)
+    destination.place([_info(path, t) for path, t in own.items()])
+    before = model.weight.detach().clone()
+    assert destination.effects() is None
+    assert (destination.gradients, destination.results) == ({}, {})
+    destination.take_updated()
+    assert torch.equal(model.weight, before)
+
+
 def _info(path: str, tensor: torch.Tensor) -> TensorInfo:
     return TensorInfo(path, tensor.dtype, tuple(tensor.shape), tensor.numel() * tensor.element_size())

@@ -9,7 +9,7 @@ import torch
 from torchrelay.protocol.errors import FrameError
 from torchrelay.shim.tensors.digest import ROW_BYTES
 from torchrelay.shim.tensors.tensor_bytes import padded
-from torchrelay.shim.transfer.layout import CHUNK_BYTES, SMALL_BYTES, TensorInfo, decode, encode, plan
+from torchrelay.shim.transfer.layout import CHUNK_BYTES, SMALL_BYTES, TensorInfo, decode, encode, is_numbers, plan
 
 
 def info(path: str, size: int) -> TensorInfo:
@@ -72,3 +72,14 @@ def test_a_manifest_survives_the_way() -> None:
 def test_anything_else_is_no_manifest(content: bytes) -> None:
     with pytest.raises(FrameError, match="manifest"):
         decode(content)
+
+
+@pytest.mark.parametrize("size", [40, CHUNK_BYTES // 2], ids=["packed", "large"])
+def test_a_chunk_with_anything_but_floating_point_numbers_is_none_of_numbers(size: int) -> None:
+    numbers = [TensorInfo(f"n{i}", d, (size,), size) for i, d in enumerate((torch.float16, torch.complex64))]
+    (chunk,) = plan(numbers)
+    assert is_numbers(chunk, numbers)
+    for dtype in (torch.uint8, torch.int8, torch.bool, torch.int32, torch.int64):
+        others = [numbers[0], TensorInfo("other", dtype, (size,), size)]
+        (chunk,) = plan(others)
+        assert not is_numbers(chunk, others)

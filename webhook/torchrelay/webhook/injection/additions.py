@@ -128,7 +128,11 @@ def user_of(pod: Pod, container: Container) -> int | None:
 
 
 def sees_training(pod: Pod, container: Container) -> bool:
-    """Whether the agent may end the container's processes, if it sees them: it is of the same user, as far as can be known."""
+    """Whether the agent may be of the user of the container's processes, and so could end them if it sees them.
+
+    Where nobody says the user it is the image's, which is root in most: the agent is root then, without a right over others. In
+    an image of another user it sees a hang and cannot end it; only the agent can find that out, and says so.
+    """
     of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
     return user_of(pod, container) is not None or not {**of_pod, **own}.get("runAsNonRoot")
 

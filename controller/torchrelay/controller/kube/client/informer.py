@@ -22,8 +22,16 @@ _Key = tuple[str, str]
 """Namespace and name."""
 
 
+def log_failed(found: Object, error: Exception) -> None:
+    """Where nobody else is to know."""
+    log.error("an object is left out: %s: %s", type(error).__name__, error, exc_info=error)
+
+
 class Informer:
-    """`changed(object, deleted)` is called for each change, and again for all that is there after a gap."""
+    """`changed(object, deleted)` is called for each change, and again for all that is there after a gap.
+
+    `failed(object, error)` is told what goes wrong at one object, which is left out then: the others are taken in as always.
+    """
 
     def __init__(
         self,
@@ -32,8 +40,9 @@ class Informer:
         changed: Callable[[Object, bool], None],
         namespace: str = ALL,
         labels: dict[str, Any] | None = None,
+        failed: Callable[[Object, Exception], None] = log_failed,
     ) -> None:
-        self._api, self._kind, self._changed = api, kind, changed
+        self._api, self._kind, self._changed, self._failed = api, kind, changed, failed
         self._namespace, self._labels = namespace, labels
         self._known: dict[_Key, tuple[str, bytes]] = {}
         """With the uid of each."""
@@ -51,10 +60,11 @@ class Informer:
                 await self._watch(version)
             except asyncio.TimeoutError:
                 log.debug("%s: silent for %.0f s, listed anew", self._kind.name, SILENT_S)
-            except (RetryableError, Refused) as e:
+            except Exception as e:  # whatever it is, all jobs rest on this mirror
                 self.broken = "" if was_listed else str(e)
                 was_listed = False
-                log.warning("%s: %s; listed anew in %.1f s", self._kind.name, e, backoff_s)
+                unforeseen = not isinstance(e, (RetryableError, Refused))
+                log.warning("%s: %s; listed anew in %.1f s", self._kind.name, e, backoff_s, exc_info=unforeseen)
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
@@ -65,7 +75,9 @@ class Informer:
             there.add(_key(found))
             self._take(found)
 
-        version = await self._api.scan(self._kind, take, self._namespace, self._labels)
+        version = await self._api.scan(
+            self._kind, lambda found: self._contained(take, found), self._namespace, self._labels
+        )
         for key in self._known.keys() - there:
             self._gone(key)
         self.listed.set()
@@ -75,11 +87,18 @@ class Informer:
         changes = self._api.watch(self._kind, version, self._namespace, self._labels)
         while True:
             what, found = await _within(SILENT_S, anext(changes))
-            if what != _DELETED:
-                self._take(found)
-            elif (known := self._known.get(_key(found))) is not None and known[0] == found["metadata"]["uid"]:
-                del self._known[_key(found)]
-                self._changed(found, True)
+            self._contained(self._delete if what == _DELETED else self._take, found)
+
+    def _contained(self, take: Callable[[Object], None], found: Object) -> None:
+        try:
+            take(found)
+        except Exception as e:  # noqa: BLE001 - whatever it is, the next object must not notice
+            self._failed(found, e)
+
+    def _delete(self, found: Object) -> None:
+        if (known := self._known.get(_key(found))) is not None and known[0] == found["metadata"]["uid"]:
+            del self._known[_key(found)]
+            self._changed(found, True)
 
     def _take(self, found: Object) -> None:
         key, uid = _key(found), found["metadata"]["uid"]
@@ -91,7 +110,7 @@ class Informer:
 
     def _gone(self, key: _Key) -> None:
         _, packed = self._known.pop(key)
-        self._changed(unpack(packed), True)
+        self._contained(lambda found: self._changed(found, True), unpack(packed))
 
 
 async def _within(seconds: float, coming: Awaitable[tuple[str, Object]]) -> tuple[str, Object]:

@@ -104,6 +104,16 @@ class Pod:
         return kube.INJECTED in self.annotations
 
 
+def job_of(manifest: dict[str, Any]) -> JobKey | None:
+    """The job that a pod, or a resource of ours, is about; None where it is about none, or cannot be read."""
+    try:
+        meta = manifest["metadata"]
+        named = (meta.get("labels") or {}).get(kube.JOB) or (manifest.get("spec") or {}).get("job") or meta["name"]
+        return JobKey(str(meta["namespace"]), str(named))
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
 def read_pod(manifest: dict[str, Any]) -> Pod | None:
     """None for a pod that is none of ours."""
     meta = manifest["metadata"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Any
 
 from torchrelay.controller.kube.cluster.nodes import NodeBook, is_ready, read_node, slim
@@ -34,6 +36,8 @@ from torchrelay.protocol.messages import AgentHello, LaunchReply
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.security.pod_tls import PodIdentity
 from torchrelay.protocol.transport.incoming import MOST_RANKS
+
+log = logging.getLogger(__name__)
 
 MOST_DIGITS = 12
 """Of a number that somebody claims: to read a very long one takes long."""
@@ -198,11 +202,19 @@ class Ledger:
     def drop_old(self) -> None:
         """Forgets runs that are over once everything is written, and whose pods are gone; and quarantines whose time is over."""
         self._note_all(self._quarantines.drop_over(self._wall_s()))
-        self.over = [r for r in self.over if r.story.tellings or any(m.changed for m in r.story.migrations)]
-        for key, run in list(self.runs.items()):
-            told = not run.holds_off and not any(m.changed for m in run.story.migrations)
-            if run.is_over and not self.pods_of(key) and told:
-                del self.runs[key]
+        for run in list(self.over):
+            run.contained(partial(self._drop_told, run))
+        for run in list(self.runs.values()):
+            run.contained(partial(self._drop_gone, run))
+
+    def _drop_told(self, run: JobRun) -> None:
+        if not (run.story.tellings or any(m.changed for m in run.story.migrations)):
+            self.over.remove(run)
+
+    def _drop_gone(self, run: JobRun) -> None:
+        told = not run.holds_off and not any(m.changed for m in run.story.migrations)
+        if run.is_over and not self.pods_of(run.key) and told:
+            del self.runs[run.key]
 
     def node_changed(self, manifest: dict[str, Any], deleted: bool) -> None:
         name = manifest["metadata"]["name"]
@@ -236,7 +248,10 @@ class Ledger:
 
     def _note_all(self, nodes: Iterable[str]) -> None:
         for node in nodes:
-            self._note(node)
+            try:
+                self._note(node)
+            except Exception as e:  # whatever it is, other nodes must not notice
+                log.exception("what holds of node %s is not noted: %s: %s", node, type(e).__name__, e)
 
     def _note(self, node: str) -> None:
         if (manifest := self._nodes.get(node)) is not None:
@@ -252,8 +267,8 @@ class Ledger:
     def take_policy(self, policy: HealthPolicy) -> None:
         """It counts from now on, for jobs that run too."""
         self._health = policy
-        for run in self.runs.values():
-            run.take_policy(policy)
+        for run in list(self.runs.values()):
+            run.contained(partial(run.take_policy, policy))
 
     def why_not(self, node: str) -> str:
         """Why nothing should be on the node, by the health policy; empty if nothing speaks against it."""

@@ -33,6 +33,7 @@ from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
 from torchrelay.protocol.kube.checkpoint_owner import job_id
 from torchrelay.protocol.kube.local_ranks import local_world_size
+from torchrelay.protocol.kube.object_names import beginning
 from torchrelay.protocol.messages import CheckpointRequest, JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
 from torchrelay.protocol.words.phases import Deadlines
@@ -94,7 +95,7 @@ class JobRun:
         self.losses = Losses(losses)
         self._recall(losses)
         self.story = Story(
-            key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders, self._lost_at, self.losses
+            key.name, f"{beginning(key.name, 40)}-{self.id}", lambda: self.core.job.holders, self._lost_at, self.losses
         )
         self.story.begins_at = restart.step if restart is not None else None
         self.tally = JobTally(Totals())
@@ -131,6 +132,13 @@ class JobRun:
         except Exception:  # what has failed may be what this leans on
             log.exception("%s: its agents could not be told", self.key)
             self.relay.resign()
+
+    def contained(self, work: Callable[[], object]) -> None:
+        """Do what is for this job alone: where it fails, this job is unprotected, and others go on."""
+        try:
+            work()
+        except Exception as e:  # noqa: BLE001 - whatever it is, the next job must not notice
+            self.failed(e)
 
     def _hear(self, event: JobEvent) -> None:
         if event.name not in _UNTOLD:

@@ -27,6 +27,7 @@ from torchrelay.controller.kube.decide.eviction import EvictionSituation, judge_
 from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.object_names import beginning
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class Budgets:
 
 
 def _name(key: JobKey) -> str:
-    return f"torchrelay-{key.name}"[:63].rstrip("-.")
+    return beginning(f"torchrelay-{key.name}", 63)
 
 
 def _reference(kind: str, version: str, owner: Object) -> Object:

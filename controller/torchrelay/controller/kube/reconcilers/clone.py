@@ -10,6 +10,7 @@ from typing import Any
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import read
+from torchrelay.protocol.kube.object_names import beginning
 from torchrelay.protocol.names import ENV_SPARE
 
 API_TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -97,7 +98,7 @@ def spare_pod(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "generateName": f"{job[:40]}-spare-",
+            "generateName": f"{beginning(job, 40)}-spare-",
             "namespace": meta["namespace"],
             "labels": {**_copied(meta["labels"]), kube.JOB: job, kube.ROLE: kube.SPARE},
             "annotations": _copied(annotations),

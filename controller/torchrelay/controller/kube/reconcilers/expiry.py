@@ -28,6 +28,8 @@ class _Job:
     phase: str
     ended_s: float | None
     unseen_since_s: float | None = None
+    failure: str = ""
+    """Why it was not looked at, as it was said last."""
 
 
 class Expiry:
@@ -45,34 +47,52 @@ class Expiry:
             self._jobs.pop(key, None)
             return
         known = self._jobs.get(key)
-        unseen_s = known.unseen_since_s if known is not None and known.uid == meta["uid"] else None
-        self._jobs[key] = _Job(meta["uid"], status.get("phase", ""), _read(status.get("finishedAt")), unseen_s)
+        now = self._jobs[key] = _Job(meta["uid"], status.get("phase", ""), _read(status.get("finishedAt")))
+        if known is not None and known.uid == now.uid:
+            now.unseen_since_s, now.failure = known.unseen_since_s, known.failure
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             try:
                 await self.look(time.time(), time.monotonic())
-            except (RetryableError, Refused) as e:
+            except RetryableError as e:
                 if str(e) != self._said:
                     self._said = str(e)
-                    log.warning("an ended job is not removed yet: %s", e)
+                    log.warning("ended jobs are not removed yet: %s", e)
             await asyncio.sleep(LOOK_S)
 
     async def look(self, wall_s: float, now_s: float) -> None:
-        """Raises RetryableError, Refused."""
+        """Whatever goes wrong at one job, the others are looked at. Raises RetryableError while the API server is away."""
         for key, job in list(self._jobs.items()):
-            if key in self._ledger.runs or self._ledger.pods_of(key):
-                job.unseen_since_s = None
-            elif job.unseen_since_s is None:
-                job.unseen_since_s = now_s
-            unseen_s = now_s - job.unseen_since_s if job.unseen_since_s is not None else 0.0
-            ended_s = wall_s - job.ended_s if job.ended_s is not None else None
-            verdict = judge_expiry(Kept(job.phase, ended_s, unseen_s), self._ttl_s)
-            if verdict.remove:
-                log.info("%s: its TrainingJob is removed: %s", key, verdict.reason)
-                await self._api.delete(TRAINING_JOBS, key.name, key.namespace)
-                self._jobs.pop(key, None)
+            try:
+                await self._look_at(key, job, wall_s, now_s)
+            except RetryableError:
+                raise
+            except Exception as e:  # noqa: BLE001 - whatever it is, the next job must not notice
+                self._failed(key, job, e)
+
+    async def _look_at(self, key: JobKey, job: _Job, wall_s: float, now_s: float) -> None:
+        if key in self._ledger.runs or self._ledger.pods_of(key):
+            job.unseen_since_s = None
+        elif job.unseen_since_s is None:
+            job.unseen_since_s = now_s
+        unseen_s = now_s - job.unseen_since_s if job.unseen_since_s is not None else 0.0
+        ended_s = wall_s - job.ended_s if job.ended_s is not None else None
+        verdict = judge_expiry(Kept(job.phase, ended_s, unseen_s), self._ttl_s)
+        if verdict.remove:
+            log.info("%s: its TrainingJob is removed: %s", key, verdict.reason)
+            await self._api.delete(TRAINING_JOBS, key.name, key.namespace)
+            self._jobs.pop(key, None)
+
+    def _failed(self, key: JobKey, job: _Job, error: Exception) -> None:
+        """It is tried again at the next look, and said once."""
+        if (said := f"{type(error).__name__}: {error}") != job.failure:
+            job.failure = said
+            expected = isinstance(error, Refused)
+            log.error("%s: its TrainingJob is not removed: %s", key, said, exc_info=None if expected else error)
+        if not isinstance(error, Refused) and (run := self._ledger.runs.get(key)) is not None:
+            run.failed(error)
 
 
 def _read(stamp: str | None) -> float | None:

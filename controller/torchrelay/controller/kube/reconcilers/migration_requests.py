@@ -3,6 +3,7 @@ the reason."""
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -11,6 +12,8 @@ from torchrelay.controller.kube.jobs.ledger import Ledger
 from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.words.phases import PLANNED, SAVE
+
+log = logging.getLogger(__name__)
 
 
 class MigrationRequests:
@@ -39,33 +42,36 @@ class MigrationRequests:
             self._open[uid] = migration  # also one that a controller had begun which is no more: it is begun anew
 
     def tick(self) -> None:
-        for uid, migration in list(self._open.items()):
-            meta, spec = migration["metadata"], migration["spec"]
-            run = self._ledger.runs.get(JobKey(meta["namespace"], spec["job"]))
-            if run is None:
-                self.waiting[meta["name"]] = f"there is no job {spec['job']} that runs"
-                continue
-            try:
-                done = self._begin(run, meta, spec)
-            except Exception as e:  # noqa: BLE001 - whatever it is, the next job must not notice
-                run.failed(e)
-                continue
-            if done:
-                self._begun.add(uid)
-                del self._open[uid]
-        for uid, migration in list(self._orphans.items()):
-            self._close(uid, migration)
+        for found, work in ((self._open, self._begin_one), (self._orphans, self._close)):
+            for uid, migration in list(found.items()):
+                run = None
+                try:
+                    run = self._ledger.runs.get(JobKey(migration["metadata"]["namespace"], migration["spec"]["job"]))
+                    work(uid, migration, run)
+                except Exception as e:  # whatever it is, the next job must not notice
+                    if run is not None:
+                        run.failed(e)
+                    else:
+                        found.pop(uid, None)
+                        log.exception("a Migration is left out: %s: %s", type(e).__name__, e)
 
-    def _close(self, uid: str, migration: dict[str, Any]) -> None:
+    def _begin_one(self, uid: str, migration: dict[str, Any], run: JobRun | None) -> None:
+        meta, spec = migration["metadata"], migration["spec"]
+        if run is None:
+            self.waiting[meta["name"]] = f"there is no job {spec['job']} that runs"
+        elif self._begin(run, meta, spec):
+            self._begun.add(uid)
+            del self._open[uid]
+
+    def _close(self, uid: str, migration: dict[str, Any], run: JobRun | None) -> None:
         """What an earlier controller led has become part of what this one found."""
-        meta = migration["metadata"]
-        run = self._ledger.runs.get(JobKey(meta["namespace"], migration["spec"]["job"]))
         if run is None or not run.settled:
             return
         del self._orphans[uid]
-        if not run.story.knows(meta["name"]):
+        name = migration["metadata"]["name"]
+        if not run.story.knows(name):
             status = migration.get("status") or {}
-            run.story.orphaned(meta["name"], status, run.core.job.holders, time.time())
+            run.story.orphaned(name, status, run.core.job.holders, time.time())
 
     def _begin(self, run: JobRun, meta: dict[str, Any], spec: dict[str, Any]) -> bool:
         """Whether it is dealt with."""

@@ -20,6 +20,7 @@ from torchrelay.protocol.events import (
 )
 from torchrelay.protocol.health.kinds import OBSERVED
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.object_names import beginning
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ACHIEVED, UNFORCED
 
@@ -94,7 +95,7 @@ def event(telling: Telling, kind: str, namespace: str, name: str, uid: str) -> d
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{name[:50]}.", "namespace": namespace},
+        "metadata": {"generateName": f"{beginning(name, 50)}.", "namespace": namespace},
         "involvedObject": {
             "apiVersion": kube.API_VERSION,
             "kind": kind,

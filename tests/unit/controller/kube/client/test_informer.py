@@ -118,3 +118,36 @@ def test_a_silent_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             yield "", {}
 
     assert mirror(lambda: Silent([["a"], ["a", "b"]], [])) == [("a", False), ("a", False), ("b", False)]
+
+
+def test_what_goes_wrong_at_one_object_is_told_and_the_others_are_taken_in() -> None:
+    failed: list[tuple[str, str]] = []
+    changes: list[Change] = []
+
+    def changed(found: Object, deleted: bool) -> None:
+        if found["metadata"]["uid"] == "b":
+            raise ZeroDivisionError("a bug")
+        changes.append((found["metadata"]["uid"], deleted))
+
+    def told(found: Object, error: Exception) -> None:
+        failed.append((found["metadata"]["uid"], type(error).__name__))
+
+    async def run() -> None:
+        api = Scripted([["a", "b", "c"], ["c"]], [[("MODIFIED", "b"), ("DELETED", "b"), ("ADDED", "b")], []])
+        task = asyncio.create_task(Informer(api, PODS, changed, failed=told).run())  # type: ignore[arg-type]  # a stand-in
+        await asyncio.wait_for(api.all_seen.wait(), 10)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert set(failed) == {("b", "ZeroDivisionError")}
+    assert len(failed) == 5  # listed, changed, deleted, made again, gone in a gap
+    assert changes == [("a", False), ("c", False), ("c", False), ("a", True)]
+
+
+def test_a_list_that_fails_in_a_way_that_nobody_foresaw_is_tried_again_and_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert mirror(lambda: Scripted([KeyError("a bug"), ["a"]], [[]])) == [("a", False)]
+    assert "Traceback" in caplog.text

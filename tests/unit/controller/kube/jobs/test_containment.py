@@ -11,9 +11,23 @@ from support.counting import counted_lines
 from support.kube_cluster import STEP, KubeCluster, Play, training_pod
 
 from torchrelay.controller.containment import memory_share
-from torchrelay.controller.kube.client.api import EVENTS, PODS, SPARE_POOLS
+from torchrelay.controller.kube.client.api import (
+    EVENTS,
+    MIGRATIONS,
+    NODES,
+    PODS,
+    QUARANTINES,
+    SPARE_POOLS,
+    TRAINING_JOBS,
+    Object,
+    ObjectKind,
+)
 from torchrelay.controller.kube.cluster.pods import JobKey
+from torchrelay.controller.kube.jobs.run import JobRun
+from torchrelay.controller.kube.reconcilers import expiry
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.annotations import PodAnnotations
 
 Test = Callable[[KubeCluster, Play], Coroutine[Any, Any, None]]
 
@@ -117,6 +131,151 @@ def test_a_fault_while_a_job_is_looked_after_stays_with_it(caplog: Any) -> None:
 
     beside_another_job(test)
     assert "Traceback" in caplog.text
+
+
+def odd(*_: Any) -> Any:
+    raise ZeroDivisionError("a bug")
+
+
+class Odd:
+    def __bool__(self) -> bool:
+        return bool(odd())
+
+
+def at_an_orphan(cluster: KubeCluster, ours: Play, run: Any) -> None:
+    """A migration that an earlier controller began."""
+    run.story.orphaned = odd
+    meta = {"name": "llama-orphan", "namespace": "team", "annotations": {kube.ORIGIN: kube.BY_CONTROLLER}}
+    begun = {"startedAt": "2026-01-01T00:00:00Z"}
+    cluster.api.put(MIGRATIONS, {"metadata": meta, "spec": {"job": "llama", "rank": 0}, "status": begun})
+
+
+def at_a_wish(cluster: KubeCluster, ours: Play, run: Any) -> None:
+    run.migrate = odd
+    cluster._wish(ours, 0)
+
+
+def at_its_pace(cluster: KubeCluster, ours: Play, run: Any) -> None:
+    run.relay.pace = odd
+
+
+def at_forgetting(cluster: KubeCluster, ours: Play, run: Any) -> None:
+    run.holds_off = Odd()
+
+
+def at_a_pod_that_leaves(cluster: KubeCluster, ours: Play, run: Any) -> None:
+    run.pod_deleted = odd
+    cluster.api.remove(PODS, ours.agents[-1].pod.name)
+
+
+def at_a_pod_that_is_gone(cluster: KubeCluster, ours: Play, run: Any) -> None:
+    run.relay.lose = odd
+    cluster.api.remove(PODS, ours.agents[-1].pod.name)
+
+
+def at_its_pool(cluster: KubeCluster, ours: Play, run: Any) -> None:
+    pool = cluster.api.named(SPARE_POOLS, "llama")
+    cluster.controller.ledger.pools = _OddPools(cluster.controller.ledger.pools)
+    cluster.api.put(SPARE_POOLS, pool)
+
+
+class _OddPools(dict[JobKey, Any]):
+    def __setitem__(self, key: JobKey, pool: Any) -> None:
+        if key.name == "llama":
+            odd()
+        super().__setitem__(key, pool)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        at_an_orphan,
+        at_a_wish,
+        at_its_pace,
+        at_forgetting,
+        at_a_pod_that_leaves,
+        at_a_pod_that_is_gone,
+        at_its_pool,
+    ],
+)
+def test_wherever_a_fault_of_ours_is_its_job_alone_is_unprotected(
+    caplog: pytest.LogCaptureFixture, at: Callable[[KubeCluster, Play, Any], None]
+) -> None:
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        at(cluster, ours, cluster.controller.ledger.runs[ours.key])
+        await cluster.until(lambda: "ZeroDivisionError" in cluster.status(ours).get("protectionReason", ""))
+        assert cluster.status(ours)["protection"] == "unprotected"
+
+    beside_another_job(test)
+    assert "Traceback" in caplog.text
+
+
+def test_an_earlier_run_that_cannot_be_forgotten_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        earlier = JobRun(ours.key, ours.size, ours.launch, PodAnnotations())
+        earlier.story.tellings = Odd()  # type: ignore[assignment]  # a bug, for this test
+        cluster.controller.ledger.over.append(earlier)
+        await cluster.until(lambda: "ZeroDivisionError" in earlier.failure)
+        earlier.task.cancel()
+
+    beside_another_job(test)
+    assert "Traceback" in caplog.text
+
+
+ODD_OBJECTS: dict[str, tuple[ObjectKind, Object]] = {
+    "a pod without a spec": (PODS, {"metadata": {"namespace": "team", "labels": {kube.JOB: "llama"}}, "spec": 7}),
+    "a wish for no job": (MIGRATIONS, {"metadata": {"namespace": "team"}, "spec": {"rank": 0}}),
+    "a node with a taint without a key": (NODES, {"metadata": {}, "spec": {"taints": [{}]}}),
+    "a quarantine until a number": (QUARANTINES, {"metadata": {}, "spec": {"node": "n7", "until": 7}}),
+    "a job that ended at a number": (
+        TRAINING_JOBS,
+        {"metadata": {"namespace": "team"}, "spec": {}, "status": {"finishedAt": 7}},
+    ),
+    "a pool without a namespace": (SPARE_POOLS, {"metadata": {}, "spec": {}}),
+}
+
+
+@pytest.mark.parametrize("what", ODD_OBJECTS)
+def test_an_object_that_cannot_be_read_is_left_out_and_said(caplog: pytest.LogCaptureFixture, what: str) -> None:
+    kind, manifest = ODD_OBJECTS[what]
+
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        before = len(caplog.records)
+        manifest["metadata"]["name"] = "odd"
+        cluster.api.put(kind, manifest)
+        await cluster.until(lambda: any("left out" in r.getMessage() for r in caplog.records[before:]))
+        assert cluster.status(ours)["protection"] == "protected"
+
+    beside_another_job(test)
+
+
+def test_an_ended_job_that_cannot_be_removed_keeps_no_other_one(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "LOOK_S", 0.05)
+
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        delete = cluster.api.delete
+
+        async def broken(kind: ObjectKind, name: str, *rest: Any, **more: Any) -> None:
+            if name == "old-a":
+                odd()
+            await delete(kind, name, *rest, **more)
+
+        monkeypatch.setattr(cluster.api, "delete", broken)
+        ended = {"phase": "Succeeded", "finishedAt": "2020-01-01T00:00:00Z"}
+        for name in ("old-a", "old-b"):
+            meta = {"name": name, "namespace": "team"}
+            cluster.api.put(TRAINING_JOBS, {"metadata": meta, "spec": {}, "status": ended})
+        await cluster.until(
+            lambda: {j["metadata"]["name"] for j in cluster.api.all(TRAINING_JOBS)}.isdisjoint({"old-b"})
+        )
+        assert cluster.api.named(TRAINING_JOBS, "old-a")
+
+    beside_another_job(test)
+    said = [r for r in caplog.records if "old-a: its TrainingJob is not removed: ZeroDivisionError" in r.getMessage()]
+    assert len(said) == 1, "it is said once"
+    assert said[0].exc_info
 
 
 def test_an_api_server_that_does_not_answer_for_one_job_holds_up_no_other() -> None:

@@ -185,3 +185,10 @@ def test_a_rank_s_own_volume_claim_is_not_shared_and_the_job_s_is() -> None:
     like = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Ti"}}}
     assert volumes["scratch"] == {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": like}}}
     assert volumes["datasets"]["persistentVolumeClaim"] == {"claimName": shared}
+
+
+def test_a_job_whose_name_is_cut_at_a_dot_has_spares_with_legal_names() -> None:
+    name = f"{'x' * 39}.70b"
+    assert (
+        spare_pod(labelled(**{"torchrelay.dev/job": name}), OWNER)["metadata"]["generateName"] == f"{'x' * 39}-spare-"
+    )

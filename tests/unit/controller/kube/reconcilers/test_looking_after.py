@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.kube_world import KEY, LAUNCH, World, in_world, manifest
 
-from torchrelay.controller.kube.client.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
+from torchrelay.controller.kube.client.api import CLAIMS, MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
 from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.controller.kube.reconcilers.status_writer import without_empty
 from torchrelay.controller.kube.status.status_builder import Left
@@ -376,5 +376,26 @@ def test_how_many_spares_there_are_is_told_when_it_changes() -> None:
         w.run.relay.spares_changed()
         told = [json.loads(e.fields_json) for e in w.run.relay.told if e.name == "spares"]
         assert [(t["wanted"], t["ready"], t["making"]) for t in told] == [(1, 0, 0), (1, 0, 1), (1, 1, 0)]
+
+    in_world(test)
+
+
+def test_a_spare_gets_a_claim_like_the_copied_rank_s_own_and_names_one_that_is_gone() -> None:
+    async def test(w: World) -> None:
+        own = ["scratch-llama-1", "cache-llama-1"]
+        volumes = [{"name": n.partition("-")[0], "persistentVolumeClaim": {"claimName": n}} for n in own]
+        w.ledger.pods.pop(w.pod("llama-1").uid)
+        w.add(manifest("llama-1", volumes=volumes))
+        w.begin()
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Ti"}}, "volumeName": "pv-7"}
+        meta = {"name": "scratch-llama-1", "namespace": "team"}
+        w.api.put(CLAIMS, {"metadata": meta, "spec": spec})
+        w.api.put(CLAIMS, {"metadata": {**meta, "name": "cache-llama-1", "namespace": "others"}, "spec": {}})
+        await w.keeper.tend(w.run)
+        (spare,) = w.spares()
+        made = {v["name"]: v for v in spare.manifest["spec"]["volumes"]}
+        template = {"spec": {k: v for k, v in spec.items() if k != "volumeName"}}
+        assert made["scratch"] == {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}
+        assert made["cache"] == volumes[1], "the scheduler says that it is not there"
 
     in_world(test)

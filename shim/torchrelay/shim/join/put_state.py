@@ -16,8 +16,9 @@ from torchrelay.shim.capture.handlers.generators import fill_where_alike, genera
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter
 from torchrelay.shim.capture.models.aliases import is_by_value
 from torchrelay.shim.capture.models.module_state import put_tree
-from torchrelay.shim.capture.records.encode import EncodedNode, decode, tree_of
+from torchrelay.shim.capture.records.encode import EncodedNode, decode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
+from torchrelay.shim.capture.records.set_up_trees import tree_of
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.data import lead_iterators

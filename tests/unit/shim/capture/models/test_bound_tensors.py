@@ -12,7 +12,7 @@ from torch import nn
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.records import encode, undo
+from torchrelay.shim.capture.records import encode, set_up_trees, undo
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 
 LARGE = 40_000
@@ -128,7 +128,7 @@ def test_the_journal_tells_forms_that_are_not_those_of_the_set_up() -> None:
     model, trees = Model(), ModuleTrees()
     namespace = {"model": model}
     state = take(namespace, trees)
-    encode.begin_set_up(state)
+    set_up_trees.begin_set_up(state)
     model.center = model.center + 1
     model.later = torch.ones(3)
     now = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
@@ -142,7 +142,7 @@ def test_the_journal_tells_the_form_of_a_buffer_that_was_resized_in_place() -> N
     model, trees = Model(), ModuleTrees()
     namespace = {"model": model}
     state = take(namespace, trees)
-    encode.begin_set_up(state)
+    set_up_trees.begin_set_up(state)
     model.center.resize_(4, 4).fill_(1)
     now = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
     (content,) = [n.content for n in encode.decode(encode.encode(now)) if n.kind.name == "MODULE"]

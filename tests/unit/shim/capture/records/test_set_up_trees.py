@@ -16,7 +16,7 @@ from support.host_state import no_saves, take
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.records import compare, encode
+from torchrelay.shim.capture.records import compare, encode, set_up_trees
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.journal import payload
@@ -63,7 +63,7 @@ def lacking(space: dict[str, Any], trees: ModuleTrees) -> list[str]:
 def test_a_module_that_training_made_before_this_process_took_over_is_made_again() -> None:
     source: dict[str, Any] = {"metrics": {"loss": Mean()}}
     trees = ModuleTrees()
-    set_up = encode.begin_set_up(take(source, trees))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
     made = source["metrics"]["loss"]
     made.count, made.window = 3, [1.0, 2.0]
     made.total += 1.5
@@ -80,7 +80,7 @@ def test_what_training_put_into_a_model_before_this_process_took_over_is_put_the
     source["model"].memory, source["model"].layer.calls = {"seen": 1}, 7
     source["model"].mean, source["model"].names = torch.ones(2), ["a"]
     trees = ModuleTrees()
-    set_up = encode.begin_set_up(take(source, trees))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
     source["model"].memory["seen"] = 2
     source["model"].mean.add_(1)
     enter(target, set_up, encode.encode(take(source, trees)))
@@ -91,8 +91,8 @@ def test_what_training_put_into_a_model_before_this_process_took_over_is_put_the
 
 def test_plain_values_are_in_the_journal_of_the_set_up_alone() -> None:
     source, trees = {"model": Body()}, ModuleTrees()
-    set_up = encode.begin_set_up(take(source, trees))
-    assert encode.tree_of(set_up, 0)[2]["", "size"] == (2, (3,))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
+    assert set_up_trees.tree_of(set_up, 0)[2]["", "size"] == (2, (3,))
     (node,) = [n for n in encode.decode(encode.encode(take(source, trees))) if n.kind is Kind.MODULE]
     assert node.content == (0, None, {}, {}, None, {}, {}, {}, None)
 
@@ -111,18 +111,18 @@ def test_the_journal_of_the_set_up_is_read_before_the_modules_of_what_trees_hold
     monkeypatch.syspath_prepend(tmp_path)
     source = {"model": torch.nn.Sequential(torch.nn.Linear(1, 1))}
     source["model"].kind = importlib.import_module("kinds_of_adapters").Kind.LORA
-    trees = encode.begin_set_up(take(source, ModuleTrees()))
+    trees = set_up_trees.begin_set_up(take(source, ModuleTrees()))
     written = payload.dump(payload.SetUpJournal("site", 1, (), trees))
     monkeypatch.delitem(sys.modules, "kinds_of_adapters")
     found = payload.load(written, payload.SetUpJournal)
     assert "kinds_of_adapters" not in sys.modules
-    assert encode.tree_of(found.trees, 0)[2]["", "kind"].name == "LORA"
+    assert set_up_trees.tree_of(found.trees, 0)[2]["", "kind"].name == "LORA"
     assert "kinds_of_adapters" in sys.modules
 
 
 def test_a_model_into_which_training_puts_other_modules_is_told() -> None:
     source, trees = {"loss": torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())}, ModuleTrees()
-    encode.begin_set_up(take(source, trees))
+    set_up_trees.begin_set_up(take(source, trees))
     take(source, trees)
     assert not trees.changed
     before = source["loss"][0]
@@ -154,7 +154,7 @@ def trainer() -> dict[str, Any]:
 
 def test_a_wrapper_that_training_puts_in_place_of_a_model_is_put_there_in_another_process() -> None:
     source, target, trees = trainer(), trainer(), ModuleTrees()
-    set_up = encode.begin_set_up(take(source, trees))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
     source["loss"].model = source["wrapped"]
     state = take(source, trees)
     wrapped, model = target["wrapped"], target["model"]
@@ -168,11 +168,11 @@ def test_a_wrapper_that_training_puts_in_place_of_a_model_is_put_there_in_anothe
 
 def test_a_process_that_bound_modules_so_does_not_take_them_for_what_set_up_makes() -> None:
     source, target, trees = trainer(), trainer(), ModuleTrees()
-    set_up = encode.begin_set_up(take(source, trees))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
     source["loss"].model = source["wrapped"]
     own = ModuleTrees()
     own.rebound = enter(target, set_up, encode.encode(take(source, trees)))
-    of_joiner = encode.begin_set_up(take(target, own))
+    of_joiner = set_up_trees.begin_set_up(take(target, own))
     third = trainer()
     enter(third, of_joiner, encode.encode(take(target, own)))
     assert third["loss"].model is third["wrapped"]
@@ -183,7 +183,7 @@ def test_parts_of_another_model_and_an_exchange_within_one_are_the_same_in_anoth
         return {"heads": torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(3)]), "net": Loss(torch.nn.ReLU())}
 
     source, target, trees = made(), made(), ModuleTrees()
-    set_up = encode.begin_set_up(take(source, trees))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
     source["net"].model = source["heads"][1]
     source["net"].again = source["net"].scale
     del source["heads"][2]
@@ -203,7 +203,7 @@ class Block(torch.nn.Module):
 
 def test_a_module_that_training_has_made_is_made_in_another_process_and_in_the_one_behind_it() -> None:
     source, target, trees = trainer(), trainer(), ModuleTrees()
-    set_up = encode.begin_set_up(take(source, trees))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
     source["loss"].scale, source["model"][1] = torch.nn.Bilinear(1, 2, 1), Block(3)
     source["model"].append(torch.nn.Dropout(0.25))
     made = source["model"][1]
@@ -215,7 +215,7 @@ def test_a_module_that_training_has_made_is_made_in_another_process_and_in_the_o
     assert lacking(source, trees) == []
     own = ModuleTrees()
     own.rebound = enter(target, set_up, encode.encode(take(source, trees)))
-    of_joiner = encode.begin_set_up(take(target, own))
+    of_joiner = set_up_trees.begin_set_up(take(target, own))
     third = trainer()
     enter(third, of_joiner, encode.encode(take(target, own)))
     for space in (target, third):
@@ -239,14 +239,14 @@ def test_a_model_that_training_has_made_is_made_in_another_process_and_in_the_on
         return {"model": torch.nn.Sequential(Block(2), torch.nn.Linear(2, 1)), "best": None}
 
     source, target, trees = made(), made(), ModuleTrees()
-    set_up = encode.begin_set_up(take(source, trees))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
     source["model"][0].seen.fill_(1.0)
     source["best"] = copy.deepcopy(source["model"]).eval(), 0.5
     source["model"][0].seen.fill_(2.0)
     assert lacking(source, trees) == []
     own = ModuleTrees()
     own.rebound = enter(target, set_up, encode.encode(take(source, trees)))
-    of_joiner = encode.begin_set_up(take(target, own))
+    of_joiner = set_up_trees.begin_set_up(take(target, own))
     third = made()
     enter(third, of_joiner, encode.encode(take(target, own)))
     for space in (target, third):
@@ -260,7 +260,7 @@ def test_a_model_that_training_has_made_is_made_in_another_process_and_in_the_on
 @pytest.mark.parametrize(("make", "lacks"), [(lambda: hooked(), ""), (lambda: with_opaque(), "view")])
 def test_a_model_of_training_that_cannot_be_made_is_told(make: Any, lacks: str) -> None:
     source, trees = {"best": None}, ModuleTrees()
-    encode.begin_set_up(take(source, trees))
+    set_up_trees.begin_set_up(take(source, trees))
     source["best"] = make()
     assert lacking(source, trees) == [lacks]
 
@@ -299,7 +299,7 @@ class Local:
 def test_a_module_that_cannot_be_made_is_told_and_refused(make: Any, lacks: str, refused: str) -> None:
     source, target, trees = trainer(), trainer(), ModuleTrees()
     del source["loss"].scale, target["loss"].scale
-    set_up = encode.begin_set_up(take(source, trees))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
     source["loss"].scale = make()
     assert lacking(source, trees) == [lacks]
     with pytest.raises(StateMismatchError, match=refused):
@@ -309,12 +309,12 @@ def test_a_module_that_cannot_be_made_is_told_and_refused(make: Any, lacks: str,
 def test_what_a_process_has_made_on_its_way_in_is_not_its_set_ups() -> None:
     """A loop around the training loop adds a layer in each of its iterations, in a new process as well but for those before it."""
     source, target, trees = trainer(), trainer(), ModuleTrees()
-    set_up = encode.begin_set_up(take(source, trees))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
     for space in (source, target):
         space["model"].append(torch.nn.Linear(2, 2))
     own = ModuleTrees()
     own.rebound = enter(target, set_up, encode.encode(take(source, trees)))
-    of_joiner = encode.begin_set_up(take(target, own))
+    of_joiner = set_up_trees.begin_set_up(take(target, own))
     target["model"].append(torch.nn.Linear(2, 2))
     third = trainer()
     enter(third, of_joiner, encode.encode(take(target, own)))
@@ -323,11 +323,11 @@ def test_what_a_process_has_made_on_its_way_in_is_not_its_set_ups() -> None:
 
 def test_what_a_first_training_loop_has_put_into_a_model_is_not_the_set_up_of_the_next_one() -> None:
     source, target, trees = trainer(), trainer(), ModuleTrees()
-    encode.begin_set_up(take(source, trees))
+    set_up_trees.begin_set_up(take(source, trees))
     source["model"].append(torch.nn.Linear(2, 2))
     take(source, trees)
     trees = trees.anew()
-    set_up = encode.begin_set_up(take(source, trees))
+    set_up = set_up_trees.begin_set_up(take(source, trees))
     enter(target, set_up, encode.encode(take(source, trees)))
     assert len(target["model"]) == 3
 

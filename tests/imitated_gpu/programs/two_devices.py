@@ -20,7 +20,9 @@ def main() -> None:
     torch.manual_seed(5 + dist.get_rank())
     losses = []
     for _ in range(25):
-        noise = torch.randn(4, 8, device=beside).to(own)
+        noise = torch.randn(4, 8, device=beside)
+        torch.cuda.synchronize(beside)  # the imitation does not let one device's stream wait for another's
+        noise = noise.to(own)
         loss = model(torch.ones(4, 8, device=own) + noise).square().mean()
         optimizer.zero_grad()
         loss.backward()

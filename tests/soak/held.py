@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.footprint import Footprint, files_left, parts_of, shared_memory_of
+from support.footprint import Footprint, files_left, footprint, parts_of, shared_memory_of
 
 SETTLED_AFTER = 3
 """Faults until all that is made once has been made."""
@@ -36,6 +36,8 @@ class Held:
 
     def look(self, command_pid: int, faults: int) -> None:
         parts = parts_of(command_pid)
+        own = footprint(command_pid)
+        parts |= {"command": own} if own is not None else {}
         for name, held in parts.items():
             self.looks.setdefault((name, held.pid), []).append(Look(faults, held))
         if (agent := parts.get("agent")) is not None:

@@ -11,6 +11,8 @@ SETTLED_AFTER = 3
 """Faults until all that is made once has been made."""
 LEAST_LOOKS = 4
 """Fewer, once it has settled, say nothing."""
+LEAST_FAULTS = 6
+"""As little do looks over fewer."""
 GROWTH_BYTES = 1 << 20
 GROWTH_PER_FAULT_BYTES = 300 << 10
 """At most so much, of what is remembered of each process that there was."""
@@ -73,7 +75,11 @@ class Held:
             key: [look for look in looks if look.faults >= looks[0].faults + SETTLED_AFTER]
             for key, looks in self.looks.items()
         }
-        return {key: looks for key, looks in settled.items() if len(looks) >= LEAST_LOOKS}
+        return {key: looks for key, looks in settled.items() if _say_something(looks)}
+
+
+def _say_something(looks: list[Look]) -> bool:
+    return len(looks) >= LEAST_LOOKS and looks[-1].faults - looks[0].faults >= LEAST_FAULTS
 
 
 def _numbers(held: Footprint) -> str:

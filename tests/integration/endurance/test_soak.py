@@ -15,7 +15,7 @@ from soak.draw import Fault, Seen, Struck, draw, why_not_now
 from soak.held import LEAST_LOOKS, SETTLED_AFTER, Held, Look
 from soak.job import soak
 from soak.record import Row, Strike, merged, rows, table
-from soak.shapes import LADDER, SPARES, shape
+from soak.shapes import LADDER, SPARES, Shape, shape
 from support.cells import only_in_long
 from support.footprint import Footprint
 
@@ -174,3 +174,17 @@ def test_a_job_that_is_struck_for_a_while_ends_as_the_undisturbed_one_and_leaves
     ended = soak(tmp_path, shape(1, mode), SECONDS, SEED)
     assert ended.good, ended.told()
     assert set(ended.rungs) & {"spare", "respawn", "jit-checkpoint", "earlier-checkpoint", "script"}, ended.told()
+
+
+SHORT = replace(SPARES, kinds=(d.KILL, d.CRASH, d.PAUSE, d.PLANNED, d.CONTROLLER), alone=())
+SHORT_SEED = 171
+"""Draws a rank that is killed, a controller that is, a rank that stops for a while, and a move."""
+
+
+@pytest.mark.timeout(400)
+def test_a_job_that_four_faults_strike_ends_as_the_undisturbed_one_and_leaves_nothing(tmp_path: Path) -> None:
+    ended = soak(tmp_path, Shape(1, 2, SHORT), SECONDS, SHORT_SEED, most=4)
+    assert ended.good, ended.told()
+    assert set(ended.struck) >= {d.KILL, d.CONTROLLER}, ended.told()
+    assert ended.rungs["spare"] + ended.rungs["respawn"] >= 1, ended.told()
+    assert ended.rungs["next controller"] == 1, ended.told()

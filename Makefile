@@ -141,7 +141,7 @@ wild-cost: venv
 attack: venv
 	PYTHONPATH=tests $(VENV)/bin/python -m attack
 
-# SOAK_S: for how many seconds faults come; SOAK_SEED: repeats their draws; SOAK_MACHINES=2: all of them on two machines
+# SOAK_S: for how many seconds faults come; SOAK_SEED: repeats their draws; SOAK_MACHINES=1 or 2, SOAK_MODE=spares or ladder: only these
 soak: venv
 	PYTHONPATH=tests $(VENV)/bin/python -m soak
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.footprint import Footprint, files_left, parts_of, shared_memory_of
+from support.footprint import Footprint, files_left, footprint, parts_of, shared_memory_of
 
 SETTLED_AFTER = 3
 """Faults until all that is made once has been made."""
 LEAST_LOOKS = 4
 """Fewer, once it has settled, say nothing."""
+LEAST_FAULTS = 6
+"""As little do looks over fewer."""
 GROWTH_BYTES = 1 << 20
 GROWTH_PER_FAULT_BYTES = 300 << 10
 """At most so much, of what is remembered of each process that there was."""
@@ -36,6 +38,8 @@ class Held:
 
     def look(self, command_pid: int, faults: int) -> None:
         parts = parts_of(command_pid)
+        own = footprint(command_pid)
+        parts |= {"command": own} if own is not None else {}
         for name, held in parts.items():
             self.looks.setdefault((name, held.pid), []).append(Look(faults, held))
         if (agent := parts.get("agent")) is not None:
@@ -71,7 +75,11 @@ class Held:
             key: [look for look in looks if look.faults >= looks[0].faults + SETTLED_AFTER]
             for key, looks in self.looks.items()
         }
-        return {key: looks for key, looks in settled.items() if len(looks) >= LEAST_LOOKS}
+        return {key: looks for key, looks in settled.items() if _say_something(looks)}
+
+
+def _say_something(looks: list[Look]) -> bool:
+    return len(looks) >= LEAST_LOOKS and looks[-1].faults - looks[0].faults >= LEAST_FAULTS
 
 
 def _numbers(held: Footprint) -> str:

@@ -57,7 +57,7 @@ class Fleet:
         options = [f"--nnodes={len(self._spares)}", f"--node-rank={number}", f"--nproc-per-node={self._local_ranks}"]
         host = "127.0.0.1" if self._network is None else self._network.host(0)
         options += [f"--master-addr={host}", f"--master-port={self._master}", f"--spares={self._spares[number]}"]
-        options += [f"--jit-dir={self._cli.folder / 'jit'}", f"--events={self._events(number, events)}"]
+        options += [f"--jit-dir={self._cli.folder / 'jit'}", f"--events={self.events_file(number, events)}"]
         if self._network is not None:
             inside = self._network.inside(number)
             command = [*inside, sys.executable, "-m", "torchrelay.cli", "run", *options, *self._options, *self._script]
@@ -72,7 +72,7 @@ class Fleet:
             self._squatters.append(socket.create_server(("", self._ports[number])))
 
     def events(self, number: int, name: str, of: str = "") -> list[dict[str, Any]]:
-        return [e for e in read_events(self._events(number, of)) if e["name"] == name]
+        return [e for e in read_events(self.events_file(number, of)) if e["name"] == name]
 
     def boundary(self, number: int, of: str = "") -> int:
         """What all ranks have reached, as the command of machine `number` was told."""
@@ -93,7 +93,7 @@ class Fleet:
             said += [str(e)[:300] for e in read_events(path) if e["name"] not in ("progress", "rank_report", "phase")]
         return "\n".join(said)
 
-    def _events(self, number: int, of: str) -> Path:
+    def events_file(self, number: int, of: str) -> Path:
         return self._cli.folder / f"events-{number}{of}"
 
 

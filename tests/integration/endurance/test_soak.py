@@ -1,15 +1,21 @@
-"""The soak, for a short while: what it draws, what it calls growth, and a job that it strikes."""
+"""The soak, for a short while: what it draws, what it calls growth, what it tells, and a job that it strikes."""
 
 from __future__ import annotations
 
 import os
 import random
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from soak.draw import KILL, NODE, PLANNED, STOP, Fault, Struck, draw, why_not_now
+from soak import draw as d
+from soak.draw import Fault, Seen, Struck, draw, why_not_now
 from soak.held import LEAST_LOOKS, SETTLED_AFTER, Held, Look
-from soak.job import ONE_MACHINE, soak
+from soak.job import soak
+from soak.record import Row, Strike, merged, rows, table
+from soak.shapes import LADDER, SPARES, Shape, shape
 from support.cells import only_in_long
 from support.footprint import Footprint
 
@@ -18,37 +24,114 @@ SEED = int(os.environ.get("SOAK_SEED", "1"))
 
 
 def test_a_seed_draws_the_same_faults_of_every_kind_at_every_place() -> None:
-    drawn = [[draw(chance, 4, 2) for _ in range(200)] for chance in (random.Random(3), random.Random(3))]
+    two = shape(2, LADDER, cuts=True)
+    drawn = [[draw(chance, two.kinds, 4, 2) for _ in range(600)] for chance in (random.Random(3), random.Random(3))]
     assert drawn[0] == drawn[1]
-    assert {fault.kind for fault in drawn[0]} == {KILL, STOP, PLANNED, NODE}
-    assert {fault.target for fault in drawn[0] if fault.kind == KILL} == {0, 1, 2, 3}
-    assert {fault.target for fault in drawn[0] if fault.kind == NODE} == {0, 1}
-    assert not any(draw(random.Random(n), 4, 1).kind == NODE for n in range(200))
+    assert {fault.kind for fault in drawn[0]} == set(two.kinds)
+    assert {fault.target for fault in drawn[0] if fault.kind == d.KILL} == {0, 1, 2, 3}
+    assert {fault.target for fault in drawn[0] if fault.kind == d.NODE} == {0, 1}
+    assert {fault.place for fault in drawn[0] if fault.kind in d.ORDERED} == set(d.PLACES)
+    assert {fault.place for fault in drawn[0] if fault.kind not in d.ORDERED} == {""}
 
 
-BOUNDARIES = (9, 9, 9, 10)
+def test_machines_are_lost_where_there_are_two_and_cut_off_where_they_can_be() -> None:
+    assert not {d.NODE, d.CUT} & set(shape(1, SPARES, cuts=True).kinds)
+    assert d.NODE in shape(2, SPARES).kinds
+    assert d.CUT not in shape(2, SPARES).kinds
+    assert d.CUT in shape(2, SPARES, cuts=True).kinds
+    assert d.AGENT in shape(1, LADDER).kinds, "all processes begin again then"
+    assert d.AGENT not in shape(1, SPARES).kinds
+
+
+SEEN = Seen(promised=True, whole=False, boundaries=(9, 9, 9, 10))
 
 
 @pytest.mark.parametrize(
-    ("target", "struck", "why"),
+    ("kind", "target", "struck", "why"),
     [
-        (0, (), ""),
-        (0, (Struck(0, 8),), ""),
-        (0, (Struck(0, 9),), "rank 0 was struck at this step already"),
-        (1, (Struck(0, 9),), ""),
-        (1, (Struck(0, 9), Struck(2, 10)), "2 ranks were struck at this step already"),
+        (d.KILL, 0, (), ""),
+        (d.KILL, 0, (Struck(0, 8),), ""),
+        (d.KILL, 0, (Struck(0, 9),), "rank 0 was struck at this step already"),
+        (d.PAUSE, 1, (Struck(0, 9),), ""),
+        (d.CONTROLLER, 0, (Struck(0, 9), Struck(2, 10)), ""),
+        (d.KILL, 1, (Struck(0, 9),), ""),
+        (d.KILL, 1, (Struck(0, 9), Struck(2, 10)), "2 ranks were struck at this step already"),
+        (d.HALF, 1, (Struck(0, 9),), "1 ranks were struck at this step already"),
     ],
 )
 def test_a_job_may_lose_half_of_its_ranks_at_a_step_and_none_of_them_twice(
-    target: int, struck: tuple[Struck, ...], why: str
+    kind: str, target: int, struck: tuple[Struck, ...], why: str
 ) -> None:
-    assert why_not_now(Fault(KILL, target, 3.0), True, BOUNDARIES, False, struck) == why
+    assert why_not_now(Fault(kind, target, 3.0), SEEN, struck, {}, waits=True) == why
 
 
-def test_a_job_that_promises_nothing_is_not_struck_and_a_machine_is_only_lost_when_the_job_is_whole() -> None:
-    assert why_not_now(Fault(KILL, 0, 3.0), False, BOUNDARIES, True, ())
-    assert why_not_now(Fault(NODE, 0, 3.0), True, BOUNDARIES, False, ())
-    assert not why_not_now(Fault(NODE, 0, 3.0), True, BOUNDARIES, True, ())
+def test_where_it_waits_a_job_that_promises_nothing_is_not_struck_and_a_machine_is_only_lost_when_the_job_is_whole() -> (
+    None
+):
+    kill, node, whole = Fault(d.KILL, 0, 3.0), Fault(d.NODE, 0, 3.0), replace(SEEN, whole=True)
+    assert why_not_now(kill, replace(SEEN, promised=False), (), {}, waits=True)
+    assert not why_not_now(kill, replace(SEEN, promised=False), (), {}, waits=False)
+    for waits in (True, False):
+        assert why_not_now(node, SEEN, (), {}, waits)
+        assert not why_not_now(node, whole, (), {}, waits)
+
+
+def test_a_job_is_not_struck_a_third_time_before_it_has_done_a_step_again() -> None:
+    twice = replace(SEEN, since_progress=2)
+    assert why_not_now(Fault(d.KILL, 0, 3.0), twice, (), {}, waits=False) == "2 strikes since a step was done"
+    assert not why_not_now(Fault(d.FOLDER, 0, 3.0), twice, (), {}, waits=False)
+    assert not why_not_now(Fault(d.KILL, 0, 3.0), replace(SEEN, since_progress=1), (), {}, waits=False)
+
+
+def test_nobody_hangs_before_its_first_step() -> None:
+    beginning = replace(SEEN, boundaries=(0, 1, 1, 1))
+    assert why_not_now(Fault(d.STOP, 0, 3.0), beginning, (), {}, waits=False) == "not every rank has done a step"
+    assert not why_not_now(Fault(d.KILL, 0, 3.0), beginning, (), {}, waits=False)
+    assert not why_not_now(Fault(d.STOP, 0, 3.0), SEEN, (), {}, waits=False)
+
+
+def test_spares_and_controllers_are_not_lost_more_often_than_new_ones_are_made() -> None:
+    spare, controller = Fault(d.SPARE, 0, 3.0), Fault(d.CONTROLLER, 0, 3.0)
+    assert not why_not_now(spare, SEEN, (), {d.SPARE: d.MOST_SPARES - 1}, waits=True)
+    assert why_not_now(spare, SEEN, (), {d.SPARE: d.MOST_SPARES}, waits=True)
+    assert why_not_now(spare, replace(SEEN, spares=0), (), {}, waits=True)
+    assert not why_not_now(controller, SEEN, (), {}, waits=True)
+    assert why_not_now(controller, replace(SEEN, led_s=3.0), (), {}, waits=True)
+
+
+def event(name: str, time_s: float, **more: Any) -> dict[str, Any]:
+    return {"name": name, "time_s": time_s, **more}
+
+
+def finished(time_s: float, kind: str = "unplanned", outcome: str = "committed", steps: int = 1) -> dict[str, Any]:
+    return event(
+        "migration_finished", time_s, kind=kind, outcome=outcome, steps_redone=steps, downtime_s={"fence": 0.5}
+    )
+
+
+def test_each_strike_has_the_rungs_that_came_before_the_next_one_with_what_they_cost() -> None:
+    strikes = [Strike(d.KILL, 0, 10.0, 3), Strike(d.PAUSE, 1, 20.0, 8), Strike(d.KILL, 1, 30.0, 9)]
+    strikes.append(Strike(d.ALL, 0, 40.0, 12))
+    told = [
+        finished(11.0),
+        event("process_respawned", 31.0),
+        finished(35.0),
+        event("job_restarted", 41.0, rung="script", steps=7),
+        event("restart_done", 45.0, elapsed_s=4.0),
+        finished(50.0),
+    ]
+    everything, kill, pause = rows(strikes, told)
+    assert kill == Row(d.KILL, 2, Counter(spare=1, respawn=1), 2, 1.0)
+    assert pause == Row(d.PAUSE, 1, Counter({"goes on": 1}), 0, 0.0)
+    assert everything == Row(d.ALL, 1, Counter(script=1, spare=1), 8, 4.5)
+    assert table([kill, pause]).splitlines()[1].split() == ["kill", "2", "2", "1.0", "s", "respawn", "1,", "spare", "1"]
+    assert table([kill, pause]).splitlines()[-1].split() == ["all", "3", "2", "1.0", "s"]
+
+
+def test_what_two_machines_tell_is_told_once_and_what_comes_again_later_twice() -> None:
+    one = [finished(1.0), finished(20.0)]
+    other = [finished(1.2), event("job_restarted", 30.0, restart=1)]
+    assert [e["time_s"] for e in merged([one, other])] == [1.0, 20.0, 30.0]
 
 
 def seen(folder: Path, *looks: Footprint) -> Held:
@@ -83,8 +166,25 @@ def test_what_is_left_in_the_temporary_folder_is_named(tmp_path: Path) -> None:
 @only_in_long
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_job_that_is_struck_for_a_while_ends_as_the_undisturbed_one_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [SPARES, LADDER], ids=lambda mode: mode.name)
+def test_a_job_that_is_struck_for_a_while_ends_as_the_undisturbed_one_and_leaves_nothing(
+    mode: Any, tmp_path: Path
+) -> None:
     print(f"SOAK_SEED={SEED}", flush=True)
-    ended = soak(tmp_path, ONE_MACHINE, SECONDS, SEED)
+    ended = soak(tmp_path, shape(1, mode), SECONDS, SEED)
     assert ended.good, ended.told()
-    assert ended.became["migration_finished"] >= 1, ended.told()
+    assert set(ended.rungs) & {"spare", "respawn", "jit-checkpoint", "earlier-checkpoint", "script"}, ended.told()
+
+
+SHORT = replace(SPARES, kinds=(d.KILL, d.CRASH, d.PAUSE, d.PLANNED, d.CONTROLLER), alone=())
+SHORT_SEED = 171
+"""Draws a rank that is killed, a controller that is, a rank that stops for a while, and a move."""
+
+
+@pytest.mark.timeout(400)
+def test_a_job_that_four_faults_strike_ends_as_the_undisturbed_one_and_leaves_nothing(tmp_path: Path) -> None:
+    ended = soak(tmp_path, Shape(1, 2, SHORT), SECONDS, SHORT_SEED, most=4)
+    assert ended.good, ended.told()
+    assert set(ended.struck) >= {d.KILL, d.CONTROLLER}, ended.told()
+    assert ended.rungs["spare"] + ended.rungs["respawn"] >= 1, ended.told()
+    assert ended.rungs["next controller"] == 1, ended.told()

@@ -38,9 +38,13 @@ class FakeMachine:
         self._hanging = ""
 
     def make(self, gpus: int, library: Path | None = None) -> None:
-        """`library`: one that was built before. Raises UserError without a C compiler."""
+        """A new one, in the place of one that was there. `library`: one that was built before.
+
+        Raises UserError without a C compiler.
+        """
         self._gpus = gpus
         for folder in (self.library.parent, self.kernel_log.parent, self.sys):
+            shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
         if library is None:
             build_library(self.library)

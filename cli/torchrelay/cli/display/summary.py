@@ -15,6 +15,7 @@ from torchrelay.protocol.options.faults import Fault
 from torchrelay.protocol.transport.wire import from_plain
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ABANDONED, CLEARED, COMMITTED, DOWNTIME_ROWS, RESUME, SAVE
+from torchrelay.protocol.words.signals import PROGRAM_SIGNALS
 
 UNDER_WAY = "under way"
 
@@ -107,6 +108,8 @@ class RunSummary:
     """By machine, what goes on from it there, where there are several."""
     incidents: tuple[events.IncidentKept, ...] = ()
     """Promises that were not kept."""
+    killed: tuple[str, ...] = ()
+    """Those of these processes that something else has ended, such as the kernel or a person."""
     fall: events.JobFell | None = None
     """Why the job cannot go on in its processes."""
     restarts: tuple[RestartSummary, ...] = ()
@@ -271,6 +274,8 @@ def fold(s: RunSummary, event: events.Occurrence, time_s: float) -> RunSummary: 
             return replace(s, incidents=(*s.incidents, event))
         case events.TakenOver():
             return _taken_over(s, event)
+        case events.WorkerEnded() if not event.fenced and event.signal and event.signal not in PROGRAM_SIGNALS:
+            return replace(s, killed=(*s.killed, event.worker))
         case events.JobFell():
             return replace(s, fall=event)
         case events.JobRestarted():
@@ -315,6 +320,7 @@ def _begun_anew(s: RunSummary, event: events.JobRestarted) -> RunSummary:
         migrations=tuple(over),
         coverage=None,
         pool=None,
+        killed=(),
         fall=None,
         restarts=(*s.restarts, RestartSummary(**values)),
         first_migration=len(s.migrations),

@@ -53,12 +53,17 @@ def own_journals(name: str, run_folder: Path) -> Iterator[None]:
             "and each machine its own --node-rank"
         )
     try:
-        for left in folder.iterdir():
-            shutil.rmtree(left, ignore_errors=True)
+        empty_journals(name, run_folder)
         yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+def empty_journals(name: str, run_folder: Path) -> None:
+    """Before an agent begins: what one that was killed has left there would be taken for what this one's processes have written."""
+    for left in journal_folder(name, run_folder).iterdir():
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def remove_journals(name: str, run_folder: Path) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+
+from torchrelay.protocol.words.signals import PROGRAM_SIGNALS
 
 JIT_CHECKPOINT = "jit-checkpoint"
 EARLIER_CHECKPOINT = "earlier-checkpoint"
 SCRIPT = "script"
 MAX_RESTARTS_AT_STEP = 2
-"""More at the same step would meet the same end."""
-_PROGRAM_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-"""What native code does to its own process."""
+"""More in a row at the same step would meet the same end."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,11 @@ def _refusal(fall: Fall, before: Sequence[Fall], most: int, was_asked: bool) -> 
     again = "which would come again: with --max-restarts N it is started again all the same"
     if not was_asked and fall.by_script:
         return f"the script has failed by itself, {again}"
-    if not was_asked and fall.step < 1 and fall.exit_code - 128 in _PROGRAM_SIGNALS:
+    if not was_asked and fall.step < 1 and fall.exit_code - 128 in PROGRAM_SIGNALS:
         return f"the program ended itself before its first step, {again}"
-    at_step = sum(f.at_step for f in before if f.step == fall.step) + fall.at_step
+    # A job that has come past the step since has met something else there. A script that finds its own checkpoint counts anew, too.
+    in_a_row = takewhile(lambda f: f.step == fall.step, reversed(before))
+    at_step = sum(f.at_step for f in in_a_row) + fall.at_step
     if at_step > MAX_RESTARTS_AT_STEP:
         where = f"at step {fall.step}" if fall.step >= 0 else "before the first step"
         return f"it has come to an end {where} {at_step} times: the script or its data will meet the same end again"

@@ -55,6 +55,8 @@ class Runs:
         self._options, self._run_id, self._follower, self._new_job = options, run_id, follower, new_job
         self._falls: list[Fall] = []
         self._broken: list[str] = []
+        self._once: set[str] = set()
+        """Folders that ranks did not enter from since something else had ended them: they are tried once more."""
         self._scripts_begun = 0
         self._fell_s = self._migration_s = 0.0
         """When the loss was that is not made good yet, and when the latest migration began."""
@@ -106,7 +108,7 @@ class Runs:
             return None  # the others go on, or not, without this machine
         self._fell_s = self._fell_s or time.time()
         if options.restarts_done and options.resume is not None and not summary.has_entered:
-            self._broken.append(str(options.resume))
+            self._did_not_enter(str(options.resume), bool(summary.killed or job.agent_lost))
         if (told := summary.fall) is not None:
             saved = Saved(told.directory, told.saved_boundary) if told.directory else None
             step = saved.step if saved is not None else told.boundary
@@ -121,6 +123,13 @@ class Runs:
             why = f"ranks cannot enter from {options.resume}"
             return Fall(why, code, summary.boundary, refused=why)
         return None
+
+    def _did_not_enter(self, directory: str, was_struck: bool) -> None:
+        """Nothing speaks against a checkpoint whose ranks something else has ended; the second time it is given up all the same."""
+        if was_struck and directory not in self._once:
+            self._once.add(directory)
+        else:
+            self._broken.append(directory)
 
     def _next(self, before: RunOptions, fall: Fall, choice: RestartChoice) -> RunOptions:
         summary, number = self._follower.summary, before.restarts_done + 1

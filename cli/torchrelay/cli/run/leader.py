@@ -177,6 +177,17 @@ def stands(summary: RunSummary) -> bool:
     )
 
 
+def why_over(options: RunOptions, summary: RunSummary) -> str:
+    """Why a job that has no controller any more, and gets no other one, cannot go on in its processes; empty if it trains."""
+    if options.resume is not None and not summary.has_entered:
+        return (
+            "its controller was lost before all ranks had entered from the checkpoint, and no other one can let them in"
+        )
+    if stands(summary):
+        return "its controller was lost in the midst of a migration, which nobody can finish"
+    return ""
+
+
 def _how(exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
         return f"was ended by {signal.Signals(-exit_code).name}"

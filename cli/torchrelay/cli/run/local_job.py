@@ -18,6 +18,7 @@ from torchrelay.cli.controller_client.follow import JobFollower
 from torchrelay.cli.display import narrate
 from torchrelay.cli.display.teller import Teller
 from torchrelay.cli.folders import folder
+from torchrelay.cli.folders.journals import empty_journals
 from torchrelay.cli.leading.find import Asked, find, of_found
 from torchrelay.cli.leading.held_port import check_given_port
 from torchrelay.cli.leading.known_machines import read_machines
@@ -26,7 +27,7 @@ from torchrelay.cli.leading.watch import LeaderWatch
 from torchrelay.cli.machine import address_towards
 from torchrelay.cli.run.child import CommandChild
 from torchrelay.cli.run.helpers import Helpers
-from torchrelay.cli.run.leader import Leader, cannot_take_over, stands
+from torchrelay.cli.run.leader import Leader, cannot_take_over, why_over
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.messages import LeadReply
 from torchrelay.protocol.names import EXIT_USAGE
@@ -74,7 +75,7 @@ class LocalJob:
         self.stopped_by = 0
         """The signal that this command was ended by."""
         self.agent_lost = ""
-        """Why the agent was ended, and all ranks of this machine with it; empty if it was not."""
+        """Why the agent was ended before its job was, and all ranks of this machine with it; empty if it was not."""
 
     @property
     def was_started(self) -> bool:
@@ -178,8 +179,10 @@ class LocalJob:
                 await self._stood_down(leader)
                 return
             if not await leader.start_another(self.follower.summary, self._seat.known):
-                if self._options.nnodes == 1 and stands(self.follower.summary) and self._agent is not None:
-                    self._say("a migration was under way, which nobody can finish: the job ends", "red")
+                why = why_over(self._options, self.follower.summary)
+                if self._options.nnodes == 1 and why and self._agent is not None:
+                    self._say(f"the job cannot go on in its processes: {why}", "red")
+                    self.agent_lost = why
                     self._agent.signal(signal.SIGTERM)
                 return
             self._write_entry()
@@ -296,6 +299,7 @@ class LocalJob:
             self._agent.signal(number)
 
     async def _prepare_agent(self) -> CommandChild:
+        empty_journals(self._folder.name, self._folder)
         return await CommandChild.start(
             "torchrelay.agent", self._agent_config, user_environment(), owns_stdout=True, waits=True, hands_on=0
         )

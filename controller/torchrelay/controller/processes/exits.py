@@ -28,9 +28,8 @@ from torchrelay.protocol.messages import (
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.words.causes import MigrationCause
 from torchrelay.protocol.words.order_words import failed
+from torchrelay.protocol.words.signals import PROGRAM_SIGNALS
 
-PROGRAM_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-"""What native code does to its own process; the others come from outside."""
 FIRST_STEP_GRACE_S = 2.0
 """Progress is polled: a rank may be in its first step without the controller knowing it yet."""
 

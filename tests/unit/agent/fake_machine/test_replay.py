@@ -56,3 +56,12 @@ def test_a_file_that_is_no_timeline_is_refused(tmp_path: Path, text: str, says: 
     path.write_text(text)
     with pytest.raises(UserError, match=says):
         replay.read_timeline(path)
+
+
+def test_an_agent_that_is_started_again_has_a_new_machine_in_the_place_of_the_old_one(tmp_path: Path) -> None:
+    fake_machine(tmp_path, gpus=3).port(1, "state", "1: DOWN")
+    again = fake_machine(tmp_path, gpus=2)
+    assert again.state.read_text().splitlines() == ["gpus 2"]
+    ports = again.sys / "class" / "infiniband"
+    assert sorted(port.name for port in ports.iterdir()) == ["mlx5_0", "mlx5_1"]
+    assert (ports / "mlx5_1" / "ports" / "1" / "state").read_text() == "4: ACTIVE\n"

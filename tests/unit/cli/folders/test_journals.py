@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.cli.folders.journals import journal_folder, own_journals, remove_journals, remove_what_is_left
+from torchrelay.cli.folders.journals import (
+    empty_journals,
+    journal_folder,
+    own_journals,
+    remove_journals,
+    remove_what_is_left,
+)
 from torchrelay.protocol.errors import UserError
 
 HOLDS = """
@@ -40,6 +46,20 @@ def test_a_run_that_the_kernel_has_ended_leaves_nothing_to_the_next_of_its_name(
     (folder / "n1.w0" / "boundary-0").write_bytes(b"of another run")
     with own_journals(name, tmp_path):
         assert list(folder.iterdir()) == []
+
+
+def test_what_an_agent_that_was_killed_has_left_is_gone_before_the_next_one_of_the_run_begins(
+    name: str, tmp_path: Path
+) -> None:
+    folder = journal_folder(name, tmp_path)
+    with own_journals(name, tmp_path):
+        (folder / "kept-n0").mkdir()
+        (folder / "n0.w1").mkdir()
+        (folder / "n0.w1" / "boundary-0").write_bytes(b"of the processes before")
+        empty_journals(name, tmp_path)
+        assert list(folder.iterdir()) == []
+        with pytest.raises(UserError), own_journals(name, tmp_path):
+            pass  # it is this run's all the same
 
 
 def test_a_second_run_of_the_same_name_is_refused_whatever_its_state_folder_and_harms_nothing(

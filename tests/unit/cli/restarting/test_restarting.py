@@ -36,6 +36,7 @@ from torchrelay.protocol.events import (
     MigrationFinished,
     Occurrence,
     ProcessRespawned,
+    WorkerEnded,
     to_job_event,
 )
 from torchrelay.protocol.names import MANIFEST
@@ -86,6 +87,13 @@ def test_the_third_end_at_the_same_step_is_the_last_one() -> None:
     assert "at step 30 3 times" in chosen(LOST, LOST, LOST).reason
     elsewhere = replace(LOST, step=31)
     assert chosen(LOST, LOST, elsewhere).rung == "jit-checkpoint"
+
+
+def test_ends_at_the_same_step_do_not_count_once_the_job_has_come_past_it() -> None:
+    further, begins = replace(LOST, step=57), replace(LOST, step=-1, saved=None)
+    assert chosen(LOST, LOST, LOST, further, most=9).rung == "jit-checkpoint"
+    assert chosen(begins, begins, further, begins, most=9).rung == "earlier-checkpoint"
+    assert "before the first step 3 times" in chosen(begins, further, begins, begins, most=9).reason
 
 
 def test_there_are_no_more_restarts_than_asked_for() -> None:
@@ -163,13 +171,17 @@ class FakeJob:
     def __init__(self, options: RunOptions, tell: Callable[[RunOptions], int], stopped_by: int) -> None:
         self.stopped_by, self.was_started, self.agent_lost = stopped_by, True, ""
         self._options, self._tell = options, tell
+        self.restarts_done = options.restarts_done
 
     async def run(self, command: tuple[str, ...]) -> int:
         return self._tell(self._options)
 
 
 def run_all(
-    tmp_path: Path, tell: Callable[[JobFollower, RunOptions], int], stopped_by: int = 0
+    tmp_path: Path,
+    tell: Callable[[JobFollower, RunOptions], int],
+    stopped_by: int = 0,
+    ended: Callable[[FakeJob], None] = lambda job: None,
 ) -> tuple[int, Runs, JobFollower, list[RunOptions]]:
     script = tmp_path / "train.py"
     script.touch()
@@ -179,7 +191,9 @@ def run_all(
 
     def new_job(these: RunOptions, restarts: tuple[str, ...]) -> FakeJob:
         seen.append(these)
-        return FakeJob(these, lambda its: tell(follower, its), stopped_by)
+        job = FakeJob(these, lambda its: tell(follower, its), stopped_by)
+        ended(job)
+        return job
 
     all_runs = Runs(options, "000000ab", follower, new_job)
     return asyncio.run(all_runs.run(())), all_runs, follower, seen
@@ -246,6 +260,64 @@ def test_a_restart_that_nobody_could_enter_from_leads_to_the_next_rung_and_the_e
     assert [o.scripts_begun for o in seen] == [0, 0, 1, 2]
     assert follower.summary.began_with == "killed"
     assert "3 times" in ended.no_restart
+
+
+@pytest.mark.parametrize(
+    ("kills", "fenced", "entered_from"),
+    [
+        (0, False, ["000000ab-step30", ""]),
+        (1, False, ["000000ab-step30", "000000ab-step30", ""]),
+        (2, False, ["000000ab-step30", "000000ab-step30", ""]),
+        (2, True, ["000000ab-step30", ""]),
+    ],
+)
+def test_a_checkpoint_whose_ranks_something_else_has_ended_is_tried_once_more(
+    kills: int, fenced: bool, entered_from: list[str], tmp_path: Path
+) -> None:
+    def tell(follower: JobFollower, options: RunOptions) -> int:
+        say(follower, JobStarted("ab", 1, 0, ("n0",)))
+        if options.scripts_begun:
+            say(follower, JobFinished(0, "done"))
+            return 0
+        if not options.restarts_done:
+            saved = folder(tmp_path / "jit", "000000ab-step30")
+            say(follower, WorkerEnded("n0.w0", 0, 137, 9, False))
+            say(follower, JobFell(0, 75, "killed", 30, False, saved, 30, ""), JobFinished(75, "killed"))
+            return 75
+        if options.restarts_done <= kills:
+            say(follower, WorkerEnded("n0.w0", -1, 137, 9, fenced))
+        say(follower, JobFell(0, 1, "lost", -1, False, "", -1, "no rank is left"), JobFinished(1, "lost"))
+        return 1
+
+    code, _, follower, seen = run_all(tmp_path, tell)
+    assert code == 0
+    assert [Path(r.directory).name for r in follower.summary.restarts] == entered_from
+    assert len(seen) == len(entered_from) + 1
+
+
+def test_a_controller_that_is_lost_while_ranks_enter_has_them_enter_again(tmp_path: Path) -> None:
+    jit = tmp_path / "jit"
+
+    def tell(follower: JobFollower, options: RunOptions) -> int:
+        say(follower, JobStarted("ab", 1, 0, ("n0",)))
+        if not options.restarts_done:
+            saved = folder(jit, "000000ab-step30")
+            say(follower, JobFell(0, 75, "killed", 30, False, saved, 30, ""), JobFinished(75, "killed"))
+            return 75
+        if options.restarts_done == 2:
+            say(follower, entered("m2"), JobFinished(0, "done"))
+            return 0
+        return 1
+
+    def lose(job: FakeJob) -> None:
+        job.agent_lost = "its controller was lost" if job.restarts_done == 1 else ""
+
+    code, _, follower, _ = run_all(tmp_path, tell, ended=lose)
+    assert code == 0
+    first, second = follower.summary.restarts
+    assert (first.rung, second.rung) == ("jit-checkpoint", "earlier-checkpoint")
+    assert first.directory == second.directory == str(jit / "000000ab-step30")
+    assert second.reason == "its controller was lost"
 
 
 def test_checkpoints_are_removed_when_the_run_has_gone_on_for_a_while(

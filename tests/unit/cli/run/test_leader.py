@@ -11,7 +11,7 @@ from torchrelay.cli.command_line.given import GivenOptions
 from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.display.summary import UNDER_WAY, MigrationSummary, RunSummary, fold
 from torchrelay.cli.machine import LocalMachine
-from torchrelay.cli.run.leader import cannot_take_over, stands, successor
+from torchrelay.cli.run.leader import cannot_take_over, stands, successor, why_over
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import LeadReply, Member
 from torchrelay.protocol.words.phases import ABANDONED, ANEW, COMMITTED, PLANNED, RESUME, UNPLANNED
@@ -89,6 +89,17 @@ def test_nobody_takes_over_where_ranks_are_still_to_enter_from_a_checkpoint(tmp_
     assert cannot_take_over(resumed, summary_of()) == "not all ranks have entered from the checkpoint"
     assert cannot_take_over(resumed, summary_of(MigrationSummary("m1", RESUME, outcome=COMMITTED))) == ""
     assert cannot_take_over(dataclasses.replace(options(), check_steps=3), summary_of()) == "it is a check"
+
+
+def test_a_job_without_a_controller_is_over_where_ranks_are_to_enter_or_stand_in_a_migration(tmp_path: Path) -> None:
+    assert why_over(options(), summary_of()) == ""
+    assert "before all ranks had entered" in why_over(options(resume=tmp_path), summary_of())
+    entering = MigrationSummary("m1", RESUME, phase="prepare", outcome=UNDER_WAY)
+    assert "before all ranks had entered" in why_over(options(resume=tmp_path), summary_of(entering))
+    entered = MigrationSummary("m1", RESUME, outcome=COMMITTED)
+    assert why_over(options(resume=tmp_path), summary_of(entered)) == ""
+    moving = MigrationSummary("m2", UNPLANNED, (1,), phase="prepare", outcome=UNDER_WAY)
+    assert "in the midst of a migration" in why_over(options(resume=tmp_path), summary_of(entered, moving))
 
 
 def test_nobody_takes_over_while_scripts_wait_for_a_machine() -> None:

@@ -108,6 +108,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         ),
         Example("much is handed over, each 5 s (on a terminal a bar shows it)", (STARTED, TRANSFERRED)),
         Example("a spare has taken over", (STARTED, finished("unplanned", redone=1))),
+        Example("without a spare, a process is started for it", (STARTED, e.ProcessRespawned(1, "n0", 30, 1, 3))),
         Example("nobody held its tensors", (replace(STARTED, kind="rollback"),)),
         Example("all went back to copies", (STARTED, finished("rollback", redone=8))),
         Example("it moved again", (finished("unplanned", "cleared"),)),

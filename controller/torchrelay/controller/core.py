@@ -179,6 +179,10 @@ class Core:
         reply = self.leading.answer(request, takes_part, self.driver.count, now_s)
         return dataclasses.replace(reply, quorum=reply.quorum and not self.is_over)
 
+    def compare(self, program: msg.Program) -> msg.MachinesCompared:
+        """A machine that may come to the job asks what differs there."""
+        return self._parts.programs.compare(program)
+
     def tick(self, now_s: float) -> None:
         """To be called every `tick_every_s`."""
         if self.is_still:

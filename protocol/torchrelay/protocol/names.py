@@ -136,6 +136,14 @@ def claim_file(run_id: str, job: str, after: int) -> str:
     return f"{run_id}-{job}-after-{after}"
 
 
+LIFE_SIGN = "-lives"
+
+
+def life_sign_file(run_id: str) -> str:
+    """There, too, of any run: written again and again while it lives."""
+    return f"{run_id}{LIFE_SIGN}"
+
+
 DEFAULT_CONTROLLER_PORT = 29476
 DEFAULT_MASTER_PORT = 29500
 

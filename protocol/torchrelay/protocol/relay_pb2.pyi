@@ -1026,7 +1026,7 @@ class WorkerInfo(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ..., in_force: _Optional[int] = ..., gate_secret: _Optional[bytes] = ...) -> None: ...
 
 class Program(_message.Message):
-    __slots__ = ("script", "sha256", "sources", "python", "torch", "inject", "resume_command", "jit_dirs", "jit_marks", "jit_given")
+    __slots__ = ("script", "sha256", "sources", "python", "torch", "inject", "resume_command", "jit_dirs", "jit_marks", "jit_given", "imported", "sources_cut")
     class SourcesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1044,6 +1044,8 @@ class Program(_message.Message):
     JIT_DIRS_FIELD_NUMBER: _ClassVar[int]
     JIT_MARKS_FIELD_NUMBER: _ClassVar[int]
     JIT_GIVEN_FIELD_NUMBER: _ClassVar[int]
+    IMPORTED_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_CUT_FIELD_NUMBER: _ClassVar[int]
     script: str
     sha256: str
     sources: _containers.ScalarMap[str, str]
@@ -1054,7 +1056,9 @@ class Program(_message.Message):
     jit_dirs: _containers.RepeatedScalarFieldContainer[str]
     jit_marks: _containers.RepeatedScalarFieldContainer[str]
     jit_given: bool
-    def __init__(self, script: _Optional[str] = ..., sha256: _Optional[str] = ..., sources: _Optional[_Mapping[str, str]] = ..., python: _Optional[str] = ..., torch: _Optional[str] = ..., inject: _Optional[_Iterable[str]] = ..., resume_command: _Optional[str] = ..., jit_dirs: _Optional[_Iterable[str]] = ..., jit_marks: _Optional[_Iterable[str]] = ..., jit_given: _Optional[bool] = ...) -> None: ...
+    imported: _containers.RepeatedScalarFieldContainer[str]
+    sources_cut: bool
+    def __init__(self, script: _Optional[str] = ..., sha256: _Optional[str] = ..., sources: _Optional[_Mapping[str, str]] = ..., python: _Optional[str] = ..., torch: _Optional[str] = ..., inject: _Optional[_Iterable[str]] = ..., resume_command: _Optional[str] = ..., jit_dirs: _Optional[_Iterable[str]] = ..., jit_marks: _Optional[_Iterable[str]] = ..., jit_given: _Optional[bool] = ..., imported: _Optional[_Iterable[str]] = ..., sources_cut: _Optional[bool] = ...) -> None: ...
 
 class AgentHello(_message.Message):
     __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token", "copies_of", "job", "epoch", "candidate", "program", "spares")
@@ -1576,6 +1580,16 @@ class LeadReply(_message.Message):
     lease_s: float
     follows: int
     def __init__(self, epoch: _Optional[int] = ..., job: _Optional[str] = ..., node: _Optional[str] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., begun: _Optional[bool] = ..., quorum: _Optional[bool] = ..., shared: _Optional[bool] = ..., place: _Optional[str] = ..., refused: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., holders: _Optional[_Iterable[str]] = ..., migrations_begun: _Optional[int] = ..., restarts_done: _Optional[int] = ..., scripts_begun: _Optional[int] = ..., resume_dir: _Optional[str] = ..., lease_s: _Optional[float] = ..., follows: _Optional[int] = ...) -> None: ...
+
+class MachinesCompared(_message.Message):
+    __slots__ = ("nodes", "refused", "told")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    refused: _containers.RepeatedScalarFieldContainer[str]
+    told: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, nodes: _Optional[_Iterable[str]] = ..., refused: _Optional[_Iterable[str]] = ..., told: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CheckDevice(_message.Message):
     __slots__ = ("subject",)

@@ -84,6 +84,11 @@ class RelayStub:
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.LeadRequest.SerializeToString,
                 response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.LeadReply.FromString,
                 _registered_method=True)
+        self.Compare = channel.unary_unary(
+                '/torchrelay.v1.Relay/Compare',
+                request_serializer=torchrelay_dot_protocol_dot_relay__pb2.Program.SerializeToString,
+                response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.MachinesCompared.FromString,
+                _registered_method=True)
         self.Launch = channel.unary_unary(
                 '/torchrelay.v1.Relay/Launch',
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.LaunchRequest.SerializeToString,
@@ -161,6 +166,13 @@ class RelayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Compare(self, request, context):
+        """Asked before a machine takes part: what differs between what it would run and what the others were told?
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Launch(self, request, context):
         """Of an agent in a pod: a launcher is there, and asks whether it is to begin as always.
         """
@@ -220,6 +232,11 @@ def add_RelayServicer_to_server(servicer, server):
                     servicer.Lead,
                     request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.LeadRequest.FromString,
                     response_serializer=torchrelay_dot_protocol_dot_relay__pb2.LeadReply.SerializeToString,
+            ),
+            'Compare': grpc.unary_unary_rpc_method_handler(
+                    servicer.Compare,
+                    request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.Program.FromString,
+                    response_serializer=torchrelay_dot_protocol_dot_relay__pb2.MachinesCompared.SerializeToString,
             ),
             'Launch': grpc.unary_unary_rpc_method_handler(
                     servicer.Launch,
@@ -497,6 +514,33 @@ class Relay:
             '/torchrelay.v1.Relay/Lead',
             torchrelay_dot_protocol_dot_relay__pb2.LeadRequest.SerializeToString,
             torchrelay_dot_protocol_dot_relay__pb2.LeadReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Compare(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/torchrelay.v1.Relay/Compare',
+            torchrelay_dot_protocol_dot_relay__pb2.Program.SerializeToString,
+            torchrelay_dot_protocol_dot_relay__pb2.MachinesCompared.FromString,
             options,
             channel_credentials,
             insecure,

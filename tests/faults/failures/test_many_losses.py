@@ -22,12 +22,11 @@ from torchrelay.protocol.options.faults import INJECT_PHASES
 
 LOSSES = int(os.environ.get("TORCHRELAY_TEST_ROUNDS", "6"))
 SEED = int(os.environ["TORCHRELAY_TEST_SEED"])
-RANKS, APART, STEPS_PER_EPOCH = 2, 4, 11
+RANKS, APART, STEPS_PER_EPOCH = 3, 4, 11
 SETTLED_AFTER = 3
 """Losses until all that is made once has been made. So many of the first and of the last losses are compared."""
 STRAY = 2
 """The least that was held may differ by so much: a spare that is there has a descriptor or two of each part that knows it."""
-STAYS = "n0.w0"
 GROWTH_BYTES = 150 << 10
 """For each further loss at most so much, of what is remembered of each process that there was."""
 WARM_UP_BYTES = 2 << 20
@@ -41,15 +40,16 @@ TEMPORARY = "tmp"
 @dataclass
 class Held:
     """What the parts of the job hold from each migration to the next one, look by look, and how many files there were in shared
-    memory and in its temporary folder at the first look. `events`: where to see that.
+    memory and in its temporary folder at the first look. `events`: where to see that. `stays`: the rank whose process is looked at.
     """
 
     events: Path
     temporary: Path
+    stays: int
     looks: list[list[dict[str, Footprint]]] = field(default_factory=list)
     files: list[int] = field(default_factory=list)
     looked_s: float = 0.0
-    _stays: int = 0
+    _pid: int = 0
 
     def look(self, command: int) -> None:
         if time.monotonic() < self.looked_s + LOOK_S:
@@ -60,14 +60,16 @@ class Held:
         if done == 0 or (agent := parts.get("agent")) is None:
             return
         with suppress(OSError):  # one of them may end at this moment
-            self._stays = next((pid for pid in children_of(agent.pid) if worker_of(pid) == STAYS), self._stays)
-        first = footprint(self._stays)
+            self._pid = next(
+                (pid for pid in children_of(agent.pid) if worker_of(pid) == f"n0.w{self.stays}"), self._pid
+            )
+        first = footprint(self._pid)
         if first is None or len(parts) != 2:
             return
         if done > len(self.looks):
             self.looks += [[] for _ in range(done - len(self.looks))]
             self.files.append(len(files_left(*shared_memory_of(agent.pid), self.temporary)))
-        self.looks[-1].append({**parts, "rank 0": first})
+        self.looks[-1].append({**parts, "rank": first})
 
     def least(self, loss: slice, part: str, held: str) -> int:
         """Return the least that a part held after these losses. More is held while a migration or a spare is under way."""
@@ -92,13 +94,17 @@ class Held:
 def test_losses_in_a_row_find_a_new_spare_each_and_leave_nothing_behind(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    print(f"\nTORCHRELAY_TEST_SEED={SEED}: {LOSSES} losses", flush=True)
     chance = random.Random(SEED)
-    faults = [f"kill:rank=1,step={5 + APART * n},phase={chance.choice(INJECT_PHASES)}" for n in range(LOSSES)]
+    stays = chance.randrange(RANKS)
+    print(f"\nTORCHRELAY_TEST_SEED={SEED}: {LOSSES} losses of all ranks but {stays}", flush=True)
+    struck = [chance.choice([rank for rank in range(RANKS) if rank != stays]) for _ in range(LOSSES)]
+    faults = [
+        f"kill:rank={rank},step={5 + APART * n},phase={chance.choice(INJECT_PHASES)}" for n, rank in enumerate(struck)
+    ]
     epochs = str((5 + APART * LOSSES) // STEPS_PER_EPOCH + 2)
     temporary = tmp_path / TEMPORARY
     temporary.mkdir()
-    held = Held(tmp_path / "events.jsonl", temporary)
+    held = Held(tmp_path / "events.jsonl", temporary, stays)
     run = relay(
         tmp_path,
         "ddp.py",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from faults.conftest import Undisturbed
 from faults.machines.test_lost_machine import Machines
 from support.cells import few, only_in_long
 from support.cli_harness import Cli
+from support.machines import descendants, worker_of
 from support.relay_run import relay
 from support.training import differences
 
@@ -43,6 +46,37 @@ def test_a_rank_whose_shards_nobody_else_has_is_lost_without_a_trace(
     assert sorted(run.faults()) == sorted(faults), run.told()
     assert [m["kind"] for m in run.committed()] == ["rollback"] * len(faults), run.told()
     assert all(m["steps_redone"] in steps for m, steps in zip(run.committed(), redone, strict=True)), run.told()
+    assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
+
+
+def test_all_ranks_are_lost_at_once_and_go_on_from_their_copies(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    held, holds = 9, tmp_path / "holds"
+    lost: list[int] = []
+
+    def lose_all(command: int) -> None:
+        if lost or not all((holds / f"held-{held}-{rank}").exists() for rank in range(RANKS)):
+            return
+        workers = [f"n0.w{rank}" for rank in range(RANKS)]
+        lost.extend(pid for pid in descendants(command) if worker_of(pid) in workers)
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody lives to see that another one is gone
+            for pid in lost:
+                os.kill(pid, number)
+        (holds / str(held)).touch()
+
+    run = relay(
+        tmp_path,
+        SCRIPT,
+        ranks=RANKS,
+        spares=0,
+        options=[f"--buddy-every={EVERY}"],
+        environment={"HOLD_STEPS": str(held)},
+        watch=lose_all,
+    )
+    assert len(lost) == RANKS
+    assert run.status == 0, run.told()
+    (migration,) = run.committed()
+    assert (migration["kind"], migration["ranks"]) == ("rollback", list(range(RANKS))), run.told()
+    assert migration["steps_redone"] in (EVERY, 2 * EVERY), run.told()
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 

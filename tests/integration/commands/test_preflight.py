@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cli_harness import SECRET, TIMEOUT_S, Cli
+from support.cli_harness import SECRET, TIMEOUT_S, Cli, eventually
 from support.ports import free_port
 
 from torchrelay.cli.preflight.finding import FindingMark
@@ -186,6 +186,40 @@ def test_doctor_looks_at_everything_and_starts_nothing(cli: Cli) -> None:
     assert {"torch", "shared-memory", "jit-dir", "stack-reader"} <= {c["check"] for c in told["checks"]}
     assert time.monotonic() - started < TIMEOUT_S
     assert sorted(p.name for p in cli.folder.iterdir()) == ["train.py"]
+
+
+def test_doctor_compares_a_machine_with_the_one_that_waits_and_says_so_where_nobody_does(cli: Cli) -> None:
+    script, elsewhere = cli.folder / "train.py", cli.folder / "code" / "train.py"
+    elsewhere.parent.mkdir()
+    for path in (script, elsewhere):
+        path.write_text("pass")
+    controller = free_port()
+    shared = ["--nnodes=2", "--master-addr=127.0.0.1", f"--jit-dir={cli.folder / 'jit'}"]
+    own = ["--node-rank=1", f"--controller=127.0.0.1:{controller}"]
+    joins = [*shared, *own]
+
+    def check(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+        process = cli.start("doctor", "--json", *arguments, TORCHRELAY_SECRET=SECRET)
+        out, _ = process.communicate(timeout=TIMEOUT_S)
+        checks = json.loads(out)["checks"]
+        return process.returncode, [c for c in checks if c["check"] == "machines"]
+
+    code, (alone,) = check(*joins, str(script))
+    assert (code, alone["mark"]) == (0, "warning")
+    assert f"no command of this job answers at 127.0.0.1:{controller}" in alone["text"]
+    options = [*shared, f"--master-port={free_port()}", f"--controller-port={controller}"]
+    waits = cli.start("run", *options, str(script), TORCHRELAY_SECRET=SECRET)
+    code, (same,) = eventually("it waits", lambda: (now := check(*joins, str(script)))[1][0]["mark"] == "well" and now)
+    assert "is the same here and on n0" in same["text"]
+    code, (other,) = check(*joins, str(elsewhere))
+    assert (code, other["mark"]) == (1, "bad")
+    assert f"n0 runs {script}, this machine runs {elsewhere}" in other["text"]
+    code, (unshared,) = check(*shared[:2], *own, f"--jit-dir={cli.folder / 'other'}", str(script))
+    assert (code, unshared["mark"]) == (1, "bad"), unshared
+    assert f"{cli.folder / 'other'} on this machine are not the same folder" in unshared["text"]
+    waits.terminate()
+    _, err = waits.communicate(timeout=TIMEOUT_S)
+    assert "refused" not in err
 
 
 def test_doctor_ends_with_1_and_says_what_to_do_where_something_is_wrong(cli: Cli) -> None:

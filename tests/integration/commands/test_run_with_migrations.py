@@ -148,6 +148,7 @@ def test_a_job_that_cannot_go_on_is_started_anew_at_the_same_step_with_the_same_
     summary = summary_of(out)
     assert [(r["rung"], r["steps"]) for r in summary["restarts"]] == [("jit-checkpoint", 0)] * 2
     assert all(r["down_s"] > 0 for r in summary["restarts"])
+    assert [(r["rung"], r["times"]) for r in summary["rungs"]] == [("jit-checkpoint", 2)]
     assert (summary["exit_code"], summary["checkpoint"], summary["faults_not_injected"]) == (0, "", [])
     assert not (cli.folder / "jit").exists()
     assert re.search(r"2 restarts, no step lost in them, \d+\.\d\d s until all trained again", err)
@@ -173,7 +174,28 @@ def test_without_a_spare_a_killed_process_is_started_again_in_its_place(cli: Cli
         ([1], ["n0.r0"], "committed"),
         ([0], ["n0.r1"], "committed"),
     ]
+    for rank in (0, 1):
+        assert f"respawn: a new process is started for rank {rank} on n0 (1 of 3 within the hour)" in err
+    (taken,) = summary["rungs"]
+    redone = sum(m["steps_redone"] for m in summary["migrations"])
+    assert (taken["rung"], taken["times"], taken["steps"]) == ("respawn", 2, redone)
+    assert taken["seconds"] == pytest.approx(summary["downtime_total_s"])
     assert (summary["restarts"], summary["faults_not_injected"]) == ([], [])
+
+
+def test_status_counts_the_ways_that_were_taken_while_the_job_runs(cli: Cli) -> None:
+    options = ("--nproc-per-node", "2", "--inject", "kill:rank=1,step=20")
+    process = cli.start("run", *options, "SCRIPT", script=TRAINS, STEPS="3000")
+
+    def rungs() -> list[dict[str, Any]]:
+        done = cli.run("status", "--json")
+        return list(json.loads(done.stdout)["rungs"]) if done.returncode == 0 else []
+
+    (taken,) = eventually("the loss is made good", rungs)
+    assert (taken["rung"], taken["times"], taken["steps"] <= 1, taken["seconds"] > 0) == ("respawn", 1, True, True)
+    assert re.search(r"rungs +respawn: 1 time, \d steps? done again, \d+\.\d s", cli.run("status").stdout)
+    process.terminate()
+    process.communicate(timeout=TIMEOUT_S)
 
 
 def test_where_no_rank_is_left_the_script_starts_from_its_beginning_and_ends_the_job_at_once_if_it_fails(

@@ -33,14 +33,17 @@ def script_command(options: RunOptions) -> tuple[str, ...]:
     return (*(("-m",) if options.given.module else ()), options.script, *options.given.script_args)
 
 
-def _program(options: RunOptions) -> dict[str, Any]:
+def program_fields(options: RunOptions) -> dict[str, Any]:
     """Fields of messages.Program; empty on one machine, which has nobody to differ from."""
     if options.nnodes == 1:
         return {}
+    sources = program.sources(options)
     return {
         "script": program.script_path(options),
         "sha256": program.script_digest(options),
-        "sources": program.sources(options),
+        "sources": sources.digests,
+        "imported": list(sources.imported),
+        "sources_cut": sources.is_cut,
         "python": program.python_version(options),
         "torch": program.torch_version(),
         "inject": program.faults_of_all(options),
@@ -93,7 +96,7 @@ def agent_config(
         "controller_file": str(controller_file(run_folder)),
         "candidate": candidate,
         **_metrics(options, AGENT_METRICS_OFFSET),
-        "program": _program(options),
+        "program": program_fields(options),
         "orphan_s": ORPHAN_OF_ONE_MACHINE_S if options.nnodes == 1 else ORPHAN_S,
     }
 

@@ -8,14 +8,17 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 
+from torchrelay.cli.command_line.imports import imported, module_file
 from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.protocol.options.faults import FaultKind, parse_fault
 
 MOST_SOURCES = 300
-"""A folder with more than that is no script's own: it is not looked through."""
+"""A folder with more than that is no script's own: of it no more is looked at than what the script imports."""
 DEPTH = 4
 _DIGEST_BYTES = 8
 
@@ -33,19 +36,34 @@ def script_digest(options: RunOptions) -> str:
         return ""
 
 
-def sources(options: RunOptions) -> dict[str, str]:
-    """Python files in the folder that the script can import from -> digest. Empty if there are too many."""
+@dataclass(frozen=True)
+class Sources:
+    """Python files that the script can import from its folder -> digest, empty if one cannot be read.
+
+    `imported`: those that it does import, as its text says. `is_cut`: there are too many others, which are left out.
+    """
+
+    digests: dict[str, str]
+    imported: tuple[str, ...]
+    is_cut: bool
+
+
+def sources(options: RunOptions) -> Sources:
     folder = Path.cwd() if options.given.module else Path(options.script).absolute().parent
-    found: dict[str, str] = {}
-    for path in _python_files(folder, DEPTH):
-        if len(found) >= MOST_SOURCES:
-            return {}
-        try:
-            digest = hashlib.blake2b(path.read_bytes(), digest_size=_DIGEST_BYTES).hexdigest()
-        except OSError:
-            continue
-        found[str(path.relative_to(folder))] = digest
-    return found
+    first = module_file(folder, options.script) if options.given.module else Path(options.script).absolute()
+    own = imported(folder, first) if first is not None else ()
+    beside = list(islice(_python_files(folder, DEPTH), MOST_SOURCES + 1))
+    is_cut = len(beside) > MOST_SOURCES
+    looked_at = sorted({*own, *(() if is_cut else beside)})
+    digests = {str(path.relative_to(folder)): _digest(path) for path in looked_at}
+    return Sources(digests, tuple(sorted(str(path.relative_to(folder)) for path in own)), is_cut)
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.blake2b(path.read_bytes(), digest_size=_DIGEST_BYTES).hexdigest()
+    except OSError:
+        return ""
 
 
 def own_command() -> list[str]:

@@ -24,8 +24,10 @@ from torchrelay.protocol.messages import (
     JobStatus,
     LeadReply,
     LeadRequest,
+    MachinesCompared,
     MigrateReply,
     MigrateRequest,
+    Program,
     QuarantineReply,
     QuarantineRequest,
     StopRequest,
@@ -85,6 +87,9 @@ class Control:
 
     async def lead(self, request: LeadRequest, timeout_s: float) -> LeadReply:
         return await self._ask(self._stub.Lead, request, LeadReply, timeout_s)
+
+    async def compare(self, program: Program, timeout_s: float) -> MachinesCompared:
+        return await self._ask(self._stub.Compare, program, MachinesCompared, timeout_s)
 
     async def migrate(self, rank: int, reason: str) -> MigrateReply:
         return await self._ask(self._stub.Migrate, MigrateRequest(rank, reason, self._by), MigrateReply)

@@ -14,10 +14,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from torchrelay.cli.display import render
+from torchrelay.cli.display.rungs import rungs_taken
 from torchrelay.cli.display.summary import RunSummary
 from torchrelay.dashboard import words
 from torchrelay.protocol import events
 from torchrelay.protocol.health.kinds import IGNORE
+from torchrelay.protocol.kube.kube_names import NEXT_SPARE
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import (
     EXIT_FAULT_NOT_INJECTED,
@@ -110,6 +112,8 @@ def _notes(before: RunSummary, event: events.Occurrence, verbose: bool) -> list[
             return _finished(before, event)
         case events.NodeLost():
             return [_node_lost(event)]
+        case events.ProcessRespawned():
+            return [_respawned(event)]
         case events.SpareDropped():
             return [
                 line(f"spare {event.worker} is of no use: {event.reason}; training goes on", "yellow"),
@@ -136,6 +140,11 @@ def _notes(before: RunSummary, event: events.Occurrence, verbose: bool) -> list[
         case events.Log() if event.level in _LEVEL_STYLES:
             return [line(event.text, _LEVEL_STYLES[event.level])]
     return []
+
+
+def _respawned(event: events.ProcessRespawned) -> Text:
+    how_often = f"{event.count} of {event.limit} within the hour"
+    return line(f"  respawn: a new process is started for rank {event.rank} on {event.node} ({how_often})", "yellow")
 
 
 def _restarted(event: events.JobRestarted) -> Text:
@@ -317,6 +326,9 @@ def closing(
         told += [Text(), render.migrations_table(summary.moves), Text()]
     if summary.restarts:
         told += [*([] if summary.moves else [Text()]), render.restarts_table(summary.restarts), Text()]
+    taken = rungs_taken(summary)
+    if any(r.rung != NEXT_SPARE for r in taken):
+        told += [render.rungs_table(taken), Text()]
     told += [_not_moved(move) for move in summary.moves_not_made]
     if exit_code == EXIT_NO_SPARE_LEFT and summary.checkpoint:
         told.append(line(summary.reason.partition("; go on with")[0], "yellow"))

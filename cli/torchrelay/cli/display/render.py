@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from torchrelay.cli.display.rungs import in_words
 from torchrelay.cli.display.summary import UNDER_WAY, MigrationSummary, RestartSummary, RunSummary
-from torchrelay.cli.folders.folder import KnownRun
+from torchrelay.cli.folders.folder import KnownRun, RungTaken
 from torchrelay.dashboard import words
 from torchrelay.dashboard.words import size as size
 from torchrelay.protocol import events
@@ -147,6 +148,14 @@ def restarts_table(restarts: tuple[RestartSummary, ...]) -> RenderableType:
     return table
 
 
+def rungs_table(taken: tuple[RungTaken, ...]) -> RenderableType:
+    """Each way to go on that was taken after losses, with the steps and seconds that it cost."""
+    table = _table("rung", "times", "redone", "seconds", right=("times", "redone", "seconds"))
+    for r in taken:
+        table.add_row(r.rung, str(r.times), str(r.steps), seconds(r.seconds))
+    return table
+
+
 def spares_view(status: JobStatus) -> RenderableType:
     """Return what `torchrelay spares` shows: the count, each process, and what is left to do."""
     counts = events.SparesChanged(status.spares_wanted, status.spares_warm, status.spares_making, status.spares_reason)
@@ -199,6 +208,8 @@ def status_view(status: JobStatus, run: KnownRun) -> RenderableType:
             else ""
         )
         head.add_row("machines", Text("; ".join(filter(None, (moved, status.spread_reason)))))
+    for number, text in enumerate(in_words(run.rungs)):
+        head.add_row("" if number else "rungs", Text(text))
     for number, text in enumerate(run.restarts):
         head.add_row("" if number else "restarts", Text(text))
     for number, text in enumerate(status.quarantine):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchrelay.cli.folders.folder import KnownRun
+from torchrelay.cli.folders.folder import KnownRun, RungTaken
 from torchrelay.protocol.messages import Coverage, JobStatus, MigrationProgress, RankStatus, SpareStatus
 
 
@@ -24,6 +24,7 @@ class StatusJson:
     """One job of `torchrelay status --json`. `report`: as in `torchrelay check --json`; None before it is known.
 
     `steps`: that every rank has done. `started_s`: by the wall clock. `moving`: how far a migration is that moves tensors, or None.
+    `rungs`: each way to go on that was taken after a loss, with what it cost.
     """
 
     run_id: str
@@ -47,6 +48,7 @@ class StatusJson:
     quarantine: tuple[str, ...]
     health: tuple[str, ...]
     restarts: tuple[str, ...]
+    rungs: tuple[RungTaken, ...]
 
 
 def spares_of(status: JobStatus) -> SparesJson:
@@ -78,6 +80,7 @@ def status_of(status: JobStatus, run: KnownRun) -> StatusJson:
         quarantine=status.quarantine,
         health=status.health,
         restarts=run.restarts,
+        rungs=run.rungs,
     )
 
 

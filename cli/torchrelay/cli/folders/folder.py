@@ -48,6 +48,16 @@ class Process:
 
 
 @dataclass(frozen=True)
+class RungTaken:
+    """A way to go on after a loss: how often it was taken, and what that cost together. `steps`: done again."""
+
+    rung: str
+    times: int
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class KnownRun:
     """One entry of the state folder, in its subfolder `folder`.
 
@@ -62,6 +72,8 @@ class KnownRun:
     processes: tuple[Process, ...]
     restarts: tuple[str, ...] = ()
     """Of all processes so far, each in words."""
+    rungs: tuple[RungTaken, ...] = ()
+    """Taken so far, in all incarnations of the job."""
     name: str = ""
     working_folder: str = ""
     started_s: float = 0.0
@@ -162,7 +174,8 @@ def write_run(folder: Path, run: KnownRun) -> None:
 def _as_run(data: dict[str, Any]) -> KnownRun:
     processes = tuple(Process(int(p["pid"]), float(p["started_s"])) for p in data.pop("processes"))
     tuples = {"command": tuple(data["command"]), "restarts": tuple(data.get("restarts", ()))}
-    return KnownRun(**{**data, **tuples, "processes": processes})
+    rungs = tuple(RungTaken(**rung) for rung in data.get("rungs", ()))
+    return KnownRun(**{**data, **tuples, "processes": processes, "rungs": rungs})
 
 
 def read_run(folder: Path) -> KnownRun | None:

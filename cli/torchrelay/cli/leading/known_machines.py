@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from torchrelay.cli.folders.shared_folder import remove_if_empty
 from torchrelay.protocol.names import machines_file, mark_file
+
+NO_MARK = "none"
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,19 @@ def write_machines(folder: Path, run_id: str, known: KnownMachines) -> None:
     partial = path.with_name(f"{path.name}.{known.by}")
     partial.write_text(json.dumps({"job": known.job, "by": known.by, "addresses": list(known.addresses)}))
     partial.replace(path)
+
+
+def run_id_of(secret: bytes) -> str:
+    """Of a run on several machines: all of them know it."""
+    return hashlib.sha256(b"run " + secret).hexdigest()[:8]
+
+
+def read_mark(folder: Path, run_id: str) -> str:
+    """What whoever of the run came first has written there; NO_MARK if nothing is there."""
+    try:
+        return (folder / mark_file(run_id)).read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return NO_MARK
 
 
 def mark(folder: Path, run_id: str) -> str:

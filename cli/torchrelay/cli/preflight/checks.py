@@ -10,6 +10,7 @@ from pathlib import Path
 from torchrelay.cli.preflight import decide
 from torchrelay.cli.preflight.facts import WorkerFacts
 from torchrelay.cli.preflight.finding import Finding, FindingMark
+from torchrelay.cli.preflight.meeting import MeetingPlace
 from torchrelay.cli.preflight.probe import Probe
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.names import AGENT_METRICS_OFFSET
@@ -22,6 +23,7 @@ class Group(str, Enum):
     MACHINE = "this machine"
     DEVICES = "devices"
     JOB = "this job"
+    MACHINES = "the machines of this job"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Subject:
     """Where other machines look for this one's controller; 0: they look elsewhere."""
     metrics: tuple[str, int] | None = None
     """Where Prometheus is to be answered: by the controller, and by the agent one port above."""
+    meeting: MeetingPlace | None = None
+    """With the other machines, if there are any."""
     problem: str = ""
     """What is wrong with its command line, all in words; `command` is what it would run."""
     command: str = ""
@@ -97,6 +101,11 @@ def _checkpoints(probe: Probe, job: Subject) -> Iterable[Finding]:
         yield decide.checkpoint_folder(probe.folder(folder))
 
 
+def _machines(probe: Probe, job: Subject) -> Iterable[Finding]:
+    if (place := job.meeting) is not None:
+        yield from decide.machines(place.addresses, probe.compared(place), place.there)
+
+
 CHECKS = (
     Check("python", Group.SOFTWARE, "doctor-python", _worker(decide.python)),
     Check("torch", Group.SOFTWARE, "doctor-python", _worker(decide.torch)),
@@ -139,6 +148,7 @@ CHECKS = (
         "several-machines",
         lambda p, job: [decide.address(host, p.address_problem(host)) for host in job.addresses],
     ),
+    Check("machines", Group.MACHINES, "what-all-machines-have-to-agree-on", _machines),
 )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torchrelay.cli.display.render import count, size
 from torchrelay.cli.display.render import listed as joined
 from torchrelay.cli.preflight.facts import (
     UNLIMITED,
     Clock,
+    Compared,
     FolderFacts,
     Gpus,
     Memory,
@@ -15,7 +18,7 @@ from torchrelay.cli.preflight.facts import (
     WorkerFacts,
 )
 from torchrelay.cli.preflight.finding import Finding, bad, warning, well
-from torchrelay.protocol.names import PROTECTED_BACKENDS
+from torchrelay.protocol.names import ENV_SECRET, PROTECTED_BACKENDS
 
 OLDEST_PYTHON = (3, 10)
 JOURNALS_BYTES = 1 << 20
@@ -264,6 +267,36 @@ def metrics_port(host: str, port: int, problem: str) -> Finding:
             "give another --metrics-port",
         )
     return well(f"{host}:{port} is free for Prometheus")
+
+
+def machines(addresses: Sequence[str], c: Compared, there: str) -> list[Finding]:
+    """Were the machines of the job that are there told the same as this one? `there`: this check on another machine.
+
+    The controller's messages say what to do themselves.
+    """
+    if c.nodes:
+        differs = [*(bad(text, "") for text in c.refused), *(warning(text, "") for text in c.told)]
+        same = f"what all machines have to agree on is the same here and on {joined(c.nodes)} (asked at {c.address})"
+        return differs or [well(same)]
+    if c.strangers:
+        return [
+            bad(
+                f"a program answers at {joined(c.strangers)} that does not know this job's secret",
+                f"set the same {ENV_SECRET} on all machines; if it is another job, give this one another --controller-port",
+            )
+        ]
+    if not c.address:
+        seen = f"no command of this job answers at {' or '.join(addresses)}"
+    elif c.problem:
+        seen = c.problem
+    else:
+        seen = f"no machine has come to the controller at {c.address} yet"
+    return [
+        warning(
+            f"{seen}: what all machines have to agree on was not compared",
+            f"start the job's command on one machine, where it waits for the others; then, on each other one: {there}",
+        )
+    ]
 
 
 def command_line(problem: str, text: str) -> Finding:

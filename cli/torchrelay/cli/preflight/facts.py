@@ -20,6 +20,21 @@ class FolderFacts:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """What the controller of the job says, at the first of the addresses where one answers; empty where none does.
+
+    `strangers`: where a program answers that does not know the job's secret. `problem`: why the controller did not compare.
+    """
+
+    address: str = ""
+    nodes: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class ProcessLimits:
     """Of this process, UNLIMITED where there is none. `threads`: of this user, as the limit on processes counts them."""
 

@@ -29,6 +29,7 @@ from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.preflight.facts import (
     UNLIMITED,
     Clock,
+    Compared,
     FolderFacts,
     Gpus,
     Memory,
@@ -36,6 +37,7 @@ from torchrelay.cli.preflight.facts import (
     Reader,
     WorkerFacts,
 )
+from torchrelay.cli.preflight.meeting import MeetingPlace, compare
 from torchrelay.protocol.machine.cache_folder import code_folder
 from torchrelay.protocol.transport import unix_socket
 
@@ -200,6 +202,9 @@ class Probe:
         except OSError as e:
             return str(e)
         return ""
+
+    def compared(self, place: MeetingPlace) -> Compared:
+        return compare(place)
 
     @cached_property
     def worker(self) -> WorkerFacts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torchrelay.cli.command_line.addresses import LOOPBACK
 from torchrelay.cli.command_line.checked import check
@@ -12,6 +13,7 @@ from torchrelay.cli.command_line.machine_facts import MachineFacts
 from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.folders import folder
 from torchrelay.cli.preflight.checks import Subject
+from torchrelay.cli.preflight.meeting import meeting_place
 from torchrelay.protocol.errors import UserError
 
 
@@ -35,7 +37,8 @@ def subject(options: RunOptions, environ: Mapping[str, str]) -> Subject:
 def subject_of(given: GivenOptions, machine: MachineFacts, environ: Mapping[str, str]) -> Subject:
     """The same for a command line that may be wrong, or have no script."""
     try:
-        return subject(check(given, machine, environ, needs_script=bool(given.script)), environ)
+        options = check(given, machine, environ, needs_script=bool(given.script))
+        return replace(subject(options, environ), meeting=meeting_place(options))
     except UserError as e:
         dirs = tuple(each.absolute() for each in given.jit_dirs)
         return Subject(folder.state_folder(environ), dirs, runs_python=not given.no_python, problem=str(e))

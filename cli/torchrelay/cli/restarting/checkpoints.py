@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torchrelay.cli.folders.shared_folder import remove_if_empty
 from torchrelay.cli.restarting.choice import Saved
+from torchrelay.cli.restarting.life_sign import needed
 from torchrelay.protocol.names import ASKED_FOR, MANIFEST
 
 KEPT = 2
@@ -46,14 +47,19 @@ def remove_old(jit_dirs: Sequence[Path], run_id: str, keep: int) -> None:
 
 
 def remove_forgotten(jit_dirs: Iterable[Path], now_s: float) -> None:
-    """What runs have left that are over: what a crash has cut short, and all but the newest whole ones. `now_s`: time of day."""
+    """What runs have left that are over: what a crash has cut short, and all but the newest whole ones. `now_s`: time of day.
+
+    What a run needs that lives, on any machine that shares the folder, is neither removed nor counted.
+    """
     for jit_dir in jit_dirs:
         with contextlib.suppress(FileNotFoundError):  # another machine of the job does the same
             _remove_forgotten(jit_dir, now_s)
 
 
 def _remove_forgotten(jit_dir: Path, now_s: float) -> None:
-    folders = [folder for _, folder in _checkpoints(jit_dir)]
+    runs, entered_from = needed(jit_dir, now_s)
+    left = (found for found in _checkpoints(jit_dir) if found[0][0] not in runs)
+    folders = [folder for _, folder in left if folder.name not in entered_from]
     whole = sorted(filter(_is_whole, folders), key=lambda folder: (folder / MANIFEST).stat().st_mtime)
     torn = [f for f in folders if not _is_whole(f) and now_s - _last_written_s(f) > NOBODY_WRITES_S]
     for folder in (*whole[:-KEPT_OF_ALL_RUNS], *torn):

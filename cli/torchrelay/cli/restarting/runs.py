@@ -12,9 +12,11 @@ from typing import Protocol
 
 from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.controller_client.follow import JobFollower
-from torchrelay.cli.display.summary import RestartSummary, RunSummary
+from torchrelay.cli.display.rungs import restart_in_words, rungs_taken
+from torchrelay.cli.display.summary import RunSummary
 from torchrelay.cli.restarting.checkpoints import KEPT, own_checkpoints, remove_forgotten, remove_old
 from torchrelay.cli.restarting.choice import Fall, RestartChoice, Saved, choose
+from torchrelay.cli.restarting.life_sign import LifeSign
 from torchrelay.protocol.events import JobRestarted, Occurrence, RestartDone, to_job_event
 from torchrelay.protocol.options.faults import Fault
 from torchrelay.protocol.words.phases import ABANDONED, CHECKPOINT
@@ -35,6 +37,8 @@ class Started(Protocol):
         """How the agent ended, and all ranks with it; empty if it did not end by itself."""
 
     async def run(self, command: tuple[str, ...]) -> int: ...
+    def rungs_changed(self) -> None:
+        """A loss was made good, or a restart's cost is known."""
 
 
 class Runs:
@@ -53,6 +57,7 @@ class Runs:
     ) -> None:
         self._is_shared = is_shared
         self._options, self._run_id, self._follower, self._new_job = options, run_id, follower, new_job
+        self._sign = LifeSign(options.jit_dirs, run_id, options.resume)
         self._falls: list[Fall] = []
         self._broken: list[str] = []
         self._once: set[str] = set()
@@ -68,6 +73,15 @@ class Runs:
     async def run(self, command: tuple[str, ...]) -> int:
         """Exit code of the last incarnation."""
         self._follower.heard = self._heard
+        self._sign.give()  # before what ended runs have left is removed: this one may enter from it
+        giving = asyncio.ensure_future(self._sign.keep_up())
+        try:
+            return await self._run_all(command)
+        finally:
+            giving.cancel()
+            self._sign.end()
+
+    async def _run_all(self, command: tuple[str, ...]) -> int:
         options = self._options
         self._remove_forgotten()
         while True:
@@ -85,11 +99,12 @@ class Runs:
             if not choice.rung:
                 self.no_restart = choice.reason
                 self._remove(KEPT)
+                self._sign.end()
                 self._remove_forgotten()
                 return code
             self._falls.append(fall)
             options = self._next(options, fall, choice)
-            self.job = self._new_job(options, tuple(map(in_words, self._follower.summary.restarts)))
+            self.job = self._new_job(options, tuple(map(restart_in_words, self._follower.summary.restarts)))
 
     def _choose(self, fall: Fall) -> RestartChoice:
         given = self._options
@@ -151,6 +166,9 @@ class Runs:
 
     def _heard(self, before: RunSummary, summary: RunSummary) -> None:
         """Of each event."""
+        are_same = summary.migrations is before.migrations and summary.restarts is before.restarts
+        if not are_same and rungs_taken(summary) != rungs_taken(before):
+            self.job.rungs_changed()
         if len(summary.moves) > len(before.moves):
             self._migration_s = time.time()
         if summary.fall is not None and before.fall is None:
@@ -175,7 +193,10 @@ class Runs:
         remove_forgotten(self._options.jit_dirs, time.time())
 
     def _remove(self, keep: int) -> None:
+        if not keep:
+            self._sign.end()  # else the folder is never empty
         remove_old(self._options.jit_dirs, self._run_id, keep)
+        self._sign.give()
 
 
 def spares_now(before: RunOptions, summary: RunSummary) -> int:
@@ -194,10 +215,3 @@ def faults_left(faults: tuple[Fault, ...], summary: RunSummary) -> tuple[Fault, 
         else:
             left.append(fault)
     return tuple(left)
-
-
-def in_words(restart: RestartSummary) -> str:
-    """One line of `torchrelay status`."""
-    whence = f"at step {restart.boundary}" if restart.directory else "from the script's beginning"
-    cost = f"{restart.steps} steps lost" + (f", {restart.down_s:.1f} s" if restart.down_s is not None else "")
-    return f"{restart.restart} ({restart.rung}): {whence}, {cost}: {restart.reason}"

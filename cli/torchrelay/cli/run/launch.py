@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import sys
@@ -19,7 +18,7 @@ from torchrelay.cli.folders.history import history_folder, prune
 from torchrelay.cli.folders.journals import own_journals
 from torchrelay.cli.folders.kept_run import RunHead, RunWriter
 from torchrelay.cli.leading.held_port import hold_or_another
-from torchrelay.cli.leading.known_machines import mark, remove_machines
+from torchrelay.cli.leading.known_machines import mark, remove_machines, run_id_of
 from torchrelay.cli.leading.seat import Seat
 from torchrelay.cli.preflight.checks import before_a_run
 from torchrelay.cli.preflight.probe import Probe
@@ -36,7 +35,7 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     warnings = before_a_run(Probe(os.environ), subject(options, os.environ))
     secret = options.secret or secrets.token_hex(32).encode()
     seat = Seat(leads=options.controller is None)
-    run_id = secrets.token_hex(4) if options.secret is None else hashlib.sha256(b"run " + secret).hexdigest()[:8]
+    run_id = secrets.token_hex(4) if options.secret is None else run_id_of(secret)
     name = run_id if options.nnodes == 1 else f"{run_id}-n{options.node_rank}"
     if options.nnodes > 1:
         options = replace(options, jit_marks=tuple(mark(each, run_id) for each in options.jit_dirs))

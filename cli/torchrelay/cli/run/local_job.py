@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.controller_client.control import Control, target
 from torchrelay.cli.controller_client.follow import JobFollower
 from torchrelay.cli.display import narrate
+from torchrelay.cli.display.rungs import restart_in_words, rungs_taken
 from torchrelay.cli.display.teller import Teller
 from torchrelay.cli.folders import folder
 from torchrelay.cli.folders.journals import empty_journals
@@ -317,6 +319,12 @@ class LocalJob:
         agent.tell("")
         return agent
 
+    def rungs_changed(self) -> None:
+        """For `torchrelay status`."""
+        if self._control is not None:
+            with contextlib.suppress(OSError):  # it goes on to say what it did
+                self._write_entry()
+
     def _write_entry(self) -> None:
         pids = [os.getpid(), *(child.pid for child in (self._controller, self._agent) if child is not None)]
         processes = tuple(filter(None, map(folder.Process.find, pids)))
@@ -326,7 +334,8 @@ class LocalJob:
             *self._address,
             self._command,
             processes,
-            self._restarts,
+            tuple(map(restart_in_words, self.follower.summary.restarts)),
+            rungs_taken(self.follower.summary),
             self._options.name,
             os.getcwd(),
             self._started_s,

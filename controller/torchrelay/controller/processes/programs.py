@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from torchrelay.controller.decide.restart.same_program import agree
 from torchrelay.controller.outbox import Outbox
-from torchrelay.protocol.messages import Program
+from torchrelay.protocol.messages import MachinesCompared, Program
+
+_NOT_HERE_YET = "this machine"
 
 
 class Programs:
@@ -23,6 +25,13 @@ class Programs:
         for text in found.told:
             self._outbox.log("warning", text)
         return "the machines of this job were not told the same: " + "; ".join(found.refused) if found.refused else ""
+
+    def compare(self, program: Program) -> MachinesCompared:
+        """What would be said of a machine that may come, which has no name yet."""
+        found = [agree(node, known, _NOT_HERE_YET, program) for node, known in sorted(self._of.items())]
+        refused = dict.fromkeys(text for each in found for text in each.refused)
+        told = dict.fromkeys(text for each in found for text in each.told)
+        return MachinesCompared(tuple(sorted(self._of)), tuple(refused), tuple(told))
 
     def forget(self, node: str) -> None:
         """It takes no part."""

@@ -34,9 +34,11 @@ from torchrelay.protocol.messages import (
     JobStatus,
     LeadReply,
     LeadRequest,
+    MachinesCompared,
     MigrateReply,
     MigrateRequest,
     OrdersTaken,
+    Program,
     QuarantineReply,
     QuarantineRequest,
     Taken,
@@ -144,6 +146,9 @@ class Relay:
 
     def lead(self, request: LeadRequest) -> LeadReply:
         return self._answer(self._core.lead(request, time.monotonic()))
+
+    def compare(self, program: Program) -> MachinesCompared:
+        return self._core.compare(program)
 
     def _answer(self, reply: Reply) -> Reply:
         """Carry out what follows from the request first."""

@@ -14,6 +14,7 @@ from torchrelay.controller.serving.relay import Relay
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.messages import AgentHello, Empty
 from torchrelay.protocol.transport.convert import from_proto, to_proto, wrap
+from torchrelay.protocol.transport.incoming import received
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,12 @@ class RelayService(relay_pb2_grpc.RelayServicer):
         self, request: relay_pb2.LeadRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.LeadReply:
         reply: relay_pb2.LeadReply = to_proto(self._relay.lead(from_proto(request)))
+        return reply
+
+    async def Compare(
+        self, request: relay_pb2.Program, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> relay_pb2.MachinesCompared:
+        reply: relay_pb2.MachinesCompared = to_proto(self._relay.compare(received(request)))
         return reply
 
     async def Stop(

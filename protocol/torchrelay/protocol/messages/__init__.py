@@ -76,6 +76,7 @@ from torchrelay.protocol.messages.job import StopRequest as StopRequest
 from torchrelay.protocol.messages.job import WatchRequest as WatchRequest
 from torchrelay.protocol.messages.leading import LeadReply as LeadReply
 from torchrelay.protocol.messages.leading import LeadRequest as LeadRequest
+from torchrelay.protocol.messages.leading import MachinesCompared as MachinesCompared
 from torchrelay.protocol.messages.leading import Member as Member
 from torchrelay.protocol.messages.rank_report import Gap as Gap
 from torchrelay.protocol.messages.rank_report import Rehearsed as Rehearsed

@@ -32,7 +32,8 @@ class WorkerInfo:
 class Program:
     """What a machine of the job was told to run, as far as all of them have to agree. Empty fields are not known.
 
-    `script`: its absolute path, or `-m module`; `sha256`: of its file. `sources`: Python files in its folder -> digest.
+    `script`: its absolute path, or `-m module`; `sha256`: of its file. `sources`: Python files in its folder -> digest;
+    `imported`: those of them that it imports; `sources_cut`: there are no others in `sources`, since the folder has too many.
     `jit_dirs`: its folders for just-in-time checkpoints; `jit_marks`: what stands in each for all machines that see the same
     folder, empty where nothing can be written; `jit_given`: whether the user has named them.
     """
@@ -48,6 +49,8 @@ class Program:
     jit_dirs: tuple[str, ...] = ()
     jit_marks: tuple[str, ...] = ()
     jit_given: bool = False
+    imported: tuple[str, ...] = ()
+    sources_cut: bool = False
 
 
 @message(frozen=True)

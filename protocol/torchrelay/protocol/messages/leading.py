@@ -15,6 +15,18 @@ class Member:
 
 
 @message(frozen=True)
+class MachinesCompared:
+    """A machine that may come to the job, compared with those that are there, `nodes`.
+
+    `refused`: why it could not take part; `told`: what may go well all the same.
+    """
+
+    nodes: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+@message(frozen=True)
 class LeadRequest:
     """From the command of machine `node_rank`, whose agent is `node` (empty: it has none yet).
 

@@ -35,10 +35,32 @@ def test_sources_are_those_that_the_script_may_import(tmp_path: Path, monkeypatc
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     found = program.sources(options(tmp_path / "train.py"))
-    assert set(found) == {"train.py", "lib/model.py"}
-    assert len(set(found.values())) == 2
-    monkeypatch.setattr(program, "MOST_SOURCES", 1)
-    assert program.sources(options(tmp_path / "train.py")) == {}
+    assert (set(found.digests), found.is_cut) == ({"train.py", "lib/model.py"}, False)
+    assert len(set(found.digests.values())) == 2
+
+
+def test_of_a_folder_with_too_many_sources_only_what_the_script_imports_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("import model")
+    for name in ("model", "notes", "plots"):
+        (tmp_path / f"{name}.py").touch()
+    whole = program.sources(options(tmp_path / "train.py"))
+    assert (len(whole.digests), whole.imported, whole.is_cut) == (4, ("model.py", "train.py"), False)
+    monkeypatch.setattr(program, "MOST_SOURCES", 3)
+    cut = program.sources(options(tmp_path / "train.py"))
+    assert (set(cut.digests), cut.imported, cut.is_cut) == ({"model.py", "train.py"}, ("model.py", "train.py"), True)
+
+
+def test_what_a_module_imports_is_looked_for_where_the_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text("from . import model")
+    (tmp_path / "package" / "model.py").touch()
+    monkeypatch.chdir(tmp_path)
+    found = program.sources(options(Path("package.train"), module=True))
+    assert found.imported == ("package/model.py", "package/train.py")
 
 
 def test_only_faults_that_strike_the_controller_are_one_machines_own(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 
 from torchrelay.cli.display import narrate, render
 from torchrelay.cli.display.summary import MigrationSummary, RunSummary, fold
-from torchrelay.cli.folders.folder import KnownRun
+from torchrelay.cli.folders.folder import KnownRun, RungTaken
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import JobStatus, RankStatus
 from torchrelay.protocol.words.level import Level
@@ -79,6 +79,10 @@ def told(event: events.Occurrence, before: RunSummary | None = None, verbose: bo
         (
             events.NodeLost("n1", (2, 3), 1, "its agent is away"),
             "torchrelay: n1 is lost with ranks 2, 3 and 1 spare: its agent is away",
+        ),
+        (
+            events.ProcessRespawned(1, "n0", 30, 2, 3),
+            "torchrelay:   respawn: a new process is started for rank 1 on n0 (2 of 3 within the hour)",
         ),
         (events.NodeLost("n1", (), 2, "silent"), "torchrelay: n1 is lost with 2 spares: silent"),
         (events.JournalsKept(1, "n0", 4, False), ""),
@@ -240,6 +244,24 @@ def test_status_shows_job_and_ranks() -> None:
         "   0  n0.w0   n0    4711    30  body    running",
         "   1  n0.s0   n0    4712     -  set-up  starting",
     ]
+
+
+def test_status_counts_the_ways_that_were_taken_after_losses_with_their_cost() -> None:
+    status = JobStatus("1a2b", 2, 1, 1, 1, "protected", "", 4.0, 0, "", ())
+    taken = (RungTaken("respawn", 2, 1, 3.21), RungTaken("copies", 1, 8, 0.5))
+    run = replace(RUN, rungs=taken, restarts=("1 (jit-checkpoint): at step 3, 0 steps lost, 2.0 s: killed",))
+    lines = [" ".join(text.split()) for text in shown(render.status_view(status, run), width=120).splitlines()]
+    at = lines.index("rungs respawn: 2 times, 1 step done again, 3.2 s")
+    assert lines[at + 1] == "copies: 1 time, 8 steps done again, 0.5 s"
+    assert lines[at + 2] == "restarts 1 (jit-checkpoint): at step 3, 0 steps lost, 2.0 s: killed"
+
+
+def test_the_end_has_a_table_of_the_ways_that_were_taken_beyond_spares() -> None:
+    respawned = replace(KILLED, migration="m2", spares=("n0.r0",))
+    text = shown(*narrate.closing(RunSummary(exit_code=0, migrations=(KILLED, respawned)), 0, "", []), width=100)
+    rows = [line.split() for line in text.splitlines()]
+    at = rows.index(["rung", "times", "redone", "seconds"])
+    assert rows[at + 1 : at + 3] == [["next-spare", "1", "1", "2.00"], ["respawn", "1", "1", "2.00"]]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from functools import reduce
 from torchrelay.cli.display.summary import (
     UNDER_WAY,
     RunSummary,
-    as_json,
     faults_that_never_fired,
     fold,
     has_planned_without_migration,
 )
+from torchrelay.cli.display.summary_json import as_json
 from torchrelay.protocol import events
 from torchrelay.protocol.options.faults import Fault, FaultKind
 from torchrelay.protocol.words.phases import DOWNTIME_ROWS

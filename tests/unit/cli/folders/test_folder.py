@@ -72,6 +72,14 @@ def test_a_running_job_is_found_again_as_it_was_written(tmp_path: Path) -> None:
     )
 
 
+def test_the_ways_that_a_job_has_taken_are_read_as_they_were_written(tmp_path: Path) -> None:
+    taken = (folder.RungTaken("respawn", 2, 1, 3.5), folder.RungTaken("jit-checkpoint", 1, 0, 2.0))
+    path = folder.make_run_folder(tmp_path, "ab")
+    run = folder.KnownRun("ab", "ab", "127.0.0.1", 1, ("run",), (alive(),), ("1 (jit-checkpoint): killed",), taken)
+    folder.write_run(path, run)
+    assert folder.read_run(path) == run
+
+
 def test_what_a_dead_run_left_behind_is_removed(tmp_path: Path) -> None:
     path = entry(tmp_path, "dead", dead())
     journals = journal_folder(path.name, path)

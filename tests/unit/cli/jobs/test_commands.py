@@ -82,6 +82,7 @@ STATUS_AS_JSON = {
     "quarantine": [],
     "health": [],
     "restarts": [],
+    "rungs": [],
 }
 
 

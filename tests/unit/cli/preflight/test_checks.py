@@ -17,6 +17,7 @@ from torchrelay.cli.preflight.checks import CHECKS, Check, CheckResult, Group, S
 from torchrelay.cli.preflight.facts import (
     UNLIMITED,
     Clock,
+    Compared,
     FolderFacts,
     Gpus,
     Memory,
@@ -25,8 +26,10 @@ from torchrelay.cli.preflight.facts import (
     WorkerFacts,
 )
 from torchrelay.cli.preflight.finding import Finding, FindingMark, warning, well
+from torchrelay.cli.preflight.meeting import MeetingPlace
 from torchrelay.cli.preflight.subject import subject_of
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.messages import Program
 
 GIB = 1 << 30
 ROOT = Path(__file__).parents[4]
@@ -69,7 +72,9 @@ WELL: dict[str, Any] = {
     "address_problem": "",
     "port_holder": "",
     "listening_problem": "",
+    "compared": Compared("node0:29476", ("n0",)),
 }
+MEETING = MeetingPlace(("node0:29476",), b"secret", Program(), "torchrelay doctor")
 JOB = Subject(Path("/state"), (Path("/jit"), Path("/other")), command="train.py")
 
 
@@ -85,7 +90,9 @@ def test_where_all_is_well_every_check_says_so() -> None:
     found = look(
         CHECKS,
         probe(),
-        dataclasses.replace(JOB, addresses=("node0",), controller_port=29476, metrics=("127.0.0.1", 29480)),
+        dataclasses.replace(
+            JOB, addresses=("node0",), controller_port=29476, metrics=("127.0.0.1", 29480), meeting=MEETING
+        ),
     )
     assert {each.check.name for each in found} == {check.name for check in CHECKS}
     assert {each.finding.mark for each in found} == {FindingMark.WELL}

@@ -13,6 +13,7 @@ from torchrelay.cli.preflight import decide
 from torchrelay.cli.preflight.facts import (
     UNLIMITED,
     Clock,
+    Compared,
     FolderFacts,
     Gpus,
     Memory,
@@ -149,3 +150,31 @@ def test_a_state_folder_that_others_can_write_to_is_told_as_a_run_would() -> Non
     assert decide.state_folder(FolderFacts(Path("/s")), "is of another user: set X") == Finding(
         FindingMark.BAD, "is of another user: set X"
     )
+
+
+THERE = "torchrelay doctor --nnodes 2 --node-rank 1 train.py"
+
+
+@pytest.mark.parametrize(
+    ("compared", "marks", "said"),
+    [
+        (Compared("node0:1", ("n0",)), [FindingMark.WELL], "the same here and on n0 (asked at node0:1)"),
+        (
+            Compared("node0:1", ("n0", "n1"), ("n0 has torch 2, this machine has 3",), ("notes.py is not on n0",)),
+            [FindingMark.BAD, FindingMark.WARNING],
+            "n0 has torch 2, this machine has 3",
+        ),
+        (Compared(), [FindingMark.WARNING], "no command of this job answers at node0:1 or node1:1"),
+        (Compared("node0:1"), [FindingMark.WARNING], "no machine has come to the controller at node0:1 yet"),
+        (Compared("node0:1", problem="too old"), [FindingMark.WARNING], "too old: what all machines have to agree on"),
+        (Compared(strangers=("node0:1",)), [FindingMark.BAD], "node0:1 that does not know this job's secret"),
+    ],
+)
+def test_machines_are_compared_or_it_is_said_that_they_were_not(
+    compared: Compared, marks: list[FindingMark], said: str
+) -> None:
+    found = decide.machines(("node0:1", "node1:1"), compared, THERE)
+    assert [each.mark for each in found] == marks
+    assert said in found[0].text
+    was_compared = bool(compared.nodes or compared.strangers)
+    assert (THERE in found[0].remedy) is not was_compared

@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from torchrelay.cli.restarting.checkpoints import (
     remove_old,
 )
 from torchrelay.cli.restarting.choice import Fall, RestartChoice, Saved, choose
+from torchrelay.cli.restarting.life_sign import BELIEVED_S, LifeSign, needed
 from torchrelay.cli.restarting.runs import Runs, faults_left
 from torchrelay.protocol.events import (
     FaultFired,
@@ -34,7 +36,9 @@ from torchrelay.protocol.events import (
     JobFinished,
     JobStarted,
     MigrationFinished,
+    MigrationStarted,
     Occurrence,
+    PhaseChanged,
     ProcessRespawned,
     WorkerEnded,
     to_job_event,
@@ -152,6 +156,53 @@ def test_what_ended_runs_have_left_is_bounded_and_what_a_crash_cut_short_is_remo
     assert [Path(path).exists() for path in (torn, fresh, foreign)] == [False, True, True]
 
 
+def test_what_a_run_that_lives_needs_is_neither_removed_nor_counted(tmp_path: Path) -> None:
+    now_s = time.time()
+    entered_from = folder(tmp_path, "eeeeeeee-step7")
+    of_the_living = [folder(tmp_path, f"dddddddd-again{n}-step{n}") for n in range(1, 4)]
+    ended = [folder(tmp_path, f"0000000{n:x}-step5") for n in range(12)]
+    for number, path in enumerate((entered_from, *of_the_living, *ended)):
+        written(path, now_s - 10_000 + number)
+    sign = LifeSign([tmp_path, tmp_path / "not there"], "dddddddd", Path(entered_from))
+    sign.give()
+    remove_forgotten([tmp_path], now_s)
+    assert [Path(path).exists() for path in (entered_from, *of_the_living)] == [True] * 4
+    assert [Path(path).exists() for path in ended] == [False, False] + [True] * 10
+    sign.end()
+    remove_forgotten([tmp_path], now_s)
+    assert [Path(path).exists() for path in (entered_from, *of_the_living)] == [False] * 4
+
+
+def test_a_sign_of_life_that_nobody_renews_is_believed_for_an_hour(tmp_path: Path) -> None:
+    sign = LifeSign([tmp_path], "dddddddd", None)
+    sign.give()
+    (path,) = tmp_path.iterdir()
+    now_s = path.stat().st_mtime
+    assert needed(tmp_path, now_s + BELIEVED_S)[0] == {"dddddddd"}
+    os.utime(path, (0, 0))
+    sign.give()
+    assert needed(tmp_path, time.time())[0] == {"dddddddd"}
+    assert needed(tmp_path, now_s + 2 * BELIEVED_S)[0] == set()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_checkpoint_that_a_run_is_to_enter_from_outlives_its_own_tidying_up(tmp_path: Path) -> None:
+    old = folder(tmp_path / "jit", "eeeeeeee-step7")
+    written(old, 1.0)
+    for n in range(10):
+        folder(tmp_path / "jit", f"0000000{n:x}-step5")
+    seen = []
+
+    def tell(follower: JobFollower, options: RunOptions) -> int:
+        seen.append((Path(old).exists(), (tmp_path / "jit" / "000000ab-lives").exists()))
+        say(follower, JobFinished(0, "done"))
+        return 0
+
+    run_all(tmp_path, tell, resume=Path(old))
+    assert seen == [(True, True)]
+    assert not (tmp_path / "jit" / "000000ab-lives").exists()
+
+
 def test_checkpoints_are_found_in_every_folder_in_the_order_in_which_they_were_made(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     newest, oldest = folder(one, "000000ab-again1-step3"), folder(other, "000000ab-step9")
@@ -172,9 +223,13 @@ class FakeJob:
         self.stopped_by, self.was_started, self.agent_lost = stopped_by, True, ""
         self._options, self._tell = options, tell
         self.restarts_done = options.restarts_done
+        self.rungs_told = 0
 
     async def run(self, command: tuple[str, ...]) -> int:
         return self._tell(self._options)
+
+    def rungs_changed(self) -> None:
+        self.rungs_told += 1
 
 
 def run_all(
@@ -182,11 +237,13 @@ def run_all(
     tell: Callable[[JobFollower, RunOptions], int],
     stopped_by: int = 0,
     ended: Callable[[FakeJob], None] = lambda job: None,
+    resume: Path | None = None,
 ) -> tuple[int, Runs, JobFollower, list[RunOptions]]:
     script = tmp_path / "train.py"
     script.touch()
     faults = ("kill:rank=0,step=5", "kill:rank=0,step=6")
-    options = check(GivenOptions(str(script), jit_dirs=(tmp_path / "jit",), inject=faults), LocalMachine(), {})
+    given = GivenOptions(str(script), jit_dirs=(tmp_path / "jit",), inject=faults)
+    options = replace(check(given, LocalMachine(), {}), resume=resume)
     follower, seen = JobFollower(Teller(io.StringIO(), {}, True), None), []
 
     def new_job(these: RunOptions, restarts: tuple[str, ...]) -> FakeJob:
@@ -234,6 +291,19 @@ def test_a_job_goes_on_from_what_was_saved_and_its_checkpoints_are_gone_when_it_
     assert (restart.rung, restart.boundary, restart.steps, restart.reason) == ("jit-checkpoint", 30, 0, "killed")
     assert restart.down_s is not None
     assert not jit.exists()
+
+
+def test_whoever_shows_the_ways_that_were_taken_is_told_when_one_is(tmp_path: Path) -> None:
+    def tell(follower: JobFollower, options: RunOptions) -> int:
+        lost = MigrationStarted("m1", "unplanned", 0, "killed", 1)
+        moved = replace(entered("m1"), kind="unplanned", spares=("n0.r0",))
+        say(follower, JobStarted("ab", 1, 0, ("n0",)), lost, PhaseChanged("m1", "fence", 0.1), moved)
+        say(follower, JobFinished(0, "done"))
+        return 0
+
+    _, ended, _, _ = run_all(tmp_path, tell)
+    assert isinstance(ended.job, FakeJob)
+    assert ended.job.rungs_told == 1
 
 
 def test_a_restart_that_nobody_could_enter_from_leads_to_the_next_rung_and_the_end_has_the_first_reason(

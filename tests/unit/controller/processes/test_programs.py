@@ -59,7 +59,7 @@ def test_what_may_go_well_is_told(tmp_path: Path) -> None:
     programs.attached("n0", ONE)
     programs.attached("n1", dataclasses.replace(OTHER, sources={"model.py": "2"}))
     _, told = job.core.take()
-    assert any("model.py beside the script differ" in event.fields_json for event in told)
+    assert any("beside the script model.py is not the same on n0 and n1" in event.fields_json for event in told)
 
 
 def test_every_machine_has_its_command(tmp_path: Path) -> None:
@@ -86,6 +86,21 @@ def test_a_job_that_ends_with_75_tells_all_of_them(tmp_path: Path) -> None:
     assert len(reasons) == 1
     assert f"go on with, on n0: torchrelay run --resume {saved.directory} a" in reasons.pop()
     assert f"on n1: torchrelay run --resume {saved.directory} --node-rank 1 a" in job.told(events.JobFinished)[0].reason
+
+
+def test_a_machine_that_may_come_is_compared_with_all_that_are_there_and_changes_nothing(tmp_path: Path) -> None:
+    core = FakeJob(tmp_path).core
+    assert core.compare(ONE) == msg.MachinesCompared()
+    for node, program in (("n0", ONE), ("n1", OTHER)):
+        core._parts.programs.attached(node, program)
+    assert core.compare(OTHER) == msg.MachinesCompared(("n0", "n1"))
+    found = core.compare(dataclasses.replace(ONE, torch="9", sources={"model.py": "2"}))
+    assert [text.partition(":")[0] for text in found.refused] == [
+        "n0 has torch 2.13.0, this machine has 9",
+        "n1 has torch 2.13.0, this machine has 9",
+    ]
+    assert "model.py is not the same on n0 and this machine" in found.told[0]
+    assert core.compare(OTHER).nodes == ("n0", "n1")
 
 
 def test_room_that_is_left_is_part_of_the_level(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torchrelay.protocol.messages import Program
@@ -19,7 +20,8 @@ class ProgramAgreement:
 
 def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAgreement:
     """`one` is what `node` runs. What is not known of one of them is not compared."""
-    refused, told = [], []
+    refused: list[str] = []
+    told: list[str] = []
     if one.script and other.script and one.script != other.script:
         refused.append(
             f"{node} runs {one.script}, {other_node} runs {other.script}: a rank cannot move between them. "
@@ -27,11 +29,10 @@ def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAg
         )
     elif one.sha256 and other.sha256 and one.sha256 != other.sha256:
         refused.append(f"{one.script} is another file on {other_node} than on {node}: put the same one on all machines")
-    elif different := _different(one.sources, other.sources):
-        told.append(
-            f"{', '.join(different)} beside the script differ between {node} and {other_node}: "
-            "a rank that moves would go on with the other machine's"
-        )
+    else:
+        found = _compare_sources(node, one, other_node, other)
+        refused += found.refused
+        told += found.told
     if one.torch and other.torch and one.torch != other.torch:
         refused.append(
             f"{node} has torch {one.torch}, {other_node} has {other.torch}: install the same version on all machines"
@@ -69,10 +70,57 @@ def _not_shared(node: str, one: Program, other_node: str, other: Program) -> str
     return ""
 
 
-def _different(one: dict[str, str], other: dict[str, str]) -> list[str]:
-    """Names of files that both have, and not the same."""
-    names = sorted(name for name in one.keys() & other.keys() if one[name] != other[name])
-    return [*names[:SHOWN], *([f"{len(names) - SHOWN} more"] if len(names) > SHOWN else [])]
+def _compare_sources(node: str, one: Program, other_node: str, other: Program) -> ProgramAgreement:
+    """What the script imports from its folder has to be the same: a rank that moves goes on with the other machine's."""
+    if not (one.sources and other.sources):
+        return ProgramAgreement()
+    imported = {*one.imported, *other.imported}
+    wrong = _differences(imported, node, one, other_node, other)
+    refused, told = [], []
+    if wrong:
+        refused.append(f"of what the script imports from its folder {wrong}: put the same files on all machines")
+    cut = [name for name, program in ((node, one), (other_node, other)) if program.sources_cut]
+    if cut:
+        told.append(
+            f"the script's folder on {' and '.join(cut)} has too many Python files to be compared: only what the script "
+            "imports by its text was. Put the script into a folder of its own to have all of them compared"
+        )
+    elif other_wrong := _differences({*one.sources, *other.sources} - imported, node, one, other_node, other):
+        told.append(
+            f"beside the script {other_wrong}: it does not import them by its text; if it uses them all the same, "
+            "a rank that moves goes on with the other machine's"
+        )
+    return ProgramAgreement(tuple(refused), tuple(told))
+
+
+def _differences(names: Iterable[str], node: str, one: Program, other_node: str, other: Program) -> str:
+    """Which of these files are not the same, in words; empty if all are. One that could not be read is not compared."""
+    differ, missing, missing_there = [], [], []
+    for name in sorted(names):
+        here, there = one.sources.get(name), other.sources.get(name)
+        if here is None:
+            missing.append(name)
+        elif there is None:
+            missing_there.append(name)
+        elif here and there and here != there:
+            differ.append(name)
+    return " and ".join(
+        f"{_some(found)} {_are(found)} {what}"
+        for found, what in (
+            (differ, f"not the same on {node} and {other_node}"),
+            (missing, f"not on {node}"),
+            (missing_there, f"not on {other_node}"),
+        )
+        if found
+    )
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join((*names[:SHOWN], *([f"{len(names) - SHOWN} more"] if len(names) > SHOWN else [])))
 
 
 def _minor(version: str) -> list[str]:

@@ -66,14 +66,53 @@ def test_a_folder_that_is_not_the_same_on_all_machines_is_refused_where_it_was_a
         assert "are not the same folder: neither sees what the other writes" in text
 
 
-def test_helpers_that_differ_and_patch_versions_are_told_alone() -> None:
+IMPORTS = dataclasses.replace(ONE, imported=("model.py", "train.py"))
+
+
+def test_files_that_the_script_does_not_import_and_patch_versions_are_told_alone() -> None:
     found = with_other(sources={"train.py": "1", "model.py": "3", "notes.py": "4"}, python="3.11.8")
     assert found.refused == ()
-    assert found.told[0].startswith("model.py beside the script differ between n0 and n1")
+    assert found.told[0].startswith(
+        "beside the script model.py is not the same on n0 and n1 and notes.py is not on n0: "
+    )
     assert "3.11.7" in found.told[1]
+
+
+@pytest.mark.parametrize(
+    ("sources", "text"),
+    [
+        ({"train.py": "1", "model.py": "3"}, "model.py is not the same on n0 and n1"),
+        ({"train.py": "1"}, "model.py is not on n1"),
+    ],
+)
+def test_a_file_that_the_script_imports_has_to_be_there_and_the_same_on_all_machines(
+    sources: dict[str, str], text: str
+) -> None:
+    imported = tuple(sorted(sources))
+    for cut in (False, True):
+        other = dataclasses.replace(IMPORTS, sources=sources, imported=imported, sources_cut=cut)
+        (refused,) = agree("n0", IMPORTS, "n1", other).refused
+        assert refused.startswith(f"of what the script imports from its folder {text}: ")
+    (turned,) = agree("n0", other, "n1", IMPORTS).refused
+    assert text.replace("not on n1", "not on n0") in turned
+
+
+def test_a_file_that_cannot_be_read_is_not_compared() -> None:
+    other = dataclasses.replace(IMPORTS, sources={"train.py": "1", "model.py": ""})
+    assert agree("n0", IMPORTS, "n1", other) == ProgramAgreement()
+
+
+def test_a_folder_that_is_too_large_to_be_compared_is_told() -> None:
+    large = dataclasses.replace(IMPORTS, sources_cut=True)
+    found = agree("n0", dataclasses.replace(IMPORTS, sources={**IMPORTS.sources, "notes.py": "1"}), "n1", large)
+    assert found.refused == ()
+    (told,) = found.told
+    assert told.startswith("the script's folder on n1 has too many Python files to be compared")
 
 
 def test_many_files_that_differ_are_counted() -> None:
     one = dataclasses.replace(ONE, sources={f"{n}.py": "1" for n in range(9)})
     other = dataclasses.replace(ONE, sources={f"{n}.py": "2" for n in range(9)})
-    assert agree("n0", one, "n1", other).told[0].startswith("0.py, 1.py, 2.py, 6 more beside")
+    assert (
+        agree("n0", one, "n1", other).told[0].startswith("beside the script 0.py, 1.py, 2.py, 6 more are not the same")
+    )

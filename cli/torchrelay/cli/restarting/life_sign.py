@@ -1,0 +1,64 @@
+"""A run says in its folders of checkpoints that it lives, so that no other one that tidies up there takes what it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from torchrelay.protocol.names import LIFE_SIGN, life_sign_file
+
+AGAIN_S = 60.0
+BELIEVED_S = 3600.0
+"""A sign that is older is of a run that had no time to remove it. Clocks of machines may differ by minutes."""
+
+
+class LifeSign:
+    """Of a run, in each of `folders` that is there. `entered_from`: the checkpoint of another run that it goes on from, if any.
+
+    A folder that cannot be written has no sign.
+    """
+
+    def __init__(self, folders: Iterable[Path], run_id: str, entered_from: Path | None) -> None:
+        beside = () if entered_from is None else (entered_from.absolute().parent,)
+        self._paths = [folder / life_sign_file(run_id) for folder in dict.fromkeys((*folders, *beside))]
+        self._content = "" if entered_from is None else entered_from.name
+
+    def give(self) -> None:
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                if path.exists():
+                    os.utime(path)
+                elif path.parent.is_dir():
+                    whole = path.with_name(f"{path.name}.new")
+                    whole.write_text(self._content)
+                    whole.replace(path)
+
+    async def keep_up(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(AGAIN_S)
+            self.give()
+
+    def end(self) -> None:
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def needed(folder: Path, now_s: float) -> tuple[frozenset[str], frozenset[str]]:
+    """Ids of the runs that live by their signs there, and names of the checkpoints that they entered from.
+
+    `now_s`: time of day. Signs that are believed no more are removed.
+    """
+    runs, names = set(), set()
+    for path in folder.glob(f"*{LIFE_SIGN}"):
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # a run may end at this moment
+            if now_s - path.stat().st_mtime > BELIEVED_S:
+                path.unlink()
+            else:
+                runs.add(path.name.removesuffix(LIFE_SIGN))
+                names.add(path.read_text())
+    return frozenset(runs), frozenset(names)

@@ -185,38 +185,6 @@ def has_planned_without_migration(wanted: Iterable[Fault], summary: RunSummary) 
     return any(move.asked in asked for move in summary.moves_not_made)
 
 
-def as_json(summary: RunSummary, exit_code: int, never_fired: list[str]) -> dict[str, Any]:
-    """The object of `torchrelay run --json`, documented in docs/cli.md."""
-    return {
-        "run_id": summary.run_id,
-        "exit_code": exit_code,
-        "reason": summary.reason,
-        "by": summary.ended_by,
-        "world_size": summary.world_size,
-        "steps": max(summary.boundary, 0),
-        "wall_s": round(max(summary.ended_s - summary.started_s, 0.0), 3),
-        "protection": summary.protection.value,
-        "protection_reason": summary.protection_reason,
-        "unprotected": list(summary.unprotected),
-        "rehearsals": [dataclasses.asdict(r) for _, r in sorted(summary.rehearsals.items())],
-        "migrations": [dataclasses.asdict(m) | {"downtime_total_s": m.total_s} for m in summary.moves],
-        "moves_not_made": [dataclasses.asdict(move) for move in summary.moves_not_made],
-        "health_verdicts": [dataclasses.asdict(verdict) for verdict in summary.health_verdicts],
-        "steps_redone": summary.steps_redone,
-        "downtime_s": summary.downtime_s,
-        "downtime_total_s": sum(summary.downtime_s.values()),
-        "spares": dataclasses.asdict(summary.pool) if summary.pool is not None else None,
-        "spares_made": list(summary.spares_made),
-        "spares_dropped": [dataclasses.asdict(dropped) for dropped in summary.spares_dropped],
-        "respawns": [dataclasses.asdict(respawn) for respawn in summary.respawns],
-        "faults_injected": list(summary.faults_injected),
-        "faults_not_injected": never_fired,
-        "checkpoint": summary.checkpoint,
-        "restarts": [dataclasses.asdict(r) for r in summary.restarts],
-        "incidents": [dataclasses.asdict(incident) for incident in summary.incidents],
-    }
-
-
 def fold(s: RunSummary, event: events.Occurrence, time_s: float) -> RunSummary:  # noqa: C901 - one case for each event
     """The summary after one more event, which happened at `time_s`."""
     match event:
@@ -233,14 +201,14 @@ def fold(s: RunSummary, event: events.Occurrence, time_s: float) -> RunSummary: 
             new = tuple(text for text in event.unprotected if text not in s.unprotected)
             return replace(s, unprotected=s.unprotected + new)
         case events.CoverageKnown():
-            return replace(s, coverage=from_plain(Coverage, event.report))
+            return replace(s, coverage=from_plain(Coverage, event.coverage))
         case events.RehearsalFinished() if event.outcome != REHEARSAL_BROKEN_OFF:
             return replace(s, rehearsals={**s.rehearsals, event.rank: event})
         case events.RanksHeld():
-            return replace(s, held=True, boundary=event.boundary)
+            return replace(s, held=True, boundary=event.steps)
         case events.ProgressMade():
             return replace(
-                s, boundary=event.boundary, steps_per_s=event.steps_per_s, ranks=event.ranks, spares=event.spares
+                s, boundary=event.steps, steps_per_s=event.steps_per_s, ranks=event.ranks, spares=event.spares
             )
         case events.SparesChanged():
             return replace(s, pool=event)

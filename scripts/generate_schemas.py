@@ -14,12 +14,35 @@ from typing import Any
 
 from generated_part import ROOT, write_or_check
 
-from torchrelay.cli.display.told_json import CheckpointJson, SparesJson, StatusJson
+from torchrelay.cli.commands.check import CheckJson
+from torchrelay.cli.commands.doctor import DoctorJson
+from torchrelay.cli.display import answers
+from torchrelay.cli.display.run_json import RunJson
+from torchrelay.cli.display.told_json import QuarantineJson, SparesJson, StatusJson
+from torchrelay.cli.history.cost import CostReport
+from torchrelay.cli.history.listing import HistoryJson
+from torchrelay.dashboard.story import ToldMigration
 from torchrelay.protocol import events
 
 FOLDER = ROOT / "docs" / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+RUN_ID: dict[str, Any] = {"run_id": {"type": "string"}}
+WHOLE: dict[str, tuple[str, type]] = {
+    "run": ("torchrelay run --json", RunJson),
+    "check": ("torchrelay check --json", CheckJson),
+    "doctor": ("torchrelay doctor --json", DoctorJson),
+    "history": ("torchrelay history --json", HistoryJson),
+    "migrate": ("torchrelay migrate --json", answers.MigrateJson),
+    "checkpoint": ("torchrelay checkpoint --json", answers.CheckpointJson),
+    "drain": ("drain --json, of torchrelay and kubectl torchrelay", answers.DrainJson),
+    "stop": ("stop --json, of torchrelay and kubectl torchrelay", answers.StopJson),
+    "quarantine": ("torchrelay quarantine list --json", QuarantineJson),
+    "quarantine-add": ("torchrelay quarantine add --json", answers.QuarantineAddJson),
+    "quarantine-clear": ("torchrelay quarantine clear --json", answers.QuarantineClearJson),
+    "spares-add": ("torchrelay spares add --json", answers.SparesAddJson),
+}
+"""By file name, the objects whose every field is one of a dataclass."""
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
@@ -63,8 +86,13 @@ def schemas() -> dict[str, dict[str, Any]]:
     """By file name."""
     told = {
         "status": {"title": "torchrelay status --json, one line a job", **schema_of(StatusJson)},
-        "spares": {"title": "torchrelay spares --json", **_of_fields(SparesJson, {"run_id": {"type": "string"}})},
-        "checkpoint": {"title": "torchrelay checkpoint --json", **schema_of(CheckpointJson)},
+        "spares": {"title": "torchrelay spares --json", **_of_fields(SparesJson, RUN_ID)},
+        "explain": {"title": "torchrelay explain --json", **_of_fields(ToldMigration, RUN_ID)},
+        "report": {
+            "title": "report --json, of torchrelay and kubectl torchrelay",
+            **_of_fields(CostReport, {"saved_device_h": {"type": "number"}}),
+        },
+        **{name: {"title": title, **schema_of(kind)} for name, (title, kind) in WHOLE.items()},
         "events": {
             "title": "one line of torchrelay run --events, or torchrelay events --json",
             "oneOf": [_event(kind, name) for kind, name in events.NAMES.items()],

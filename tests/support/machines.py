@@ -76,7 +76,7 @@ class Fleet:
 
     def boundary(self, number: int, of: str = "") -> int:
         """What all ranks have reached, as the command of machine `number` was told."""
-        return max((e["boundary"] for e in self.events(number, "progress", of)), default=-1)
+        return max((e["steps"] for e in self.events(number, "progress", of)), default=-1)
 
     def moved(self, number: int, of: str = "") -> list[int]:
         """The ranks that have been taken over."""

@@ -25,7 +25,7 @@ from torchrelay.agent.config import AgentConfig, load_config  # noqa: E402 - beh
 from torchrelay.agent.node import NodeAgent  # noqa: E402 - behind the variable
 from torchrelay.protocol.errors import TorchrelayError, UserError  # noqa: E402 - behind the variable
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart  # noqa: E402 - behind the variable
-from torchrelay.protocol.logs.log_records import set_up  # noqa: E402 - behind the variable
+from torchrelay.protocol.logs.log_records import set_up, wanted_level  # noqa: E402 - behind the variable
 from torchrelay.protocol.names import EXIT_USAGE  # noqa: E402 - behind the variable
 from torchrelay.protocol.security.secret_file import read_secret  # noqa: E402 - behind the variable
 
@@ -90,8 +90,8 @@ def main() -> int:
     if arguments.wait and not _is_told_to_begin():
         return 0
     log = LogLines.from_environ(LogPart.AGENT, ENVIRON)
-    set_up(log, logging.WARNING, "torchrelay agent: %(message)s")
     try:
+        set_up(log, wanted_level(ENVIRON, logging.WARNING), "torchrelay agent: %(message)s")
         config = load_config(arguments.config)
         return asyncio.run(_run(config, read_secret(Path(config.secret_file)), arguments.hand_on))
     except UserError as e:

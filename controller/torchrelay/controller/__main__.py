@@ -24,7 +24,7 @@ from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-from torchrelay.protocol.logs.log_records import set_up
+from torchrelay.protocol.logs.log_records import set_up, wanted_level
 from torchrelay.protocol.names import EXIT_STOOD_DOWN, EXIT_USAGE
 from torchrelay.protocol.security.secret_file import read_secret
 from torchrelay.protocol.security.tls import Credentials, make_server
@@ -138,8 +138,8 @@ def main() -> int:
     parser.add_argument("--config", type=Path, required=True, help="JSON file with the keys of config.ControllerConfig")
     arguments = parser.parse_args()
     log = LogLines.from_environ(LogPart.CONTROLLER, os.environ)
-    set_up(log, logging.WARNING, "torchrelay controller: %(message)s")
     try:
+        set_up(log, wanted_level(os.environ, logging.WARNING), "torchrelay controller: %(message)s")
         config = load_config(arguments.config)
         return asyncio.run(serve(config, read_secret(Path(config.secret_file))))
     except UserError as e:

@@ -25,11 +25,11 @@ class ProgressTeller:
         alive = sum(w.alive for w in job.rank_workers)
         spares = sum(w.warm for w in job.spares)
         made = ProgressMade(job.boundary, round(job.clock.steps_per_s(now_s), 3), alive, spares)
-        if last is None or (made.boundary, made.ranks, made.spares) != (last.boundary, last.ranks, last.spares):
+        if last is None or (made.steps, made.ranks, made.spares) != (last.steps, last.ranks, last.spares):
             self._last, self._last_s = made, now_s
             self._outbox.emit(made)
 
     def tell_last(self) -> None:
         """The steps done since progress was told are part of what the job is said to have done."""
-        if self._last is not None and self._job.boundary > self._last.boundary:
-            self._outbox.emit(dataclasses.replace(self._last, boundary=self._job.boundary))
+        if self._last is not None and self._job.boundary > self._last.steps:
+            self._outbox.emit(dataclasses.replace(self._last, steps=self._job.boundary))

@@ -11,7 +11,7 @@ from torchrelay.protocol.events import from_fields
 
 AT_ONCE_BYTES = 128 << 10
 _UNUSED = {"rank_report"}
-"""What each rank says of itself: what it comes to is in `report`, and a large job says it very often."""
+"""What each rank says of itself: what it comes to is in `coverage`, and a large job says it very often."""
 
 
 class EventLines:

@@ -28,6 +28,7 @@ class Bounds:
 
 
 VERDICTS_KEPT = 200
+SAVED_KEPT = 1000
 QUARANTINED_KEPT = 2000
 BEFORE_S = 300.0
 """What was heard of a rank for so long before it moved belongs to the story of its move."""
@@ -164,6 +165,8 @@ class RunRecord:
         self.incidents: deque[events.IncidentKept] = deque(maxlen=VERDICTS_KEPT)
         self.restarts: list[Restart] = []
         self.checkpoint: events.CheckpointSaved | None = None
+        self.saved_s: deque[float] = deque(maxlen=SAVED_KEPT)
+        """When each checkpoint was saved."""
         self.totals = RunTotals()
         self.account = Account()
         self.line = ProgressLine()
@@ -209,7 +212,7 @@ class RunRecord:
             case events.ReportMade():
                 self.first_step_s = self.first_step_s or time_s  # the training loop has come round
             case events.CoverageKnown():
-                self.coverage = what.report
+                self.coverage = what.coverage
             case events.ProgressMade():
                 self._progress(what, time_s)
             case events.SparesChanged():
@@ -237,6 +240,7 @@ class RunRecord:
                 self.incidents.append(what)
             case events.CheckpointSaved():
                 self.checkpoint = what
+                self.saved_s.append(time_s)
             case events.TakenOver():
                 self._taken_over(what, time_s)
             case events.JobFell():
@@ -257,12 +261,12 @@ class RunRecord:
         self.ranks_alive, self.spares_ready = what.world_size, 0
 
     def _progress(self, what: events.ProgressMade, time_s: float) -> None:
-        if what.boundary >= 0 and self.first_step_s is None:
+        if what.steps >= 0 and self.first_step_s is None:
             self.first_step_s = time_s
-        self.boundary, self.steps_per_s = what.boundary, what.steps_per_s
+        self.boundary, self.steps_per_s = what.steps, what.steps_per_s
         self.ranks_alive, self.spares_ready = what.ranks, what.spares
-        if what.boundary >= 0:
-            self.line.add(time_s, what.boundary)
+        if what.steps >= 0:
+            self.line.add(time_s, what.steps)
 
     def _verdict(self, what: events.HealthVerdict, time_s: float) -> None:
         if what.action == "ignore":

@@ -81,6 +81,7 @@ def make_server(app: Starlette) -> DashboardServer:
     config = uvicorn.Config(
         app,
         log_level="warning",
+        log_config=None,  # as lines of whoever serves it
         access_log=False,
         lifespan="off",
         server_header=False,

@@ -50,6 +50,10 @@ class Seen:
     actions: bool = False
     """Somebody could ask this job for something."""
     note: str = ""
+    when: str = ""
+    """When it began, in words, where that is not now."""
+    is_over: bool = False
+    """Nothing more will be heard of it, whether or not its end was told."""
 
     @property
     def title(self) -> str:
@@ -75,7 +79,8 @@ def card(seen: Seen) -> dict[str, Any]:
         "protection": r.level.words,
         "level": r.level.value,
         "to_do": len(to_do(r)),
-        "over": r.ended is not None,
+        "when": seen.when,
+        "over": seen.is_over or r.ended is not None,
     }
 
 
@@ -118,7 +123,7 @@ def _job(seen: Seen) -> dict[str, Any]:
         "command": seen.command,
         "headline": dataclasses.asdict(head),
         "to_do": [dataclasses.asdict(t) for t in to_do(r)],
-        "over": r.ended is not None,
+        "over": seen.is_over or r.ended is not None,
         "actions": seen.actions and r.ended is None,
         "level": r.level.value,
         "protection": r.level.words,

@@ -58,3 +58,13 @@ podAntiAffinity:
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}
 {{- else if eq $wanted "true" -}}true{{- end -}}
 {{- end -}}
+
+{{- /* How a program of ours writes its lines; nothing where that is as usual. */ -}}
+{{- define "torchrelay.logEnv" -}}
+{{- if eq .Values.logs.format "json" }}
+- {name: TORCHRELAY_LOG, value: json}
+{{- end }}
+{{- with .Values.logs.level }}
+- {name: TORCHRELAY_LOG_LEVEL, value: {{ . }}}
+{{- end }}
+{{- end -}}

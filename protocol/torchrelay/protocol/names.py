@@ -56,6 +56,10 @@ HASH_SEED = "20261123"
 """The same for all jobs: one that is resumed elsewhere, by another agent, has the same order too."""
 ENV_LOG = "TORCHRELAY_LOG"
 """`json`, a blank and the run's id: lines of logs are JSON; see `log_lines`."""
+ENV_LOG_NAMESPACE, ENV_LOG_JOB = "TORCHRELAY_LOG_NAMESPACE", "TORCHRELAY_LOG_JOB"
+"""Of a pod: what the id in ENV_LOG is made of, by the kubelet."""
+ENV_LOG_LEVEL = "TORCHRELAY_LOG_LEVEL"
+"""Of controller, agent, webhook and dashboard: debug, info, warning or error; absent: each part's own."""
 SHIM_ENV = (
     ENV_SOCKET,
     ENV_WORKER,
@@ -81,6 +85,8 @@ SHIM_ENV = (
     ENV_ENTROPY,
     ENV_HASH_SEED_WAS,
     ENV_LOG,
+    ENV_LOG_NAMESPACE,
+    ENV_LOG_JOB,
 )
 
 ENV_REHEARSAL = "TORCHRELAY_REHEARSAL"

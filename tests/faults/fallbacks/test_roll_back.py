@@ -166,6 +166,6 @@ def test_ranks_that_hold_the_same_stop_copying(undisturbed: Undisturbed, tmp_pat
     assert run.status == 0, run.told()
     (migration,) = run.committed()
     assert (migration["kind"], migration["steps_redone"]) == ("unplanned", 1), run.told()
-    coverage = run.named("report")[-1]["report"]
+    coverage = run.named("coverage")[-1]["coverage"]
     assert coverage["copy_every"] == 0, run.told()
     assert differences(undisturbed("ddp.py", ranks=2), run.out, 2) == [], run.told()

@@ -40,5 +40,5 @@ def test_where_nothing_tells_that_the_loop_trains_it_is_said_that_a_rank_cannot_
     assert run.faults() == [fault], run.told()
     assert run.committed() == [], run.told()
     assert run.status not in (0, 76), run.told()
-    assert "which had gone round before it was seen to train" in str(run.named("report")), run.told()
+    assert "which had gone round before it was seen to train" in str(run.named("coverage")), run.told()
     assert run.named("incident") == [], "no promise was broken"

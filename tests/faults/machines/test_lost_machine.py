@@ -85,7 +85,7 @@ def test_a_machine_that_is_cut_off_is_replaced_and_may_not_come_back(undisturbed
     holds.mkdir()
     with Cli(tmp_path) as cli:
         job = Machines(cli, spares=2, HOLD_STEPS="20,45", HOLD_FOLDER=str(holds))
-        eventually("step 20", lambda: any(e["boundary"] == 19 for e in job.events("progress")))
+        eventually("step 20", lambda: any(e["steps"] == 19 for e in job.events("progress")))
         cut_off = descendants(job.second.pid)
         assert len(cut_off) == 3, "the agent and its two workers"
         for pid in cut_off:
@@ -115,7 +115,7 @@ def test_a_second_machine_that_is_gone_while_ranks_stand_still_goes_on_from_copi
     holds.mkdir()
     with Cli(tmp_path) as cli:
         job = Machines(cli, spares=3, local_ranks=1, count=3, HOLD_STEPS="20", HOLD_FOLDER=str(holds))
-        eventually("step 20", lambda: any(e["boundary"] == 19 for e in job.events("progress")))
+        eventually("step 20", lambda: any(e["steps"] == 19 for e in job.events("progress")))
         eventually("copies of rank 1 on n2", lambda: (1, "n2") in kept(job))
         end(job.others[1])
         (holds / "20").touch()

@@ -73,7 +73,7 @@ def test_a_rank_moves_between_machines_bitwise_and_is_read_by_nobody_with_full(
         job = Fleet(cli, *options, spares=(0, 1), script=SCRIPT, network=net)
         said = [command.communicate()[0] for command in job.commands]
         done = job.events(0, "migration_finished")
-        reported = job.events(0, "report")[-1]["report"]
+        reported = job.events(0, "coverage")[-1]["coverage"]
     assert [command.returncode for command in job.commands] == [0, 0], said
     assert [(e["ranks"], e["outcome"]) for e in done] == [([1], "committed")], said
     assert reported["transfer_encryption"] == protection

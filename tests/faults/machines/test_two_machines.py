@@ -82,7 +82,7 @@ def until_held(events: Path, process: Any) -> list[dict[str, Any]]:
     """Until training stands at the held step, or the job has ended."""
     while process.poll() is None:
         told = read_events(events)
-        if any(e["name"] == "progress" and e["boundary"] >= HELD_STEP for e in told):
+        if any(e["name"] == "progress" and e["steps"] >= HELD_STEP for e in told):
             return told
         time.sleep(0.05)
     return read_events(events)

@@ -30,5 +30,5 @@ def test_a_rank_that_is_lost_behind_its_gate_needs_no_logits(
 ) -> None:
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault])
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
-    gaps = [gap["kind"] for event in run.named("report") for gap in event["report"]["gaps"]]
+    gaps = [gap["kind"] for event in run.named("coverage") for gap in event["coverage"]["gaps"]]
     assert "large-fresh-tensor" not in gaps, run.told()

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import validate
 from support.cells import few
 from support.check_scripts import marked, script
 from support.cli_harness import Cli
+from support.repository_script import script as repository_script
 from support.training import SCRIPTS
 
 from torchrelay.protocol.names import ALONE, BARS, LEFT, PART_OF_STEP
 
+CHECK_SCHEMA = repository_script("generate_schemas").schemas()["check.schema.json"]
 PROTECTED, FAILED, PARTLY, UNPROTECTED = 0, 1, 3, 4
 
 
@@ -31,8 +34,10 @@ def check(cli: Cli, folder: Path, name: str, *options: str) -> tuple[int, dict[s
     path.write_text(script(name))
     done = cli.run("check", "--json", "--nproc-per-node", "2", *options, str(path))
     told = json.loads(done.stdout) if done.stdout else {}
+    if told:
+        validate(told, CHECK_SCHEMA)
     assert told.get("exit_code", done.returncode) == done.returncode
-    return done.returncode, told.get("report") or {}, done.stderr
+    return done.returncode, told.get("coverage") or {}, done.stderr
 
 
 def named(report: dict[str, Any], folder: Path, name: str) -> list[tuple[str, int]]:
@@ -121,7 +126,7 @@ def test_a_script_that_never_is_protected_is_told_why(cli: Cli, tmp_path: Path, 
 def test_code_on_the_command_line_is_not_protected(cli: Cli) -> None:
     done = cli.run("check", "--json", "--no-python", sys.executable, "-c", "print('code')")
     assert done.returncode == UNPROTECTED, done.stderr
-    assert "given with -c" in json.loads(done.stdout)["report"]["reason"]
+    assert "given with -c" in json.loads(done.stdout)["coverage"]["reason"]
 
 
 @pytest.mark.slow
@@ -210,7 +215,7 @@ def test_an_epochs_end_is_come_through_within_seconds(cli: Cli, tmp_path: Path) 
     assert told["steps"] == 10
     events = told["gone_through"]["events"]
     assert [event["kind"] for event in events] == ["epoch", "evaluation", "save"]
-    assert {event["file"] for event in events} == {str(tmp_path / "train.py")} == {told["report"]["file"]}
+    assert {event["file"] for event in events} == {str(tmp_path / "train.py")} == {told["coverage"]["file"]}
     assert (tmp_path / "best.pt").read_text() == "a model"
     assert not (tmp_path / "new.pt").exists()
 
@@ -227,7 +232,7 @@ def test_a_script_that_does_not_bear_cut_loaders_is_looked_at_as_it_is(cli: Cli)
 def test_what_cannot_be_set_up_again_is_found_by_a_check(cli: Cli, tmp_path: Path) -> None:
     path = SCRIPTS / "rehearsed.py"
     done = cli.run("check", "--json", "--nproc-per-node", "2", str(path), str(tmp_path / "out"), "database")
-    report = json.loads(done.stdout)["report"]
+    report = json.loads(done.stdout)["coverage"]
     assert done.returncode == PARTLY, (report, done.stderr)
     failed, whole = report["rehearsed"]
     assert failed.endswith("rank 0 of 2 could not be replaced: OperationalError: table losses already exists")

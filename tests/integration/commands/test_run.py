@@ -312,3 +312,16 @@ def test_two_machines_make_one_job(cli: Cli) -> None:
     outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0)
     assert outputs == ["rank 0 of 2\n", "rank 1 of 2\n"]
+
+
+def test_every_line_of_command_controller_and_agent_is_json_with_one_id(cli: Cli) -> None:
+    words = ["run", "--log-format", "json", "--json", "--nproc-per-node", "2", "--spares", "1", "SCRIPT"]
+    run = cli.start(*words, script="print('of the script')", TORCHRELAY_LOG_LEVEL="debug")
+    out, err = run.communicate(timeout=TIMEOUT_S)
+    assert run.returncode == 0, err
+    lines = [json.loads(line) for line in err.splitlines()]
+    *of_the_script, summary = out.splitlines()
+    assert of_the_script == ["of the script"] * 2
+    assert {line["run"] for line in lines} == {json.loads(summary)["run_id"]}
+    assert {line["part"] for line in lines} == {"command", "controller", "agent"}
+    assert all(line["level"] in ("debug", "info", "warning", "error") and line["text"] for line in lines)

@@ -91,7 +91,7 @@ class Batch:
         return [e for e in read_events(self.folder / f"events-{node}") if e["name"] == name]
 
     def stands_at(self, node: int, step: int) -> bool:
-        return any(e["boundary"] == step - 1 for e in self.events(node, "progress"))
+        return any(e["steps"] == step - 1 for e in self.events(node, "progress"))
 
 
 def test_a_node_fails_and_is_requeued_and_its_place_is_of_use_again(tmp_path: Path) -> None:

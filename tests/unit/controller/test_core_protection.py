@@ -31,7 +31,7 @@ def job(tmp_path: Path) -> FakeJob:
 
 
 def levels(job: FakeJob) -> list[Any]:
-    return [event.report["level"] for event in job.told(events.CoverageKnown)]
+    return [event.coverage["level"] for event in job.told(events.CoverageKnown)]
 
 
 def test_a_report_is_told_when_it_says_something_new(job: FakeJob) -> None:
@@ -142,7 +142,7 @@ def test_a_check_ends_when_every_rank_stands_still(tmp_path: Path) -> None:
     assert job.stop is not None
     assert (job.stop.exit_code, job.stop.signal) == (0, signal.SIGKILL)
     assert levels(job)[-1] == "partly"
-    assert [event.boundary for event in job.told(events.RanksHeld)] == [5]
+    assert [event.steps for event in job.told(events.RanksHeld)] == [5]
 
 
 def test_a_check_of_a_script_that_cannot_be_protected_ends_at_once(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_check_of_a_script_that_ends_before_is_told_as_unprotected(tmp_path: P
         job.die(worker, signal=0, exit_code=0)
     assert levels(job) == ["unprotected"]
     (told,) = job.told(events.CoverageKnown)
-    assert "the job ended before its training was protected" in told.report["reason"]
+    assert "the job ended before its training was protected" in told.coverage["reason"]
 
 
 def test_a_loader_that_only_itself_could_wake_is_replaced_in_the_time_of_a_step(job: FakeJob) -> None:

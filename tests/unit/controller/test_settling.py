@@ -68,9 +68,9 @@ def test_the_last_steps_are_told_however_soon_the_job_ends(job: FakeJob) -> None
     job.progress()
     for rank in range(3):
         job.say(f"n0.w{rank}", msg.Finishing(99))
-    assert job.told(events.ProgressMade)[-1].boundary == 98
+    assert job.told(events.ProgressMade)[-1].steps == 98
     for rank in range(3):
         job.die(f"n0.w{rank}", signal=0)
     assert job.stop is not None
-    assert job.told(events.ProgressMade)[-1].boundary == 99
+    assert job.told(events.ProgressMade)[-1].steps == 99
     assert isinstance(job.events[-1], events.JobFinished)

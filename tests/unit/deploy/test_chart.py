@@ -12,7 +12,10 @@ from support import kube_schema
 from support.rendered_chart import ROOT, render_deploy
 
 from torchrelay.controller.kube.cluster.platform_policy import parse_platform_policy
+from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.names import ENV_LOG, ENV_LOG_LEVEL
+from torchrelay.protocol.notify.notices import NoticeKind
 from torchrelay.webhook.serving.server import dns_names
 from torchrelay.webhook.settings import WebhookSettings, parse
 
@@ -61,6 +64,14 @@ VALUES: dict[str, dict[str, Any]] = {
             "rules": {"enabled": True, "labels": {"release": "prometheus"}},
             "dashboard": {"enabled": True},
         },
+        "logs": {"format": "json", "level": "debug"},
+        "notifications": {
+            "secret": "hook",
+            "only": ["ended", "migrated"],
+            "format": "slack",
+            "cluster": "blue",
+            "port": 8443,
+        },
         "rbac": {"aggregate": False},
     },
     "less": {"networkPolicy": {"create": False}, "webhook": {"matchConditions": False, "failurePolicy": "Fail"}},
@@ -101,6 +112,10 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
         {"controller": {"resources": {"limit": {}}}},
         {"networkPolicy": {"apiServerPorts": [0]}},
         {"metrics": {"serviceMonitor": {"interval": "often"}}},
+        {"logs": {"format": "xml"}},
+        {"notifications": {"only": ["lunch"]}},
+        {"notifications": {"port": 0}},
+        {"logs": {"level": "loud"}},
         {"controller": {"platformPolicy": {"mostspares": 1}}},
         {"controller": {"platformPolicy": {"namespaces": {"a": {"mode": "off"}}}}},
     ],
@@ -355,6 +370,37 @@ def test_the_dashboard_hears_the_controller_over_a_volume_of_these_two_and_has_n
     off = rendered("one-namespace")
     (alone,) = one(off, "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]["containers"]
     assert kube.ENV_DASHBOARD_SOCKET not in {e["name"] for e in alone["env"]}
+
+
+def test_lines_of_all_programs_are_as_the_values_say() -> None:
+    for name, prefix, wanted in (("everything", "relay", ("json", "debug")), ("defaults", "torchrelay", ())):
+        objects = rendered(name)
+        for deployment in ("controller", "webhook"):
+            template = one(objects, "Deployment", f"{prefix}-{deployment}")["spec"]["template"]
+            for container in template["spec"]["containers"]:
+                env = {e["name"]: e.get("value") for e in container.get("env", ())}
+                assert tuple(env[n] for n in (ENV_LOG, ENV_LOG_LEVEL) if n in env) == wanted, container["name"]
+        agent = settings_of(objects, f"{prefix}-webhook").agent
+        assert (agent.logFormat, agent.logLevel) == (wanted or ("text", ""))
+
+
+def test_the_controller_finds_where_notices_go_and_the_network_lets_it_out() -> None:
+    objects = rendered("everything")
+    pod = one(objects, "Deployment", "relay-controller")["spec"]["template"]["spec"]
+    environ = {e["name"]: e["value"] for e in pod["containers"][0]["env"] if "value" in e}
+    found = ClusterSettings.from_environ(environ)
+    assert (found.notify_on, found.notify_form, found.notify_cluster) == ("ended,migrated", "slack", "blue")
+    (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == found.notify_folder)
+    (volume,) = (v for v in pod["volumes"] if v["name"] == mount["name"])
+    assert volume["secret"] == {"secretName": "hook", "optional": True}
+    policy = one(objects, "NetworkPolicy", "relay-controller")["spec"]["egress"]
+    assert {"ports": [{"protocol": "TCP", "port": 8443}]} in policy
+    kinds = json.loads((CHART / "values.schema.json").read_text())["properties"]["notifications"]["properties"]["only"]
+    assert kinds["items"]["enum"] == [kind.value for kind in NoticeKind]
+    (plain, _) = one(rendered("defaults"), "Deployment", "torchrelay-controller")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert not [e for e in plain["env"] if "NOTIFY" in e["name"]]
 
 
 def test_metrics_are_off_unless_asked_for() -> None:

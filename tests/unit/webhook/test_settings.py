@@ -32,6 +32,8 @@ def test_what_is_given_replaces_the_default_and_nothing_else() -> None:
         ({"agent": {"watchGPUs": 1}}, "watchGPUs"),
         ({"agent": {"image": ""}}, "agent.image is empty"),
         ({"sidecar": "maybe"}, "auto, native, classic"),
+        ({"agent": {"logFormat": "xml"}}, "agent.logFormat has to be one of text, json, not 'xml'"),
+        ({"agent": {"logLevel": "loud"}}, "agent.logLevel has to be one of debug, info, warning, error"),
         ({"server": {"port": "8443"}}, "port"),
     ],
 )

@@ -111,14 +111,19 @@ def _inject_template(
     return decision.notes
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="torchrelay inject", description=__doc__)
+def command_line() -> argparse.ArgumentParser:
+    example = "Example: torchrelay inject -f job.yaml"
+    parser = argparse.ArgumentParser(prog="torchrelay inject", description=__doc__, epilog=example)
     parser.add_argument("-f", "--filename", required=True, help="a manifest; - for stdin")
     parser.add_argument("--config", type=Path, help="the webhook's configuration")
     parser.add_argument("--ca-file", type=Path, help="the controller's certificate authority")
     parser.add_argument("--sidecar", choices=(kube.CLASSIC, kube.NATIVE))
     parser.add_argument("--image", help="of the agent")
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = command_line().parse_args(arguments)
     try:
         settings = load(given.config) if given.config else WebhookSettings()
         # Operators with an older idea of a pod lose `restartPolicy` of an init container on the way: classic works with all.

@@ -12,6 +12,8 @@ import yaml
 
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.logs.log_lines import LogFormat
+from torchrelay.protocol.logs.log_records import LEVELS
 
 AUTO = "auto"
 SELF_MADE = "self"
@@ -38,6 +40,10 @@ class AgentSettings:
     """Where agents answer Prometheus; 0: nowhere."""
     watchGPUs: bool = True
     """Lets the agent load NVIDIA's driver library, for reading alone, where training asks for NVIDIA GPUs."""
+    logFormat: str = LogFormat.TEXT.value
+    """Of the lines of agents and ranks: text or json."""
+    logLevel: str = ""
+    """Of agents: debug, info, warning or error; empty: their own."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,12 @@ def parse(values: Any, source: str) -> WebhookSettings:
     settings: WebhookSettings = _fill(WebhookSettings(), values, source)
     if settings.sidecar not in SIDECARS:
         raise UserError(f"{source}: sidecar has to be one of {', '.join(SIDECARS)}, not {settings.sidecar!r}")
+    for name, value, known in (
+        ("logFormat", settings.agent.logFormat, [form.value for form in LogFormat]),
+        ("logLevel", settings.agent.logLevel, ["", *LEVELS]),
+    ):
+        if value not in known:
+            raise UserError(f"{source}: agent.{name} has to be one of {', '.join(filter(None, known))}, not {value!r}")
     if not settings.agent.image:
         raise UserError(f"{source}: agent.image is empty")
     return settings

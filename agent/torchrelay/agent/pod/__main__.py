@@ -14,7 +14,7 @@ from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.node import PodNode
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-from torchrelay.protocol.logs.log_records import set_up
+from torchrelay.protocol.logs.log_records import set_up, wanted_level
 from torchrelay.protocol.names import EXIT_USAGE
 
 
@@ -28,8 +28,8 @@ async def _run(config: PodConfig) -> None:
 
 def main() -> int:
     log = LogLines.from_environ(LogPart.AGENT, os.environ)
-    set_up(log, logging.INFO, "torchrelay agent: %(message)s")
     try:
+        set_up(log, wanted_level(os.environ, logging.INFO), "torchrelay agent: %(message)s")
         asyncio.run(_run(PodConfig.from_environ(os.environ)))
     except UserError as e:
         log.say(str(e), "error")

@@ -1,4 +1,7 @@
-"""The commands about a job that runs: what it does, and what it is to do."""
+"""The commands about a job that runs: what it does, and what it is to do.
+
+Each takes the job as its last word, as `kubectl torchrelay` does, or with --run.
+"""
 
 from __future__ import annotations
 
@@ -8,41 +11,47 @@ from typing import Annotated
 import typer
 
 from torchrelay.cli.command_line import arguments as a
+from torchrelay.cli.command_line.which_job import which_job
+from torchrelay.protocol.errors import UserError
 
 jobs = typer.Typer()
 
 
 @jobs.command()
 def status(
-    wanted: a.RunId = None,
+    job: a.Job = None,
+    run: a.RunId = None,
     as_json: a.AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Print it again each second until the job ends.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Print it again each second until the job ends.")
+    ] = False,
 ) -> int:
     """Show the running jobs: ranks, steps, spares, generation, protection, last migration.
 
-    Example: torchrelay status --run pretrain --watch
+    Example: torchrelay status pretrain --watch
     """
     from torchrelay.cli.jobs import status as command
 
-    return asyncio.run(command.show_status(wanted, as_json, watch))
+    return asyncio.run(command.show_status(which_job(job, run), as_json, watch))
 
 
 @jobs.command()
-def top(wanted: a.RunId = None) -> int:
+def top(job: a.Job = None, run: a.RunId = None) -> int:
     """Watch the running jobs on this terminal: steps, goodput, ranks, spares, migrations, and what is left to do.
 
     q or Ctrl-C ends the view, and no job.
 
-    Example: torchrelay top --run pretrain
+    Example: torchrelay top pretrain
     """
     from torchrelay.cli.jobs import top as command
 
-    return asyncio.run(command.top(wanted))
+    return asyncio.run(command.top(which_job(job, run)))
 
 
 @jobs.command()
 def events(
-    wanted: a.RunId = None,
+    job: a.Job = None,
+    run: a.RunId = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, as in --events.")] = False,
 ) -> int:
@@ -52,35 +61,34 @@ def events(
     """
     from torchrelay.cli.jobs import events as command
 
-    return asyncio.run(command.show_events(wanted, follow, as_json))
+    return asyncio.run(command.show_events(which_job(job, run), follow, as_json))
 
 
 @jobs.command()
 def migrate(
     rank: Annotated[int, typer.Option("--rank", min=0, help="The rank that moves to a spare.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")],
-    wanted: a.RunId = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="End as soon as it is accepted.")] = False,
+    reason: a.Reason,
+    job: a.Job = None,
+    run: a.RunId = None,
+    no_wait: a.NoWait = False,
+    as_json: a.AsJson = False,
 ) -> int:
     """Move a rank of the running job to a spare, without losing a step.
 
     Exit code: 0 done, 1 given up (the job went on as before) or too late, 2 refused.
 
-    Example: torchrelay migrate --rank 2 --reason "the fan is loud"
+    Example: torchrelay migrate pretrain --rank 2 --reason "the fan is loud"
     """
     from torchrelay.cli.jobs import migrate as command
 
-    return asyncio.run(command.migrate(rank, reason, wanted, wait=not no_wait))
+    return asyncio.run(command.migrate(rank, reason, which_job(job, run), wait=not no_wait, as_json=as_json))
 
 
 @jobs.command()
 def checkpoint(
-    wanted: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="Its id or name; needed if several jobs run.")
-    ] = None,
-    reason: Annotated[
-        str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")
-    ] = "torchrelay checkpoint",
+    job: a.Job = None,
+    run: a.RunId = None,
+    reason: a.Reason = "torchrelay checkpoint",
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="End when it is saved, or as soon as it is accepted.")
     ] = True,
@@ -96,17 +104,19 @@ def checkpoint(
     """
     from torchrelay.cli.jobs import checkpoint as command
 
-    return asyncio.run(command.checkpoint(reason, wanted, wait, as_json))
+    return asyncio.run(command.checkpoint(reason, which_job(job, run), wait, as_json))
 
 
 @jobs.command()
 def drain(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as `status` names it.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")],
-    wanted: a.RunId = None,
+    reason: a.Reason,
+    job: a.Job = None,
+    run: a.RunId = None,
     timeout_s: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", min=0.0, help="How long to wait. Default: no limit.")
     ] = None,
+    as_json: a.AsJson = False,
 ) -> int:
     """Move all ranks of the running job away from a node, without losing a step, and say when the node is free.
 
@@ -114,25 +124,27 @@ def drain(
 
     Exit code: 0 it is free, 1 ranks are still there, 2 refused.
 
-    Example: torchrelay drain n1 --reason "new switch in rack 7"
+    Example: torchrelay drain n1 pretrain --reason "new switch in rack 7"
     """
     from torchrelay.cli.jobs import drain as command
 
-    return asyncio.run(command.drain(node, reason, wanted, timeout_s))
+    return asyncio.run(command.drain(node, reason, which_job(job, run), timeout_s, as_json))
 
 
 @jobs.command()
 def stop(
-    wanted: a.RunId = None,
+    job: a.Job = None,
+    run: a.RunId = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="End as soon as the job is told to.")] = False,
+    as_json: a.AsJson = False,
 ) -> int:
     """End the running job on all its machines, as Ctrl-C at its command would.
 
-    Example: torchrelay stop --run pretrain
+    Example: torchrelay stop pretrain
     """
     from torchrelay.cli.jobs import stop as command
 
-    return asyncio.run(command.stop(wanted, wait=not no_wait))
+    return asyncio.run(command.stop(which_job(job, run), wait=not no_wait, as_json=as_json))
 
 
 quarantine = typer.Typer(
@@ -143,44 +155,55 @@ _SUBJECT = typer.Argument(metavar="DEVICE", help="Device or node, as `status` na
 
 
 @quarantine.command("list")
-def quarantine_list(wanted: a.RunId = None, as_json: a.AsJson = False) -> int:
-    """Show which devices and nodes of the running job are in quarantine, and why."""
+def quarantine_list(job: a.Job = None, run: a.RunId = None, as_json: a.AsJson = False) -> int:
+    """Show which devices and nodes of the running job are in quarantine, and why.
+
+    Example: torchrelay quarantine list pretrain
+    """
     from torchrelay.cli.jobs import quarantine as command
 
-    return asyncio.run(command.show(wanted, as_json))
+    return asyncio.run(command.show(which_job(job, run), as_json))
 
 
 @quarantine.command("add")
 def quarantine_add(
     subject: Annotated[str, _SUBJECT],
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")],
-    wanted: a.RunId = None,
+    reason: a.Reason,
+    job: a.Job = None,
+    run: a.RunId = None,
+    as_json: a.AsJson = False,
 ) -> int:
     """Give a device or a node no rank any more. Ranks that use it move to spares; `drain` does so too, and waits.
 
     Exit code: 0 done, 2 refused.
+
+    Example: torchrelay quarantine add n1 pretrain --reason "its fan is loud"
     """
     from torchrelay.cli.jobs import quarantine as command
 
-    return asyncio.run(command.add(subject, reason, wanted))
+    return asyncio.run(command.add(subject, reason, which_job(job, run), as_json))
 
 
 @quarantine.command("clear")
 def quarantine_clear(
     subject: Annotated[str, _SUBJECT],
     reason: Annotated[str, typer.Option("--reason", help="Why it may be used again; kept in the events.")],
+    job: a.Job = None,
+    run: a.RunId = None,
     check: Annotated[
         bool, typer.Option("--check", help="Only if its node, which looks at it now, finds it well.")
     ] = False,
-    wanted: a.RunId = None,
+    as_json: a.AsJson = False,
 ) -> int:
     """Take a device or a node of the running job out of quarantine.
 
     Exit code: 0 done, or with --check being looked at; 2 it is not in quarantine.
+
+    Example: torchrelay quarantine clear n1 pretrain --reason "has a new fan" --check
     """
     from torchrelay.cli.jobs import quarantine as command
 
-    return asyncio.run(command.clear(subject, reason, wanted, check))
+    return asyncio.run(command.clear(subject, reason, which_job(job, run), check, as_json))
 
 
 spares = typer.Typer(name="spares", invoke_without_command=True)
@@ -188,26 +211,39 @@ jobs.add_typer(spares)
 
 
 @spares.callback()
-def spares_list(context: typer.Context, wanted: a.RunId = None, as_json: a.AsJson = False) -> int:
-    """Show each spare of the running job: its state, node and age, and why there are not more. `spares add` makes more.
+def spares_of_one(context: typer.Context, run: a.RunId = None, as_json: a.AsJson = False) -> int:
+    """Show each spare of the running job, as `spares list` does. `spares add` makes more.
 
     Example: torchrelay spares --run pretrain
     """
-    if context.invoked_subcommand is not None:
-        return 0
+    if context.invoked_subcommand is None:
+        return spares_list(None, run, as_json)
+    if run is not None or as_json:  # the command behind has its own, and would be about another job
+        raise UserError(f"give options behind the command: torchrelay spares {context.invoked_subcommand} ...")
+    return 0
+
+
+@spares.command("list")
+def spares_list(job: a.Job = None, run: a.RunId = None, as_json: a.AsJson = False) -> int:
+    """Show each spare of the running job: its state, node and age, and why there are not more.
+
+    Example: torchrelay spares list pretrain
+    """
     from torchrelay.cli.jobs import spares as command
 
-    return asyncio.run(command.show(wanted, as_json))
+    return asyncio.run(command.show(which_job(job, run), as_json))
 
 
 @spares.command("add")
 def spares_add(
     count: Annotated[int, typer.Argument(metavar="N", min=1, help="How many more.")],
+    job: a.Job = None,
+    run: a.RunId = None,
     node: Annotated[
         str, typer.Option("--node", metavar="NODE", help="Where, as `status` names it. Default: where the fewest are.")
     ] = "",
-    wanted: a.RunId = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="End as soon as it is accepted.")] = False,
+    no_wait: a.NoWait = False,
+    as_json: a.AsJson = False,
 ) -> int:
     """Have more spares in the running job from now on, and wait until they are ready.
 
@@ -215,8 +251,8 @@ def spares_add(
 
     Exit code: 0 they are ready, 1 some will not be, 2 refused.
 
-    Example: torchrelay spares add 1 --run pretrain
+    Example: torchrelay spares add 1 pretrain
     """
     from torchrelay.cli.jobs import spares as command
 
-    return asyncio.run(command.add(count, node, wanted, wait=not no_wait))
+    return asyncio.run(command.add(count, node, which_job(job, run), wait=not no_wait, as_json=as_json))

@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from torchrelay.cli.command_line import arguments as a
+from torchrelay.cli.command_line import completion as completions
+from torchrelay.cli.command_line.which_job import which_job
 from torchrelay.protocol.names import DEFAULT_DASHBOARD_PORT
 
 kept_runs = typer.Typer()
@@ -17,16 +19,22 @@ kept_runs = typer.Typer()
 
 @kept_runs.command()
 def history(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN", help="Only runs of this id or name. Default: all.", autocompletion=completions.kept_runs
+        ),
+    ] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many, the newest first.")] = 20,
     as_json: a.AsJson = False,
 ) -> int:
     """List the runs that are kept: when each began, how far it came, its goodput, its migrations, and how it ended.
 
-    Example: torchrelay history -n 5
+    Example: torchrelay history pretrain -n 5
     """
     from torchrelay.cli.history import listing as command
 
-    return asyncio.run(command.history(count, as_json))
+    return asyncio.run(command.history(count, as_json, job))
 
 
 @kept_runs.command()
@@ -34,31 +42,28 @@ def explain(
     migration: Annotated[
         str | None, typer.Argument(metavar="MIGRATION", help="As `history` or `status` names it. Default: the latest.")
     ] = None,
-    wanted: Annotated[
-        str | None,
-        typer.Option(
-            "--run", metavar="ID", help="Of which run, by its id or name, running or over. Default: the newest."
-        ),
-    ] = None,
+    job: a.Run = None,
+    run: a.KeptRunId = None,
     as_json: a.AsJson = False,
 ) -> int:
     """Tell the story of a migration: what was seen, by whom, which rule decided, what it cost, and what is left to do.
 
-    Example: torchrelay explain m2 --run pretrain
+    Example: torchrelay explain m2 pretrain
     """
     from torchrelay.cli.history import explain as command
 
-    return asyncio.run(command.explain(migration, wanted, as_json))
+    return asyncio.run(command.explain(migration, which_job(job, run), as_json))
 
 
 @kept_runs.command()
 def report(
-    wanted: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="Its id or name, running or over. Default: the newest.")
-    ] = None,
+    job: a.Run = None,
+    run: a.KeptRunId = None,
     checkpoint_every: a.CheckpointTime = "30m",
     restart: a.RestartTime = "5m",
     form: a.Form = "text",
+    as_json: a.AsJson = False,
+    picture: a.Picture = None,
 ) -> int:
     """Say what protection cost a run and what it saved, against a restart from a checkpoint for each loss.
 
@@ -66,8 +71,8 @@ def report(
     """
     from torchrelay.cli.history import report as command
 
-    assumed, chosen = command.what_is_assumed(checkpoint_every, restart), command.which_form(form)
-    return asyncio.run(command.report(wanted, assumed, chosen))
+    assumed, chosen = command.what_is_assumed(checkpoint_every, restart), command.which_form(form, as_json)
+    return asyncio.run(command.report(which_job(job, run), assumed, chosen, picture))
 
 
 @kept_runs.command()
@@ -76,7 +81,8 @@ def dashboard(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="File of `run --events`, or id or name of a kept run. Without it: this user's running jobs.",
+            help="File of `run --events`, or id or name of a kept run. Without it: running jobs, and the newest that are kept.",
+            autocompletion=completions.kept_runs,
         ),
     ] = None,
     run_id: a.RunId = None,
@@ -98,6 +104,8 @@ def dashboard(
     """Serve a page that shows running jobs, or a finished run: ranks, steps, migrations, spares, and what is left to do.
 
     It is read-only without --token-file, and reached from this machine alone unless --host says otherwise.
+
+    Example: torchrelay dashboard pretrain --port 0
     """
     from torchrelay.cli.commands import dashboard as command
     from torchrelay.cli.folders.history import events_file
@@ -112,12 +120,17 @@ def plot(
     finished: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN", help="File of `run --events`, or id or name of a kept run. Default: the newest of these."
+            metavar="RUN",
+            help="File of `run --events`, or id or name of a kept run. Default: the newest of these.",
+            autocompletion=completions.kept_runs,
         ),
     ] = None,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Picture to write.")] = Path("run.png"),
 ) -> int:
-    """Draw what happened to a run: steps over time with each standstill, and the phases of each migration."""
+    """Draw what happened to a run: steps over time with each standstill, and the phases of each migration.
+
+    Example: torchrelay plot pretrain -o run.png
+    """
     from torchrelay.cli.commands import plot as command
     from torchrelay.cli.folders.history import events_file
 

@@ -29,7 +29,10 @@ _EPILOG = "Everything after the script belongs to the script."
 
 
 @scripts.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)
-@takes_options_of_a_run("Run a training script, protected. A drop-in for torchrun.")
+@takes_options_of_a_run(
+    "Run a training script, protected. A drop-in for torchrun.\n\n"
+    "Example: torchrelay run --nproc-per-node 4 --spares 1 train.py --epochs 3"
+)
 def run(given: GivenOptions) -> int:
     return _launch(given)
 
@@ -44,7 +47,8 @@ def _launch(given: GivenOptions) -> int:
 @scripts.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)
 @takes_options_of_a_run(
     "Look at this machine, and at the command line of a run if there is one, for what would go wrong. Starts no training.\n\n"
-    "Exit code: 0 all is well, or nothing worse than warnings; 1 something is wrong.",
+    "Exit code: 0 all is well, or nothing worse than warnings; 1 something is wrong.\n\n"
+    "Example: torchrelay doctor --nproc-per-node 4 --spares 1 train.py",
     script="",
 )
 def doctor(given: GivenOptions) -> int:
@@ -76,6 +80,8 @@ def check(
     """Say what torchrelay can protect of a training script: runs its set-up, a few steps and a cut epoch's end.
 
     Exit code: 0 protected, 3 partly, 4 not protected, 1 the script failed, 2 the command line cannot work.
+
+    Example: torchrelay check --nproc-per-node 2 train.py --epochs 3
     """
     given = GivenOptions(
         script=script,
@@ -127,6 +133,8 @@ def drill(
     Exit code: 0 all identical, 3 same numbers after more steps were done again, 4 some refused as announced, 5 a promise was not
     kept, 6 wrong numbers, 7 the script is not deterministic, 8 nothing struck, 1 it does not run with torchrun, 2 the command
     line cannot work.
+
+    Example: torchrelay drill --nproc-per-node 2 --faults 24 train.py --epochs 3
     """
     from torchrelay.cli.drill import options as drill_options
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchrelay.cli.app.manifest import FOR_THE_WEBHOOK, inject
+from torchrelay.cli.app.manifest import FOR_THE_WEBHOOK, help_of_inject, inject
+from torchrelay.cli.cluster import completion
 from torchrelay.cli.command_line import arguments as a
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube.kube_names import SYSTEM_NAMESPACE
@@ -23,15 +24,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
-Job = Annotated[str, typer.Argument(metavar="JOB", help="A TrainingJob, as `status` names it.")]
-AnyJob = Annotated[str | None, typer.Argument(metavar="JOB", help="A TrainingJob, as `status` names it. Default: all.")]
+Job = Annotated[
+    str, typer.Argument(metavar="JOB", help="A TrainingJob, as `status` names it.", autocompletion=completion.jobs)
+]
+AnyJob = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="JOB", help="A TrainingJob, as `status` names it. Default: all.", autocompletion=completion.jobs
+    ),
+]
 Namespace = Annotated[
     str, typer.Option("--namespace", "-n", metavar="NAME", help="Default: that of kubectl's context.")
 ]
 Context = Annotated[str, typer.Option("--context", metavar="NAME", help="Of the kubeconfig. Default: the current one.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the resource.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="End as soon as it is asked for.")]
-app.command(context_settings=FOR_THE_WEBHOOK, add_help_option=False)(inject)
+app.command(
+    context_settings=FOR_THE_WEBHOOK,
+    add_help_option=False,
+    help=help_of_inject("kubectl torchrelay inject -f job.yaml"),
+)(inject)
 
 
 def _ask(
@@ -73,6 +85,7 @@ def migrate(
     no_wait: NoWait = False,
     namespace: Namespace = "",
     context: Context = "",
+    as_json: a.AsJson = False,
 ) -> int:
     """Move a rank, or all ranks of a pod, to spares, without losing a step.
 
@@ -85,7 +98,7 @@ def migrate(
     from torchrelay.cli.cluster import commands
 
     spec: dict[str, object] = {"reason": reason, **({"pod": pod} if pod else {"rank": rank})}
-    return _ask(lambda c: commands.move(c, job, spec, wait=not no_wait), namespace, context)
+    return _ask(lambda c: commands.move(c, job, spec, wait=not no_wait, as_json=as_json), namespace, context)
 
 
 @app.command()
@@ -95,6 +108,7 @@ def checkpoint(
     no_wait: NoWait = False,
     namespace: Namespace = "",
     context: Context = "",
+    as_json: a.AsJson = False,
 ) -> int:
     """Save a checkpoint of a running job, at one of its next steps; the job goes on at once.
 
@@ -105,7 +119,7 @@ def checkpoint(
     from torchrelay.cli.cluster import commands
 
     spec: dict[str, object] = {"reason": reason, "save": True}
-    return _ask(lambda c: commands.move(c, job, spec, wait=not no_wait), namespace, context)
+    return _ask(lambda c: commands.move(c, job, spec, wait=not no_wait, as_json=as_json), namespace, context)
 
 
 @app.command()
@@ -116,6 +130,7 @@ def drain(
         float | None, typer.Option("--timeout", metavar="SECONDS", min=0.0, help="How long to wait. Default: no limit.")
     ] = None,
     context: Context = "",
+    as_json: a.AsJson = False,
 ) -> int:
     """Move all ranks of all jobs away from a node, without losing a step, and say when the node is free.
 
@@ -127,7 +142,7 @@ def drain(
     """
     from torchrelay.cli.cluster import commands
 
-    return _ask(lambda c: commands.drain(c, node, reason, timeout_s), context=context, everywhere=True)
+    return _ask(lambda c: commands.drain(c, node, reason, timeout_s, as_json), context=context, everywhere=True)
 
 
 @app.command()
@@ -143,7 +158,9 @@ def history(job: AnyJob = None, namespace: Namespace = "", context: Context = ""
 
 @app.command()
 def explain(
-    migration: Annotated[str, typer.Argument(metavar="MIGRATION", help="As `history` names it.")],
+    migration: Annotated[
+        str, typer.Argument(metavar="MIGRATION", help="As `history` names it.", autocompletion=completion.migrations)
+    ],
     namespace: Namespace = "",
     context: Context = "",
     as_json: a.AsJson = False,
@@ -198,6 +215,8 @@ def report(
     checkpoint_every: a.CheckpointTime = "30m",
     restart: a.RestartTime = "5m",
     form: a.Form = "text",
+    as_json: a.AsJson = False,
+    picture: a.Picture = None,
 ) -> int:
     """Say what protection cost a job and what it saved, against a restart from a checkpoint for each loss.
 
@@ -208,12 +227,12 @@ def report(
     from torchrelay.cli.cluster import commands
     from torchrelay.cli.history.report import what_is_assumed, which_form
 
-    assumed, wanted = what_is_assumed(checkpoint_every, restart), which_form(form)
-    return _ask(lambda c: commands.report(c, job, assumed, wanted), namespace, context)
+    assumed, wanted = what_is_assumed(checkpoint_every, restart), which_form(form, as_json)
+    return _ask(lambda c: commands.report(c, job, assumed, wanted, picture), namespace, context)
 
 
 @app.command()
-def stop(job: Job, namespace: Namespace = "", context: Context = "") -> int:
+def stop(job: Job, namespace: Namespace = "", context: Context = "", as_json: a.AsJson = False) -> int:
     """Say how a job is ended: what owns its pods would make them again, so that is to be deleted, by you.
 
     Exit code: 0 it has ended already, 2 it runs, and the command to type is named.
@@ -222,7 +241,7 @@ def stop(job: Job, namespace: Namespace = "", context: Context = "") -> int:
     """
     from torchrelay.cli.cluster import commands
 
-    return _ask(lambda c: commands.stop(c, job), namespace, context)
+    return _ask(lambda c: commands.stop(c, job, as_json), namespace, context)
 
 
 @app.command()
@@ -253,7 +272,10 @@ app.add_typer(quarantine)
 
 @quarantine.command("list")
 def quarantine_list(context: Context = "", as_json: a.AsJson = False) -> int:
-    """Show which nodes and devices are in quarantine, and why."""
+    """Show which nodes and devices are in quarantine, and why.
+
+    Example: kubectl torchrelay quarantine list
+    """
     from torchrelay.cli.cluster import commands
 
     return _ask(lambda c: commands.quarantine_list(c, as_json), context=context)
@@ -265,31 +287,62 @@ def quarantine_add(
     reason: Reason,
     device: Annotated[str, typer.Option("--device", help="One device of it, as its driver names it.")] = "",
     context: Context = "",
+    as_json: a.AsJson = False,
 ) -> int:
-    """Give a node, or one device of it, no rank any more. Ranks that use it move to spares; `drain` waits for that."""
+    """Give a node, or one device of it, no rank any more. Ranks that use it move to spares; `drain` waits for that.
+
+    Example: kubectl torchrelay quarantine add gpu-17 --device GPU-5d0a --reason "XID 79"
+    """
     from torchrelay.cli.cluster import commands
 
-    return _ask(lambda c: commands.quarantine_add(c, node, device, reason), context=context)
+    return _ask(lambda c: commands.quarantine_add(c, node, device, reason, as_json), context=context)
 
 
 @quarantine.command("clear")
 def quarantine_clear(
-    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Node, device, or name, as `list` has it.")],
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="SUBJECT", help="Node, device, or name, as `list` has it.", autocompletion=completion.quarantines
+        ),
+    ],
     context: Context = "",
+    as_json: a.AsJson = False,
 ) -> int:
-    """Take a node or a device out of quarantine."""
+    """Take a node or a device out of quarantine.
+
+    Example: kubectl torchrelay quarantine clear gpu-17
+    """
     from torchrelay.cli.cluster import commands
 
-    return _ask(lambda c: commands.quarantine_clear(c, subject), context=context)
+    return _ask(lambda c: commands.quarantine_clear(c, subject, as_json), context=context)
 
 
-spares = typer.Typer(name="spares", help="List the pools of spares, and make them larger.", no_args_is_help=True)
+spares = typer.Typer(name="spares", invoke_without_command=True)
 app.add_typer(spares)
+
+
+@spares.callback()
+def spares_of_all(
+    call: typer.Context, namespace: Namespace = "", context: Context = "", as_json: a.AsJson = False
+) -> int:
+    """Show the pools of spares, as `spares list` does. `spares add` makes one larger.
+
+    Example: kubectl torchrelay spares -n training
+    """
+    if call.invoked_subcommand is None:
+        return spares_list(None, namespace, context, as_json)
+    if namespace or context or as_json:  # the command behind has its own, and would be about another place
+        raise UserError(f"give options behind the command: kubectl torchrelay spares {call.invoked_subcommand} ...")
+    return 0
 
 
 @spares.command("list")
 def spares_list(job: AnyJob = None, namespace: Namespace = "", context: Context = "", as_json: a.AsJson = False) -> int:
-    """Show how many spares each job wants and has, and why there are not more."""
+    """Show how many spares each job wants and has, and why there are not more.
+
+    Example: kubectl torchrelay spares list llama
+    """
     from torchrelay.cli.cluster import commands
 
     return _ask(lambda c: commands.spares(c, job, as_json), namespace, context)
@@ -301,6 +354,7 @@ def spares_add(
     job: Job,
     namespace: Namespace = "",
     context: Context = "",
+    as_json: a.AsJson = False,
 ) -> int:
     """Have more spares for a job from now on. Each is a pod that asks for as much as a worker.
 
@@ -308,4 +362,4 @@ def spares_add(
     """
     from torchrelay.cli.cluster import commands
 
-    return _ask(lambda c: commands.spares_add(c, number, job), namespace, context)
+    return _ask(lambda c: commands.spares_add(c, number, job, as_json), namespace, context)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
+from pathlib import Path
 
 from rich.console import Console, RenderableType
 
@@ -16,6 +17,7 @@ from torchrelay.cli.cluster import view
 from torchrelay.cli.cluster.api import JOBS, MIGRATIONS, POOLS, QUARANTINES, Cluster, Object
 from torchrelay.cli.cluster.report import report_of
 from torchrelay.cli.display import narrate
+from torchrelay.cli.display.answers import ENDED, FREE, NOT_FREE, RUNNING, DrainJson, RanksLeft, StopJson, print_json
 from torchrelay.cli.display.render import count, listed
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.history.cost import Assumed
@@ -62,7 +64,12 @@ def _show(console: Console, shown: RenderableType, facts: Sequence[Object], as_j
     if not as_json:
         console.print(shown)
         return
-    for fact in facts:
+    _answer(facts, as_json)
+
+
+def _answer(facts: Sequence[Object], as_json: bool) -> None:
+    """The resources that a command has made or changed, one a line, for programs alone: people are told on stderr."""
+    for fact in facts if as_json else ():
         print(json.dumps(fact), flush=True)
 
 
@@ -81,21 +88,23 @@ async def explain(cluster: Cluster, migration: str, as_json: bool) -> int:
     return 0
 
 
-async def report(cluster: Cluster, job: str, assumed: Assumed, form: ReportForm) -> int:
+async def report(cluster: Cluster, job: str, assumed: Assumed, form: ReportForm, picture: Path | None = None) -> int:
     """Say what protection cost a job and what it saved. Raises UserError if there is no such job."""
     found = await cluster.get(JOBS, job)
     moves = [m for m in await cluster.all(MIGRATIONS) if m["spec"]["job"] == job]
     name = found.get("spec", {}).get("pool") or job
     pool = next((p for p in await cluster.all(POOLS) if p["metadata"]["name"] == name), None)
-    show(report_of(found, moves, pool, time.time(), assumed), form, "Job")
+    show(report_of(found, moves, pool, time.time(), assumed), form, "Job", picture)
     return 0
 
 
-async def stop(cluster: Cluster, job: str) -> int:
-    """Raises UserError always: whoever owns the job's pods ends it, with a command that is named."""
+async def stop(cluster: Cluster, job: str, as_json: bool = False) -> int:
+    """Return 0 if it has ended. Raises UserError otherwise: whoever owns the job's pods ends it, with a command that is named."""
     found = await cluster.get(JOBS, job)
     if ended := view.status_of(found).get("finishedAt"):
         make_console(sys.stderr).print(narrate.line(f"job {job} has ended already, at {ended}"))
+        if as_json:
+            print_json(StopJson(_place(cluster, job), ENDED, f"at {ended}"))
         return 0
     kind, _, name = found.get("spec", {}).get("owner", "").partition("/")
     if not name or kind == "Pod":
@@ -105,26 +114,32 @@ async def stop(cluster: Cluster, job: str) -> int:
             f"{kind} {name} would make its pods again; it is over once that is deleted",
             f"{kind.lower()} {name}",
         )
-    raise UserError(
-        f"job {job} is not ended by this command: {which}\nhint: kubectl delete {command} -n {cluster.namespace}"
-    )
+    command = f"kubectl delete {command} -n {cluster.namespace}"
+    if as_json:
+        print_json(StopJson(_place(cluster, job), RUNNING, which, command))
+    raise UserError(f"job {job} is not ended by this command: {which}\nhint: {command}")
 
 
-async def move(cluster: Cluster, job: str, spec: Object, wait: bool) -> int:
+def _place(cluster: Cluster, job: str) -> str:
+    return f"{cluster.namespace}/{job}"
+
+
+async def move(cluster: Cluster, job: str, spec: Object, wait: bool, as_json: bool = False) -> int:
     """Make a Migration, wait for its end, and return 0 if it is done, 1 if not, 2 if it is refused. Raises UserError if there is no
     such job."""
     console = make_console(sys.stderr)
     await cluster.get(JOBS, job)  # else it would wait for ever
     name = f"{beginning(job, 40)}-{secrets.token_hex(3)}"
-    await cluster.create(MIGRATIONS, name, {"job": job, **spec})
+    made = await cluster.create(MIGRATIONS, name, {"job": job, **spec})
     console.print(narrate.line(f"migration {name} is asked for"))
     if not wait:
         console.print(narrate.hint(f"{PROGRAM} explain {name} -n {cluster.namespace}"))
+        _answer([made], as_json)
         return 0
-    return await _until_over(console, cluster, name)
+    return await _until_over(console, cluster, name, as_json)
 
 
-async def _until_over(console: Console, cluster: Cluster, name: str) -> int:
+async def _until_over(console: Console, cluster: Cluster, name: str, as_json: bool) -> int:
     told = ""
     async with aclosing(cluster.states(MIGRATIONS)) as states:
         async for found in states:
@@ -138,6 +153,7 @@ async def _until_over(console: Console, cluster: Cluster, name: str) -> int:
                 style = "green" if outcome in ACHIEVED else "red"
                 console.print(narrate.line(f"{name}: {outcome}{f': {reason}' if reason else ''}", style))
                 console.print(narrate.hint(f"{PROGRAM} explain {name} -n {cluster.namespace}"))
+                _answer([own], as_json)
                 return 0 if outcome in ACHIEVED else EXIT_USAGE if outcome == REFUSED else EXIT_NOT_DONE
             now = s.get("phase") or (f"waits: {reason}" if reason else "")
             if now and now != told:
@@ -146,7 +162,7 @@ async def _until_over(console: Console, cluster: Cluster, name: str) -> int:
     return EXIT_NOT_DONE
 
 
-async def drain(cluster: Cluster, node: str, reason: str, timeout_s: float | None) -> int:
+async def drain(cluster: Cluster, node: str, reason: str, timeout_s: float | None, as_json: bool = False) -> int:
     """Put a node into quarantine, and wait until no rank of any job lives there: 0 it is free, 1 it is not."""
     console = make_console(sys.stderr)
     await _bar(cluster, node, "", reason)
@@ -157,9 +173,14 @@ async def drain(cluster: Cluster, node: str, reason: str, timeout_s: float | Non
         if left:
             console.print(narrate.line(f"{node} is not free: {_ranks(left)} still there", "red"))
             console.print(narrate.hint(f"{PROGRAM} status --all-namespaces"))
+            if as_json:
+                ranks = tuple(RanksLeft(job, tuple(held)) for job, held in sorted(left.items()))
+                print_json(DrainJson(node, NOT_FREE, f"{_ranks(left)} still there", ranks))
             return EXIT_NOT_DONE
     console.print(narrate.line(f"{node} is free: no rank needs it any more", "green"))
     console.print(narrate.hint(f"{PROGRAM} quarantine clear {node}"))
+    if as_json:
+        print_json(DrainJson(node, FREE, "no rank needs it any more"))
     return 0
 
 
@@ -179,14 +200,15 @@ def _ranks(by_job: dict[str, list[int]]) -> str:
     return "; ".join(f"{job}: {count(len(r), 'rank')} ({listed(r[:8])})" for job, r in sorted(by_job.items()))
 
 
-async def _bar(cluster: Cluster, node: str, device: str, reason: str) -> str:
-    """Return the name of the Quarantine that holds from now on."""
+async def _bar(cluster: Cluster, node: str, device: str, reason: str) -> Object:
+    """Return the Quarantine that holds from now on."""
     for q in await cluster.all(QUARANTINES):
         if (q["spec"]["node"], q["spec"].get("device", "")) == (node, device):
-            return str(q["metadata"]["name"])
+            return q
     name = f"{node}-{secrets.token_hex(3)}" if device else node
-    await cluster.create(QUARANTINES, name, {"node": node, "reason": reason, **({"device": device} if device else {})})
-    return name
+    return await cluster.create(
+        QUARANTINES, name, {"node": node, "reason": reason, **({"device": device} if device else {})}
+    )
 
 
 async def quarantine_list(cluster: Cluster, as_json: bool) -> int:
@@ -198,16 +220,17 @@ async def quarantine_list(cluster: Cluster, as_json: bool) -> int:
     return 0
 
 
-async def quarantine_add(cluster: Cluster, node: str, device: str, reason: str) -> int:
-    name = await _bar(cluster, node, device, reason)
+async def quarantine_add(cluster: Cluster, node: str, device: str, reason: str, as_json: bool = False) -> int:
+    held = await _bar(cluster, node, device, reason)
     what = f"{device} on {node}" if device else node
     console = make_console(sys.stderr)
     console.print(narrate.line(f"{what} is given no rank from now on; ranks there move to spares"))
-    console.print(narrate.hint(f"{PROGRAM} quarantine clear {name}"))
+    console.print(narrate.hint(f"{PROGRAM} quarantine clear {held['metadata']['name']}"))
+    _answer([held], as_json)
     return 0
 
 
-async def quarantine_clear(cluster: Cluster, subject: str) -> int:
+async def quarantine_clear(cluster: Cluster, subject: str, as_json: bool = False) -> int:
     """`subject`: a node, a device, or the name of a Quarantine. Raises UserError if there is none of it."""
     found = [
         q
@@ -219,6 +242,7 @@ async def quarantine_clear(cluster: Cluster, subject: str) -> int:
     for q in found:
         await cluster.delete(QUARANTINES, q["metadata"]["name"])
     make_console(sys.stderr).print(narrate.line(f"{subject} may be used again", "green"))
+    _answer(found, as_json)
     return 0
 
 
@@ -231,15 +255,16 @@ async def spares(cluster: Cluster, job: str | None, as_json: bool) -> int:
     return 0
 
 
-async def spares_add(cluster: Cluster, number: int, job: str) -> int:
+async def spares_add(cluster: Cluster, number: int, job: str, as_json: bool = False) -> int:
     """Raise the number of a job's pool. Raises UserError if there is no such job, or it has no pool."""
     wanted = (await cluster.get(JOBS, job)).get("spec", {}).get("pool") or job
     pool = await cluster.get(POOLS, wanted)
     before = int(pool["spec"].get("spares", 0))
-    await cluster.patch(POOLS, wanted, {"spec": {"spares": before + number}})
+    larger = await cluster.patch(POOLS, wanted, {"spec": {"spares": before + number}})
     console = make_console(sys.stderr)
     console.print(
         narrate.line(f"{count(number, 'pod')} more for spares: there are to be {before + number} from now on")
     )
     console.print(narrate.hint(f"{PROGRAM} spares list {job} -n {cluster.namespace}"))
+    _answer([larger], as_json)
     return 0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from torchrelay.cli.cluster.times import goodput, wall_time_s
+from torchrelay.cli.cluster.times import goodput, time_s, wall_time_s
 from torchrelay.cli.cluster.view import Object, status_of
-from torchrelay.cli.history.cost import HOUR_S, Assumed, CostReport, FaultCost
+from torchrelay.cli.history.cost import HOUR_S, Assumed, CostReport, FaultCost, restarts_cost
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.holders import unpack_holders
 from torchrelay.protocol.words.level import Level
-from torchrelay.protocol.words.phases import COMMITTED, PLANNED, SAVE
+from torchrelay.protocol.words.phases import COMMITTED, PLANNED, SAVE, SAVED
 
 ALL_ANEW = (kube.JIT_CHECKPOINT, kube.CHECKPOINT)
 """Rungs on which all processes start anew."""
@@ -28,13 +28,16 @@ def report_of(
     wall_s = wall_time_s(job, now_s)
     moves = [m for m in migrations if status_of(m).get("kind") not in (None, SAVE) and status_of(m).get("outcome")]
     moves.sort(key=lambda m: str(status_of(m).get("startedAt", "")))
-    done = [status_of(m).get("kind") for m in moves if status_of(m)["outcome"] == COMMITTED]
+    done = [status_of(m) for m in moves if status_of(m)["outcome"] == COMMITTED]
+    saved = [status_of(m) for m in migrations if status_of(m).get("outcome") == SAVED]
+    saved_s = [time_s(s.get("finishedAt", "")) for s in saved]
+    restarts_s, counted = restarts_cost([time_s(d.get("startedAt", "")) for d in done], saved_s, assumed)
     anew = [loss for loss in s.get("losses") or () if loss.get("rung") in ALL_ANEW]
     ranks = int(s.get("worldSize", 0))
     standstill_s = sum(float(status_of(m).get("downtimeSeconds", 0.0)) for m in moves)
     redone_s = s.get("redoneSeconds")
     lost_s = standstill_s + sum(float(loss.get("seconds", 0.0)) for loss in anew) + float(redone_s or 0.0)
-    survived = sum(kind != PLANNED for kind in done)
+    survived = sum(d.get("kind") != PLANNED for d in done)
     spares = int(pool["spec"].get("spares", 0)) * _processes_of_a_pod(s) if pool is not None else 0
     open_gaps = s.get("protection") in (Level.UNPROTECTED.value, Level.PARTLY.value)
     return CostReport(
@@ -50,7 +53,8 @@ def report_of(
         None if redone_s is None else float(redone_s),
         spares * wall_s / HOUR_S,
         ranks * lost_s / HOUR_S,
-        ranks * len(done) * assumed.per_loss_s / HOUR_S,
+        ranks * restarts_s / HOUR_S,
+        counted,
         assumed,
         (str(s.get("protectionReason", "")),) if open_gaps else (),
     )

@@ -9,7 +9,7 @@ from typing import Any
 def wall_time_s(job: dict[str, Any], now_s: float) -> float:
     """Return the time since the job began, until `now_s` by the wall clock or its end."""
     ended = _status(job).get("finishedAt", "")
-    return max((_time_s(ended) if ended else now_s) - _time_s(job["metadata"].get("creationTimestamp", "")), 0.0)
+    return max((time_s(ended) if ended else now_s) - time_s(job["metadata"].get("creationTimestamp", "")), 0.0)
 
 
 def goodput(job: dict[str, Any], now_s: float) -> float | None:
@@ -30,7 +30,8 @@ def _status(job: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _time_s(text: str) -> float:
+def time_s(text: str) -> float:
+    """Return seconds of the wall clock; 0 for what is no time."""
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
     except ValueError:

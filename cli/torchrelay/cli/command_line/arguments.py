@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from torchrelay.cli.command_line.completion import kept_runs, running_jobs
+
 _TORCHRUN = "As torchrun"
 _RELAY = "Migration"
 _OUTPUT = "Output"
@@ -329,9 +331,32 @@ NotifyTemplate = Annotated[
     ),
 ]
 
-RunId = Annotated[
-    str | None, typer.Option("--run", metavar="ID", help="Which job, by its id or name, if several run here.")
+Job = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="JOB", help="Which job, by its id or name, if several run here.", autocompletion=running_jobs
+    ),
 ]
+KeptRunId = Annotated[
+    str | None,
+    typer.Option(
+        "--run", metavar="ID", help="Which run, by its id or name, running or over.", autocompletion=kept_runs
+    ),
+]
+Run = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN", help="Its id or name, running or over. Default: the newest.", autocompletion=kept_runs
+    ),
+]
+RunId = Annotated[
+    str | None,
+    typer.Option(
+        "--run", metavar="ID", help="Which job, by its id or name, if several run here.", autocompletion=running_jobs
+    ),
+]
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="End as soon as it is accepted.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 CheckpointTime = Annotated[
     str, typer.Option(metavar="TIME", help="For the comparison: time between two checkpoints, as 30m.")
@@ -340,3 +365,4 @@ RestartTime = Annotated[
     str, typer.Option(metavar="TIME", help="For the comparison: how long a restart of all ranks takes, as 5m.")
 ]
 Form = Annotated[str, typer.Option("--format", metavar="FORM", help="text, markdown or json.")]
+Picture = Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw it, too, as two bars.")]

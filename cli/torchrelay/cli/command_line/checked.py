@@ -18,13 +18,12 @@ from torchrelay.cli.command_line.given import MAX_RESTARTS, GivenOptions
 from torchrelay.cli.command_line.machine_facts import MachineFacts
 from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.command_line.times import time_s
-from torchrelay.cli.notify.notices import NoticeKind
-from torchrelay.cli.notify.target import BodyForm, NotifyTarget
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.logs.log_lines import LogFormat
 from torchrelay.protocol.names import ENV_SECRET
+from torchrelay.protocol.notify.target import NotifyTarget, TargetNames, read_target
 from torchrelay.protocol.options.faults import COMPILERS, COPY, Fault, FaultKind, parse_fault
 from torchrelay.protocol.options.numbers import NumberWatch, parse_watch
 from torchrelay.protocol.security.transfer_protection import checked
@@ -251,21 +250,14 @@ def _check_health(given: GivenOptions, faults: tuple[Fault, ...], machine: Machi
 def _notify(given: GivenOptions) -> NotifyTarget | None:
     if given.notify is None:
         return None
-    if not given.notify.startswith(("http://", "https://")):
-        raise UserError(f"--notify {given.notify}: give the URL that messages are posted to, as in https://host/path")
-    kinds = [word.strip() for word in (given.notify_on or ",".join(k.value for k in NoticeKind)).split(",")]
-    if unknown := [word for word in kinds if word not in {k.value for k in NoticeKind}]:
-        known = ", ".join(k.value for k in NoticeKind)
-        raise UserError(f"--notify-on {unknown[0]}: there is no such kind; give some of {known}, with commas")
-    if given.notify_format not in {form.value for form in BodyForm}:
-        raise UserError(f"--notify-format {given.notify_format}: give json or slack")
     template = ""
     if given.notify_template is not None:
         try:
             template = given.notify_template.read_text()
         except (OSError, UnicodeDecodeError) as e:
             raise UserError(f"--notify-template {given.notify_template}: {e}") from e
-    return NotifyTarget(given.notify, tuple(map(NoticeKind, kinds)), BodyForm(given.notify_format), template)
+    names = TargetNames(f"--notify {given.notify}", "--notify-on", "--notify-format")
+    return read_target(names, given.notify, given.notify_on or "", given.notify_format, template)
 
 
 def parse_streams(option: str, text: str, nproc: int) -> tuple[int, ...]:

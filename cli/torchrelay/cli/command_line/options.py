@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torchrelay.cli.command_line.addresses import leads_first
 from torchrelay.cli.command_line.given import GivenOptions
-from torchrelay.cli.notify.target import NotifyTarget
 from torchrelay.protocol.logs.log_lines import LogFormat
+from torchrelay.protocol.notify.target import NotifyTarget
 from torchrelay.protocol.options.faults import Fault
 from torchrelay.protocol.options.numbers import NumberWatch
 

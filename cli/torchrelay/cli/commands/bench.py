@@ -45,6 +45,8 @@ def relay_score(
     """Strike training programs, and see whether they end bitwise as if nothing had been.
 
     Exit code: 0, or 1 if a run ended with wrong numbers.
+
+    Example: torchrelay bench relay-score --entry nanogpt --kind kill
     """
     from torchrelay.cli.relay_score import command
 
@@ -77,6 +79,8 @@ def detect(
     """Play faults into real jobs on a fake machine: what is detected, how rightly, how fast, and how many false alarms.
 
     Exit code: 0, or 1 if a target was missed.
+
+    Example: torchrelay bench detect --device-days 100
     """
     from torchrelay.cli.detect import command
 
@@ -115,7 +119,10 @@ def spares(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="All figures as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Goodput by spares, as a picture.")] = None,
 ) -> int:
-    """Say how many spares are worth their cost, by playing failures against ways to answer them. A simulation."""
+    """Say how many spares are worth their cost, by playing failures against ways to answer them. A simulation.
+
+    Example: torchrelay bench spares --gpus 1024 --repair-hours 4 --picture spares.png
+    """
     from torchrelay.cli.spare_plan import command
     from torchrelay.cli.spare_plan.trace import ClusterSite
     from torchrelay.cli.spare_plan.ways import WayCosts
@@ -157,7 +164,10 @@ def scaling(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="All figures as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="The terms by size, as a picture.")] = None,
 ) -> int:
-    """Say what a migration costs in a large job: measured where ranks can be played here, reckoned beyond."""
+    """Say what a migration costs in a large job: measured where ranks can be played here, reckoned beyond.
+
+    Example: torchrelay bench scaling --size 4096 --picture scaling.png
+    """
     from torchrelay.cli.scaling.command import ScalingOptions, show_scaling
     from torchrelay.cli.scaling.model import Installation
 
@@ -201,6 +211,8 @@ def race(
     """Race the same training with the same faults: torchrelay, checkpoint and restart, torchft, NVRx.
 
     Other libraries are installed below --out. Exit code: 0, or 1 if torchrelay did not end with the baseline's weights.
+
+    Example: torchrelay bench race --quick --arm baseline --arm torchrelay
     """
     from torchrelay.cli.race import command, options
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import os
 import secrets
 import signal
@@ -26,6 +25,7 @@ from torchrelay.cli.commands import gone_through
 from torchrelay.cli.commands.gone_through import GoneThrough
 from torchrelay.cli.controller_client.follow import JobFollower
 from torchrelay.cli.display import report_view
+from torchrelay.cli.display.answers import print_json
 from torchrelay.cli.display.summary import RunSummary
 from torchrelay.cli.display.teller import Teller, make_console
 from torchrelay.cli.folders import folder, working_folder
@@ -46,6 +46,18 @@ EXIT_FAILED = 1
 SHOWN_LINES = 30
 BOTH_STREAMS = 3
 _STATUS: dict[str, int] = {Level.PROTECTED: 0, Level.PARTLY: EXIT_CHECK_PARTLY}
+
+
+@dataclass(frozen=True)
+class CheckJson:
+    """`torchrelay check --json`, documented in docs/cli.md. `reason`: how the job ended; `coverage`: None if nothing is known."""
+
+    exit_code: int
+    world_size: int
+    steps: int
+    reason: str
+    coverage: Coverage | None
+    gone_through: GoneThrough
 
 
 @dataclass(frozen=True)
@@ -173,20 +185,13 @@ def _conclude(options: RunOptions, attempt: CheckRun, as_json: bool) -> int:
     if failed:
         status = EXIT_FAILED
     if as_json:
-        told = as_dict(coverage, summary, status, options.world_size) | {"gone_through": attempt.seen.as_dict()}
-        print(json.dumps(told), flush=True)
+        steps = max(summary.boundary, 0)
+        print_json(CheckJson(status, options.world_size, steps, summary.reason, coverage, attempt.seen))
     else:
         _print(make_console(sys.stdout), coverage, attempt, options)
     if failed and attempt.output:
         print(attempt.output, file=sys.stderr, flush=True)
     return status
-
-
-def as_dict(coverage: Coverage | None, summary: RunSummary, status: int, world_size: int) -> dict[str, object]:
-    """The object of `torchrelay check --json`, documented in docs/cli.md, but for `gone_through`."""
-    report = dataclasses.asdict(coverage) if coverage is not None else None
-    steps = max(summary.boundary, 0)
-    return {"exit_code": status, "world_size": world_size, "steps": steps, "reason": summary.reason, "report": report}
 
 
 def _print(console: Console, coverage: Coverage | None, attempt: CheckRun, options: RunOptions) -> None:

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.cli.display import narrate
+from torchrelay.cli.display.render import clock
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.folders import folder
+from torchrelay.cli.folders.history import history_folder, kept_runs
+from torchrelay.cli.folders.kept_run import RunHead
 from torchrelay.cli.jobs.live_run import LOOK_AGAIN_S, follow_jobs
 from torchrelay.dashboard import words
 from torchrelay.dashboard.event_lines import EventLines
@@ -28,11 +31,13 @@ from torchrelay.protocol.errors import UserError
 SILENT_S, SILENT_STEPS = 120.0, 10
 """For so long, and for the time of so many steps, a run may say nothing."""
 SHORTEST_TOKEN = 16
+KEPT_SHOWN = 20
+"""Of the runs that are over."""
 
 
 @dataclass(frozen=True)
 class DashboardOptions:
-    """`events`: the file of a run; without it the running jobs are shown, or the one of `run_id`."""
+    """`events`: the file of a run; without it the running jobs and those that are kept are shown, or the job `run_id`."""
 
     events: Path | None
     run_id: str | None
@@ -43,16 +48,21 @@ class DashboardOptions:
 
 
 class FileRun:
-    """A run whose events are in a file, which may still grow. Nothing can be asked of it."""
+    """A run whose events are in a file, which may still grow. Nothing can be asked of it. `head`: of one that is kept, and over."""
 
-    def __init__(self, lines: EventLines) -> None:
-        self._lines = lines
+    def __init__(self, lines: EventLines, head: RunHead | None = None) -> None:
+        self._lines, self._head = lines, head
         self._problem = ""
 
     def seen(self) -> Seen:
-        record = self._lines.record
-        problem = self._problem or silence(record, time.time())
-        return Seen(record, record.newest_s, str(self._lines.path), unreachable=problem)
+        record, head = self._lines.record, self._head
+        if head is None:
+            problem = self._problem or silence(record, time.time())
+            return Seen(record, record.newest_s, str(self._lines.path), unreachable=problem)
+        killed = "" if record.ended is not None else "no end was written: its command was killed"
+        when = ", ".join(filter(None, (head.name, f"began {clock(head.started_s)}", f"in {head.working_folder}")))
+        command = " ".join(("torchrelay", *head.command))
+        return Seen(record, record.newest_s, command, unreachable=killed, when=when, is_over=True)
 
     async def follow(self) -> None:
         """Until its last event."""
@@ -125,7 +135,31 @@ def _prepare(hub: Hub, options: DashboardOptions) -> Coroutine[Any, Any, None]:
     state = folder.state_folder(os.environ)
     if options.run_id is not None:
         folder.choose_run(state, options.run_id)
-    return follow_jobs(hub.put, state, options.run_id)
+    return _follow_all(hub, state) if options.run_id is None else follow_jobs(hub.put, state, options.run_id)
+
+
+async def _follow_all(hub: Hub, state: Path) -> None:
+    """All jobs of this user, whenever they begin, and the newest runs that are over."""
+    following = asyncio.ensure_future(follow_jobs(hub.put, state, None))
+    try:
+        await put_kept(hub, history_folder(os.environ))
+        await following
+    finally:
+        following.cancel()
+        await asyncio.wait((following,))
+
+
+async def put_kept(hub: Hub, history: Path | None) -> None:
+    """Put the newest runs that are over, each when it is read. One that cannot be read is left out."""
+    for run in reversed(kept_runs(history)[:KEPT_SHOWN]):
+        if run.head.is_running or hub.find(run.head.run_id) is not None:
+            continue
+        lines = EventLines(run.events)
+        try:
+            await asyncio.to_thread(lines.read_all)  # whoever looks at a running job meanwhile is not kept waiting
+        except UserError:
+            continue
+        hub.put(run.head.run_id, FileRun(lines, run.head))
 
 
 def read_token(path: Path) -> str:

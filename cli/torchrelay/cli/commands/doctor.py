@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from dataclasses import dataclass
+from typing import TextIO
 
 from rich.text import Text
 
 from torchrelay.cli.command_line.given import GivenOptions
+from torchrelay.cli.display.answers import print_json
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.machine import LocalMachine
-from torchrelay.cli.preflight.checks import CHECKS, DOCS, CheckResult, look
+from torchrelay.cli.preflight.checks import CHECKS, DOCS, CheckResult, Group, look
 from torchrelay.cli.preflight.finding import FindingMark
 from torchrelay.cli.preflight.probe import Probe
 from torchrelay.cli.preflight.subject import subject_of
@@ -24,11 +24,31 @@ _STYLES = {FindingMark.WELL: "green", FindingMark.WARNING: "yellow", FindingMark
 _PLAIN = {FindingMark.WELL: "ok", FindingMark.WARNING: "!!", FindingMark.BAD: "X"}
 
 
+@dataclass(frozen=True)
+class CheckedJson:
+    """What one check has found. `remedy`: what to do about it; `see`: where that is explained."""
+
+    check: str
+    group: Group
+    mark: FindingMark
+    text: str
+    remedy: str
+    see: str
+
+
+@dataclass(frozen=True)
+class DoctorJson:
+    """`torchrelay doctor --json`. `worst`: the worst mark of all."""
+
+    worst: FindingMark
+    checks: tuple[CheckedJson, ...]
+
+
 def doctor(given: GivenOptions, environ: Mapping[str, str]) -> int:
     """Exit code of the command. `given`: of the run that it is about; its script may be empty."""
     found = look(CHECKS, Probe(environ), subject_of(given, LocalMachine(), environ))
     if given.json_summary:
-        print(json.dumps(as_json(found)))
+        print_json(as_json(found))
     else:
         console = make_console(sys.stdout)
         for line in lines(found, plain=not _can_write(sys.stdout, "".join(mark.sign for mark in FindingMark))):
@@ -60,19 +80,16 @@ _CONCLUSIONS = {
 }
 
 
-def as_json(found: Sequence[CheckResult]) -> dict[str, Any]:
-    """`worst`: the worst mark of all; `checks` in their order."""
-    checks = [
-        {
-            "check": f.check.name,
-            "group": f.check.group.value,
-            **dataclasses.asdict(f.finding),
-            "see": f"{DOCS}#{f.check.anchor}",
-        }
-        for f in found
-    ]
+def as_json(found: Sequence[CheckResult]) -> DoctorJson:
+    """Checks keep their order."""
     worst = max((f.finding.mark for f in found), key=list(FindingMark).index, default=FindingMark.WELL)
-    return {"worst": worst.value, "checks": checks}
+    return DoctorJson(worst, tuple(map(_checked, found)))
+
+
+def _checked(found: CheckResult) -> CheckedJson:
+    check, finding = found.check, found.finding
+    see = f"{DOCS}#{check.anchor}"
+    return CheckedJson(check.name, check.group, finding.mark, finding.text, finding.remedy, see)
 
 
 def _can_write(stream: TextIO, text: str) -> bool:

@@ -37,10 +37,6 @@ class GoneThrough:
     cut: bool = False
     cut_failed: str = ""
 
-    def as_dict(self) -> dict[str, object]:
-        """Of `torchrelay check --json`, documented in docs/cli.md."""
-        return dataclasses.asdict(self)
-
     def told_as(self, copy: str, own: str) -> GoneThrough:
         """Files of a copy, told as the user has them."""
         events = tuple(dataclasses.replace(e, file=e.file.replace(copy, own)) for e in self.events)

@@ -22,7 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from torchrelay.cli.detect.score import CLOCK_S, IGNORE, ScoreRow, judge
+from torchrelay.cli.display import narrate
 from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.display.waiting import waiting
 from torchrelay.cli.folders import folder as folders
 from torchrelay.protocol.errors import FatalError, UserError
 
@@ -39,6 +41,10 @@ STOPPED_LIMIT_S = 2.0
 HANG_STEPS, HANG_EXTRA_S = 3, 5.0
 KILLED, STOPPED, HUNG = (1, 30), (0, 80), (1, 140)
 """Rank and step."""
+LOSSES = 3
+"""Of these."""
+DONE = "done"
+"""How the timeline says that it is over."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,14 @@ def detect(options: DetectOptions) -> int:
     if not script.is_file():
         raise UserError(f"--script {script}: no such file; give a training script that goes on until it is ended")
     options.out.mkdir(parents=True, exist_ok=True)
-    rows = _replay(options.out / "replay", script) + _losses(options.out / "losses", script)
-    noise = _noise(options.device_days, options.seed)
+    console = make_console(sys.stderr)
+    played = len(load_episodes())
+    with waiting(console, "classes of faults", played + 1 + LOSSES) as are_done:
+        rows = _replay(options.out / "replay", script, are_done)
+        console.print(narrate.line(f"{played + 1} classes of faults of devices and nodes are played"))
+        rows += _losses(options.out / "losses", script, lambda done: are_done(played + 1 + done))
+        console.print(narrate.line(f"{LOSSES} ranks were lost and replaced; healthy noise is played now"))
+        noise = _noise(options.device_days, options.seed)
     right = sum(r.right and r.detected for r in rows) / len(rows)
     result = {
         "rows": [asdict(r) | {"right": r.right, "in_time": r.in_time} for r in rows],
@@ -64,8 +76,7 @@ def detect(options: DetectOptions) -> int:
         "noise": noise,
     }
     (options.out / "detect.json").write_text(json.dumps(result, indent=1))
-    console = make_console(sys.stdout)
-    _print(console, rows, right, noise)
+    _print(make_console(sys.stdout), rows, right, noise)
     late = [r for r in rows if not r.in_time]
     return 0 if right >= TARGET_RIGHT and noise["per_1000"] < TARGET_FALSE_ALARMS and not late else 1
 
@@ -87,7 +98,7 @@ def timeline(episodes: list[dict[str, Any]]) -> dict[str, Any]:
     return {"gpus": GPUS, "episodes": made}
 
 
-def _replay(out: Path, script: Path) -> list[ScoreRow]:
+def _replay(out: Path, script: Path, are_done: Callable[[int], None]) -> list[ScoreRow]:
     """Faults of devices, in a job that observes; at the end its agent is stopped, as a node that hangs."""
     episodes = load_episodes()
     out.mkdir(parents=True, exist_ok=True)
@@ -95,7 +106,7 @@ def _replay(out: Path, script: Path) -> list[ScoreRow]:
     plan.write_text(json.dumps(timeline(episodes)))
     played.unlink(missing_ok=True)
     with _running(out, script, ["--observe", "--replay", str(plan)]) as job:
-        job.wait(lambda: any(p["name"] == "done" for p in _lines(played)), "the timeline was not played to its end")
+        job.wait(lambda: _is_played(_lines(played), are_done), "the timeline was not played to its end")
         agent = job.agent_pid()
         stopped_s = time.time()
         os.kill(agent, signal.SIGSTOP)
@@ -112,17 +123,24 @@ def _replay(out: Path, script: Path) -> list[ScoreRow]:
     return [*rows, ScoreRow("node silent", "watch", told, silent, SILENCE_LIMIT_S)]
 
 
-def _losses(out: Path, script: Path) -> list[ScoreRow]:
+def _is_played(lines: list[dict[str, Any]], are_done: Callable[[int], None]) -> bool:
+    """Tell how many episodes have begun, and return whether all are over."""
+    begun = {line["name"] for line in lines}
+    are_done(len(begun - {DONE}))
+    return DONE in begun
+
+
+def _losses(out: Path, script: Path, are_done: Callable[[int], None]) -> list[ScoreRow]:
     """Processes that end, stop, and hang, with spares that take over."""
     hung = out / "hung"
     hung.unlink(missing_ok=True)
     options = ["--spares=3", f"--inject=stop:rank={STOPPED[0]},step={STOPPED[1]}"]
     with _running(out, script, options, {"DETECT_HANG": f"{HUNG[0]}:{HUNG[1]}:{hung}"}) as job:
         rank, step = KILLED
-        job.wait(lambda: any(p["boundary"] >= step for p in job.named("progress")), "the job does not train")
+        job.wait(lambda: any(p["steps"] >= step for p in job.named("progress")), "the job does not train")
         killed_s = time.time()
         os.kill(job.rank_pid(rank), signal.SIGKILL)
-        job.wait(lambda: len(_committed(job)) == 3, "the lost ranks were not replaced")
+        job.wait(lambda: _replaced(job, are_done) == LOSSES, "the lost ranks were not replaced")
         (stopped,), begun = job.named("fault_injected"), job.named("migration_started")
         speeds = [p["steps_per_s"] for p in job.named("progress") if p["steps_per_s"] > 0]
     hang_limit_s = HANG_STEPS / statistics.median(speeds) + HANG_EXTRA_S
@@ -142,6 +160,13 @@ def _losses(out: Path, script: Path) -> list[ScoreRow]:
 
 def _committed(job: _Job) -> list[dict[str, Any]]:
     return [m for m in job.named("migration_finished") if m["outcome"] == "committed"]
+
+
+def _replaced(job: _Job, are_done: Callable[[int], None]) -> int:
+    """Tell how many ranks have been replaced, and return it."""
+    done = len(_committed(job))
+    are_done(done)
+    return done
 
 
 def _noise(device_days: float, seed: int) -> dict[str, Any]:

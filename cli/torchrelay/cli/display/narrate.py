@@ -93,7 +93,7 @@ def _notes(before: RunSummary, event: events.Occurrence, verbose: bool) -> list[
             new = [text for text in event.unprotected if text not in before.unprotected]
             return [line(f"a rank that is replaced goes on without this: {text}", "yellow") for text in new]
         case events.CoverageKnown():
-            return _covered(before, from_plain(Coverage, event.report))
+            return _covered(before, from_plain(Coverage, event.coverage))
         case events.RehearsalFinished():
             return _rehearsed(before, event)
         case events.FaultFired():

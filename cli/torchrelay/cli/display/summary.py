@@ -204,14 +204,14 @@ def fold(s: RunSummary, event: events.Occurrence, time_s: float) -> RunSummary: 
             new = tuple(text for text in event.unprotected if text not in s.unprotected)
             return replace(s, unprotected=s.unprotected + new)
         case events.CoverageKnown():
-            return replace(s, coverage=from_plain(Coverage, event.report))
+            return replace(s, coverage=from_plain(Coverage, event.coverage))
         case events.RehearsalFinished() if event.outcome != REHEARSAL_BROKEN_OFF:
             return replace(s, rehearsals={**s.rehearsals, event.rank: event})
         case events.RanksHeld():
-            return replace(s, held=True, boundary=event.boundary)
+            return replace(s, held=True, boundary=event.steps)
         case events.ProgressMade():
             return replace(
-                s, boundary=event.boundary, steps_per_s=event.steps_per_s, ranks=event.ranks, spares=event.spares
+                s, boundary=event.steps, steps_per_s=event.steps_per_s, ranks=event.ranks, spares=event.spares
             )
         case events.SparesChanged():
             return replace(s, pool=event)

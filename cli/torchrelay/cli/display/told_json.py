@@ -21,7 +21,7 @@ class SparesJson:
 
 @dataclass(frozen=True)
 class StatusJson:
-    """One job of `torchrelay status --json`. `report`: as in `torchrelay check --json`; None before it is known.
+    """One job of `torchrelay status --json`. `coverage`: as in `torchrelay check --json` and the event; None before it is known.
 
     `steps`: that every rank has done. `started_s`: by the wall clock. `moving`: how far a migration is that moves tensors, or None.
     `rungs`: each way to go on that was taken after a loss, with what it cost.
@@ -37,7 +37,7 @@ class StatusJson:
     steps_per_s: float
     protection: str
     protection_reason: str
-    report: Coverage | None
+    coverage: Coverage | None
     spares: SparesJson
     migrations_done: int
     last_migration: str
@@ -69,7 +69,7 @@ def status_of(status: JobStatus, run: KnownRun) -> StatusJson:
         steps_per_s=status.steps_per_s,
         protection=status.protection,
         protection_reason=status.protection_reason,
-        report=next(iter(status.coverage), None),
+        coverage=next(iter(status.coverage), None),
         spares=spares_of(status),
         migrations_done=status.migrations_done,
         last_migration=status.last_migration,
@@ -85,16 +85,8 @@ def status_of(status: JobStatus, run: KnownRun) -> StatusJson:
 
 
 @dataclass(frozen=True)
-class CheckpointJson:
-    """`torchrelay checkpoint --json`. `outcome`: saved, abandoned, accepted (it is not waited for) or refused.
+class QuarantineJson:
+    """`torchrelay quarantine list --json`: devices and nodes, each with its reason."""
 
-    Where nothing was saved, `directory` is empty and `boundary` -1.
-    """
-
-    migration: str
-    outcome: str
-    reason: str
-    directory: str
-    boundary: int
-    resume_command: str
-    downtime_total_s: float
+    run_id: str
+    quarantine: tuple[str, ...]

@@ -230,6 +230,6 @@ def choose_run(state: Path, wanted: str | None) -> KnownRun:
         )
     if not meant:
         known = "\n".join(f"  {run}" for run in runs)
-        raise UserError(f"--run {wanted}: no job of this user on this machine has this id or name. These run:\n{known}")
+        raise UserError(f"{wanted}: no job of this user on this machine has this id or name. These run:\n{known}")
     which = "\n".join(f"  {run}" for run in meant)
-    raise UserError(f"several jobs run here; say which with --run and its id:\n{which}")
+    raise UserError(f"several jobs run here; name one by its id:\n{which}")

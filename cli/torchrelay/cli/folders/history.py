@@ -29,6 +29,10 @@ class KeptRun:
     def events(self) -> Path:
         return self.folder / EVENTS_FILE
 
+    def is_called(self, wanted: str) -> bool:
+        """Whether this is its id, its name, or that of its folder."""
+        return wanted in (self.head.run_id, self.head.machine, self.head.name, self.folder.name)
+
     def record(self) -> RunRecord:
         """Raises UserError if its events cannot be read."""
         return EventLines(self.events).read_all()
@@ -65,7 +69,7 @@ def choose_kept(history: Path | None, wanted: str) -> KeptRun:
     """Return the newest run of this id or name. Raises UserError if there is none."""
     runs = kept_runs(history)
     for run in runs:
-        if wanted in (run.head.run_id, run.head.machine, run.head.name, run.folder.name):
+        if run.is_called(wanted):
             return run
     if history is None:
         raise UserError(f"run {wanted} does not run, and {NOT_KEPT}\n{KEEP}")

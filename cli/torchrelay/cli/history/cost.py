@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torchrelay.dashboard.record import MigrationRecord, RunRecord
@@ -57,6 +59,8 @@ class CostReport:
     spare_device_h: float
     lost_device_h: float
     restart_device_h: float
+    counted_from_saved: int
+    """Of the losses and moves, those after a checkpoint that was really saved, from which a restart would have begun."""
     assumed: Assumed
     not_protected: tuple[str, ...]
 
@@ -70,8 +74,9 @@ def cost_report(record: RunRecord, now_s: float, assumed: Assumed) -> CostReport
     """Return the report of a run until `now_s`, or until its end."""
     time = record.useful_time(now_s)
     migrations = [m for m in record.migrations.values() if m.kind != SAVE]
-    survived = sum(m.outcome == COMMITTED and m.kind != PLANNED for m in migrations)
-    moved = sum(m.outcome == COMMITTED and m.kind == PLANNED for m in migrations)
+    done = [m for m in migrations if m.outcome == COMMITTED]
+    survived, moved = (sum((m.kind == PLANNED) is planned for m in done) for planned in (False, True))
+    restarts_s, counted = restarts_cost([m.started_s for m in done], record.saved_s, assumed)
     spares = record.pool.wanted if record.pool is not None else record.spares_ready
     lost_s = time.standstill_s + time.redone_s + time.restart_s
     return CostReport(
@@ -87,12 +92,28 @@ def cost_report(record: RunRecord, now_s: float, assumed: Assumed) -> CostReport
         time.redone_s,
         spares * time.wall_s / HOUR_S,
         record.world_size * lost_s / HOUR_S,
-        record.world_size * (survived + moved) * assumed.per_loss_s / HOUR_S,
+        record.world_size * restarts_s / HOUR_S,
+        counted,
         assumed,
         tuple(
             f"{gap['text']} (ranks {', '.join(map(str, gap['ranks'][:8]))})" for gap in record.coverage.get("gaps", ())
         ),
     )
+
+
+def restarts_cost(lost_s: Iterable[float], saved_s: Sequence[float], assumed: Assumed) -> tuple[float, int]:
+    """Return the seconds that restarts would have cost, and for how many a checkpoint that was saved before them counts.
+
+    `lost_s`: when ranks were lost or moved; `saved_s`: when checkpoints were saved. One that is older than half of the assumed
+    time between two counts for nothing: a job that saves so often would have had a newer one.
+    """
+    cost_s, counted = 0.0, 0
+    for at_s in lost_s:
+        since_s = min((at_s - s for s in saved_s if s <= at_s), default=math.inf)
+        is_real = since_s <= assumed.checkpoint_every_s / 2
+        cost_s += (since_s if is_real else assumed.checkpoint_every_s / 2) + assumed.restart_s
+        counted += is_real
+    return cost_s, counted
 
 
 def _migrated(m: MigrationRecord) -> FaultCost:

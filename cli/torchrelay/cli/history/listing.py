@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from rich.table import Table
 from rich.text import Text
 
+from torchrelay.cli.display.answers import print_json
 from torchrelay.cli.display.render import clock
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.folders.history import KEEP, NOT_KEPT, KeptRun, history_folder, kept_runs
@@ -42,17 +42,26 @@ class RunLine:
     end: str
 
 
-async def history(count: int, as_json: bool) -> int:
-    """Prints the newest `count` runs."""
+@dataclass(frozen=True)
+class HistoryJson:
+    """`torchrelay history --json`. `folder`: where runs are kept; empty where none are."""
+
+    folder: str
+    runs: tuple[RunLine, ...]
+
+
+async def history(count: int, as_json: bool, wanted: str | None = None) -> int:
+    """Prints the newest `count` runs, of all or of the id or name that is wanted."""
     where = history_folder(os.environ)
-    runs = kept_runs(where)
+    runs = [run for run in kept_runs(where) if wanted is None or run.is_called(wanted)]
     lines = [line_of(run, time.time()) for run in runs[:count]]
     if as_json:
-        print(json.dumps({"folder": str(where), "runs": [asdict(line) for line in lines]}))
+        print_json(HistoryJson(str(where or ""), tuple(lines)))
         return 0
     console = make_console(sys.stdout)
     if not lines:
-        console.print(f"no run is kept in {where}" if where else f"{NOT_KEPT}\n{KEEP}")
+        called = f" of the id or name {wanted}" if wanted else ""
+        console.print(f"no run{called} is kept in {where}" if where else f"{NOT_KEPT}\n{KEEP}")
         return 0
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("started", "run", "name", "lasted", "ranks", "steps", "goodput", "migrations", "end"):

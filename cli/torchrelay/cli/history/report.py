@@ -9,12 +9,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import Enum
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
 from torchrelay.cli.command_line.times import time_s
 from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.history import cost_picture
 from torchrelay.cli.history.cost import HOUR_S, Assumed, CostReport, FaultCost, cost_report
 from torchrelay.cli.history.find import find_record
 from torchrelay.dashboard import words
@@ -30,8 +32,10 @@ class ReportForm(str, Enum):
     TEXT, MARKDOWN, JSON = "text", "markdown", "json"
 
 
-def which_form(text: str) -> ReportForm:
-    """Raises UserError for one that there is not."""
+def which_form(text: str, as_json: bool = False) -> ReportForm:
+    """Of --format, and of --json, which says the same as `--format json`. Raises UserError for one that there is not."""
+    if as_json:
+        text = ReportForm.JSON.value
     forms = [each.value for each in ReportForm]
     if text not in forms:
         raise UserError(f"--format {text}: give one of {', '.join(forms)}")
@@ -43,14 +47,16 @@ def what_is_assumed(checkpoint_every: str, restart: str) -> Assumed:
     return Assumed(time_s("--checkpoint-every", checkpoint_every), time_s("--restart", restart))
 
 
-async def report(wanted: str | None, assumed: Assumed, form: ReportForm) -> int:
+async def report(wanted: str | None, assumed: Assumed, form: ReportForm, picture: Path | None = None) -> int:
     """Raises UserError if there is no such run."""
-    show(cost_report(await find_record(os.environ, wanted), time.time(), assumed), form)
+    show(cost_report(await find_record(os.environ, wanted), time.time(), assumed), form, picture=picture)
     return 0
 
 
-def show(told: CostReport, form: ReportForm, noun: str = "Run") -> None:
-    """Print it. `noun`: what it is about."""
+def show(told: CostReport, form: ReportForm, noun: str = "Run", picture: Path | None = None) -> None:
+    """Print it, and draw it if a file is given for that. `noun`: what it is about. Raises UserError."""
+    if picture is not None:
+        cost_picture.draw(told, picture)
     if form is ReportForm.JSON:
         print(json.dumps({**asdict(told), "saved_device_h": told.saved_device_h}))
     elif form is ReportForm.MARKDOWN:
@@ -93,10 +99,17 @@ def facts(told: CostReport) -> list[tuple[str, str]]:
         (
             "restarts from a checkpoint",
             f"{hours(told.restart_device_h)} of all ranks, at {per_loss} for each (a checkpoint every "
-            f"{words.duration(told.assumed.checkpoint_every_s)}, a restart of {words.duration(told.assumed.restart_s)}: assumed)",
+            f"{words.duration(told.assumed.checkpoint_every_s)}, a restart of {words.duration(told.assumed.restart_s)}: assumed)"
+            f"{_counted(told)}",
         ),
         (paid, hours(abs(told.saved_device_h))),
     ]
+
+
+def _counted(told: CostReport) -> str:
+    if not told.counted_from_saved:
+        return ""
+    return f"; {told.counted_from_saved} of them from a checkpoint that was saved before"
 
 
 def _redone(told: CostReport) -> str:

@@ -13,6 +13,7 @@ from rich.console import Console
 from torchrelay.cli.controller_client.control import Control
 from torchrelay.cli.controller_client.reach import controller_of
 from torchrelay.cli.display import narrate
+from torchrelay.cli.display.answers import FREE, NOT_FREE, REFUSED, DrainJson, RanksLeft, print_json
 from torchrelay.cli.display.render import count, listed
 from torchrelay.cli.display.summary import RunSummary, fold
 from torchrelay.cli.display.teller import make_console
@@ -41,9 +42,14 @@ def still_there(status: JobStatus, subject: str, reason: str = "") -> DrainProgr
     return DrainProgress(ranks, reason)
 
 
-async def drain(node: str, reason: str, wanted: str | None, timeout_s: float | None) -> int:
+async def drain(node: str, reason: str, wanted: str | None, timeout_s: float | None, as_json: bool = False) -> int:
     """Return 0 once the node is free, 1 if it is not, 2 if it is refused. Raises UserError if there is no such job."""
     console = make_console(sys.stderr)
+
+    def answer(outcome: str, why: str, run_id: str, ranks: tuple[int, ...] = ()) -> None:
+        if as_json:
+            print_json(DrainJson(node, outcome, why, (RanksLeft(run_id, ranks),) if ranks else ()))
+
     async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
         status = await control.status()
         nodes = sorted({r.node for r in status.ranks})
@@ -51,17 +57,22 @@ async def drain(node: str, reason: str, wanted: str | None, timeout_s: float | N
         if not reply.accepted:
             console.print(narrate.line(f"{node} is not drained: {reply.message}", "red"))
             console.print(narrate.hint(f"torchrelay status --run {run.run_id}"))
+            answer(REFUSED, reply.message, run.run_id)
             return EXIT_USAGE
         if node not in nodes:
-            console.print(narrate.line(f"{node} is free: no rank runs there (ranks run on {listed(nodes)})"))
+            why = f"no rank runs there (ranks run on {listed(nodes)})"
+            console.print(narrate.line(f"{node} is free: {why}"))
+            answer(FREE, why, run.run_id)
             return 0
         console.print(narrate.line(reply.message, "red" if reply.staying else ""))
         if reply.staying:  # nothing that comes later would move them
+            answer(NOT_FREE, reply.message, run.run_id, reply.staying)
             return EXIT_NOT_FREE
         try:
             left = await asyncio.wait_for(_until_free(console, control, node), timeout_s)
         except asyncio.TimeoutError:
             left = still_there(await control.status(), node)
+    answer(NOT_FREE if left.ranks else FREE, left.reason, run.run_id, left.ranks)
     return _report(console, node, run.run_id, left)
 
 

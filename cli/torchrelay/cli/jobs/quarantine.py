@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
 from torchrelay.cli.controller_client.reach import controller_of
 from torchrelay.cli.display import narrate
+from torchrelay.cli.display.answers import (
+    CHECKING,
+    CLEARED,
+    DONE,
+    REFUSED,
+    QuarantineAddJson,
+    QuarantineClearJson,
+    print_json,
+)
 from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.display.told_json import QuarantineJson
 from torchrelay.cli.folders import folder
 from torchrelay.protocol.names import EXIT_USAGE
 
 
 async def show(wanted: str | None, as_json: bool) -> int:
     """Prints what is in quarantine, each with its reason. Raises UserError if there is no such job."""
-    async with controller_of(folder.state_folder(os.environ), wanted) as (_, control):
+    async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
         kept = (await control.status()).quarantine
     if as_json:
-        print(json.dumps({"quarantine": list(kept)}))
+        print_json(QuarantineJson(run.run_id, kept))
         return 0
     console = make_console(sys.stdout)
     for text in kept or ("nothing is in quarantine",):
@@ -26,7 +35,7 @@ async def show(wanted: str | None, as_json: bool) -> int:
     return 0
 
 
-async def add(subject: str, reason: str, wanted: str | None) -> int:
+async def add(subject: str, reason: str, wanted: str | None, as_json: bool = False) -> int:
     """Return 0, or 2 if it is refused. Raises UserError if there is no such job."""
     async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
         reply = await control.quarantine(subject, reason)
@@ -34,10 +43,13 @@ async def add(subject: str, reason: str, wanted: str | None) -> int:
     console.print(narrate.line(reply.message, "" if reply.accepted else "red"))
     if not reply.accepted:
         console.print(narrate.hint(f"torchrelay status --run {run.run_id}"))
+    if as_json:
+        outcome = DONE if reply.accepted else REFUSED
+        print_json(QuarantineAddJson(run.run_id, subject, outcome, reply.message, reply.ranks, reply.staying))
     return 0 if reply.accepted else EXIT_USAGE
 
 
-async def clear(subject: str, reason: str, wanted: str | None, check: bool = False) -> int:
+async def clear(subject: str, reason: str, wanted: str | None, check: bool = False, as_json: bool = False) -> int:
     """Return 0, or 2 if it is not in quarantine; with `check` 0 once its node looks. Raises UserError if there is no such job."""
     async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
         reply = await control.clear(subject, reason, check)
@@ -46,4 +58,7 @@ async def clear(subject: str, reason: str, wanted: str | None, check: bool = Fal
     console.print(narrate.line(reply.message, "" if done else "red"))
     if not done:
         console.print(narrate.hint(f"torchrelay quarantine list --run {run.run_id}"))
+    if as_json:
+        outcome = CLEARED if reply.cleared else CHECKING if reply.checking else REFUSED
+        print_json(QuarantineClearJson(run.run_id, subject, outcome, reply.message))
     return 0 if done else EXIT_USAGE

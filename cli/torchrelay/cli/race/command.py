@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from rich.console import Console
 
 from torchrelay.cli.display import narrate
 from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.display.waiting import waiting
 from torchrelay.cli.folders import working_folder
 from torchrelay.cli.race import arms, heat, peers, picture, program, report, tuning
 from torchrelay.cli.race.arms import Arm, ArmSetting, Part
@@ -131,24 +132,30 @@ class _Held:
         faults = draw(options.seed, options.faults, options.ranks, options.kinds)
         if options.program.is_demo and any(arm.kind in (program.CHECKPOINT, program.NVRX) for arm in self.arms):
             self.save_cost_s = self._calibrate() if options.save_cost_s is None else options.save_cost_s
-        for repetition in range(1, options.repetitions + 1):
-            baseline = self._heat(self.arms[0], repetition, (), ())
-            if baseline.result.ended or baseline.result.figures is None:
-                last = heat.said(baseline.setting.folder)
-                raise UserError(
-                    f"the undisturbed run failed, so there is nothing to race: {baseline.result.ended}\n{last}"
-                )
-            training_s, step_s = baseline.result.figures.training_s, baseline.result.figures.step_s
-            due = [(fault, fault.at * training_s) for fault in faults]
-            if self.save_cost_s and faults:
-                between_s = training_s / len(faults)
-                self.checkpoint_every = tuning.checkpoint_every(self.save_cost_s, between_s, step_s)
-            weights = [log.end for log in baseline.heat.logs]
-            for arm in _in_turns(self.arms[1:], repetition):
-                if self._left_s() < baseline.result.wall_s:
-                    self.left_out[f"{arm.name}, repetition {repetition}"] = "no time was left"
-                else:
-                    self._heat(arm, repetition, due, weights)
+        with waiting(self.console, "runs", options.repetitions * len(self.arms)) as are_done:
+            for repetition in range(1, options.repetitions + 1):
+                self._repeat(repetition, faults, are_done)
+
+    def _repeat(self, repetition: int, faults: Sequence[RaceFault], are_done: Callable[[int], None]) -> None:
+        """Run each arm once. `are_done`: to be told how many runs of all are over."""
+        before = (repetition - 1) * len(self.arms)
+        baseline = self._heat(self.arms[0], repetition, (), ())
+        are_done(before + 1)
+        if baseline.result.ended or baseline.result.figures is None:
+            last = heat.said(baseline.setting.folder)
+            raise UserError(f"the undisturbed run failed, so there is nothing to race: {baseline.result.ended}\n{last}")
+        training_s, step_s = baseline.result.figures.training_s, baseline.result.figures.step_s
+        due = [(fault, fault.at * training_s) for fault in faults]
+        if self.save_cost_s and faults:
+            between_s = training_s / len(faults)
+            self.checkpoint_every = tuning.checkpoint_every(self.save_cost_s, between_s, step_s)
+        weights = [log.end for log in baseline.heat.logs]
+        for number, arm in enumerate(_in_turns(self.arms[1:], repetition), 2):
+            if self._left_s() < baseline.result.wall_s:
+                self.left_out[f"{arm.name}, repetition {repetition}"] = "no time was left"
+            else:
+                self._heat(arm, repetition, due, weights)
+            are_done(before + number)
 
     def _left_s(self) -> float:
         budget_s = self.options.budget_s

@@ -7,8 +7,8 @@ import json
 from torchrelay.cli.command_line import configs
 from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.display import narrate
+from torchrelay.cli.display.run_json import as_json
 from torchrelay.cli.display.summary import RunSummary, faults_that_never_fired, has_planned_without_migration
-from torchrelay.cli.display.summary_json import as_json
 from torchrelay.cli.display.teller import Teller
 from torchrelay.cli.restarting.runs import Runs
 from torchrelay.protocol.logs.standard_streams import print_result

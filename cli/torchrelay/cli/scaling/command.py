@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.display.waiting import waiting
 from torchrelay.cli.scaling import model
 from torchrelay.cli.scaling.model import Basis, Installation, Measured, Term
 from torchrelay.cli.scaling.walk import WalkedGate, WalkedMigration, walk_gate, walk_migration
@@ -49,8 +50,9 @@ class ScalingOptions:
 def show_scaling(options: ScalingOptions) -> int:
     """A walk that does not come to its end is told, and left out. Raises UserError if there are too few for a line."""
     console, load = make_console(sys.stdout), os.getloadavg()[0]
-    migrations = _walked(console, walk_migration, options.walks)
-    gates = _walked(console, walk_gate, options.gates)
+    with waiting(console, "walks", len(options.walks) + len(options.gates)) as are_done:
+        migrations = _walked(console, walk_migration, options.walks, are_done)
+        gates = _walked(console, walk_gate, options.gates, lambda done: are_done(len(options.walks) + done))
     if len(migrations) < 2 or not gates:
         raise UserError("a line needs two sizes of --walk at least, and one of --gate")
     measured = measured_of(migrations, gates)
@@ -76,15 +78,19 @@ def show_scaling(options: ScalingOptions) -> int:
     return 0
 
 
-def _walked(console: Console, walk: Callable[[int], Walked], sizes: Sequence[int]) -> list[Walked]:
+def _walked(
+    console: Console, walk: Callable[[int], Walked], sizes: Sequence[int], are_done: Callable[[int], None]
+) -> list[Walked]:
+    """Return those that came to their end. `are_done`: to be told how many of these are over."""
     found = []
-    for ranks in sizes:
+    for number, ranks in enumerate(sizes, 1):
         try:
             found.append(walk(ranks))
         except TorchrelayError as e:
             console.print(f"left out: {e}")
         else:
             console.print(f"walked: {found[-1]}")
+        are_done(number)
     return found
 
 

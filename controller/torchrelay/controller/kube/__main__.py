@@ -18,12 +18,13 @@ from torchrelay.controller.kube.controller import Controller
 from torchrelay.controller.kube.enrolment.authority import open_authority
 from torchrelay.controller.kube.event_feed import EventFeed, feed_served
 from torchrelay.controller.kube.figures import ClusterFigures
+from torchrelay.controller.kube.notices import notices_posted
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.readiness import serve_readiness
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-from torchrelay.protocol.logs.log_records import set_up
+from torchrelay.protocol.logs.log_records import set_up, wanted_level
 from torchrelay.protocol.metrics.endpoint import Endpoint
 from torchrelay.protocol.names import EXIT_USAGE
 
@@ -57,30 +58,32 @@ def _metrics(settings: ClusterSettings, figures: ClusterFigures) -> AbstractCont
 async def _work(
     api: Api, settings: ClusterSettings, elector: Elector, pulse: Pulse, figures: ClusterFigures, feed: EventFeed
 ) -> None:
-    try:
-        authority = await open_authority(api, settings.namespace)
-        controller = Controller(api, settings, authority, pulse)
-        figures.lead(controller.ledger, authority)
-        feed.lead(controller.ledger)
-        work = [asyncio.ensure_future(w) for w in (controller.run(), elector.hold(controller.keep_address))]
+    async with notices_posted(settings) as listens:  # what waits goes out once another controller may lead
         try:
-            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            authority = await open_authority(api, settings.namespace)
+            controller = Controller(api, settings, authority, pulse)
+            controller.ledger.listens = listens
+            figures.lead(controller.ledger, authority)
+            feed.lead(controller.ledger)
+            work = [asyncio.ensure_future(w) for w in (controller.run(), elector.hold(controller.keep_address))]
+            try:
+                done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in work:
+                    task.cancel()
+                await asyncio.gather(*work, return_exceptions=True)
         finally:
-            for task in work:
-                task.cancel()
-            await asyncio.gather(*work, return_exceptions=True)
-    finally:
-        with contextlib.suppress(TorchrelayError):
-            await elector.release()
+            with contextlib.suppress(TorchrelayError):
+                await elector.release()
 
 
 def main() -> int:
     log = LogLines.from_environ(LogPart.CONTROLLER, os.environ)
-    set_up(log, logging.INFO, "%(asctime)s %(message)s")
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
+        set_up(log, wanted_level(os.environ, logging.INFO), "%(asctime)s %(message)s")
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
         asyncio.run(_run(ClusterSettings.from_environ(os.environ)))
     except asyncio.CancelledError:
         return 0

@@ -212,7 +212,8 @@ class Controller:
             try:
                 self._ledger.take_up(key, recall(job.get("status") or {}), migrations)
             except Exception as e:  # one that cannot be read must not keep the others from being looked after
-                log.error("the job %s is not taken up again: %s", key, e, exc_info=not isinstance(e, FatalError))
+                as_fault = not isinstance(e, FatalError)
+                log.error("the job %s is not taken up again: %s", key, e, exc_info=as_fault, extra={"run": str(key)})
 
     async def _look_after(self) -> None:
         """What concerns no single job; those are looked after in tasks of their own."""

@@ -43,6 +43,13 @@ class ClusterSettings:
     """The file with what jobs may ask for; empty: anything."""
     dashboard_socket: str = ""
     """Where the dashboard beside it is told what happens; empty: there is none."""
+    notify_folder: str = ""
+    """With `url`, and `template` if there is one: where notices are posted to; empty: nowhere."""
+    notify_on: str = ""
+    """Kinds of notices, with commas; empty: all."""
+    notify_form: str = "json"
+    notify_cluster: str = "kubernetes"
+    """What notices call this cluster."""
 
     @property
     def role(self) -> str:
@@ -69,6 +76,10 @@ class ClusterSettings:
                 metrics_port=int(environ.get(kube.ENV_METRICS_PORT) or 0),
                 platform_policy=environ.get("TORCHRELAY_PLATFORM_POLICY", ""),
                 dashboard_socket=environ.get(kube.ENV_DASHBOARD_SOCKET, ""),
+                notify_folder=environ.get(kube.ENV_NOTIFY_FOLDER, ""),
+                notify_on=environ.get(kube.ENV_NOTIFY_ON, ""),
+                notify_form=environ.get(kube.ENV_NOTIFY_FORM) or "json",
+                notify_cluster=environ.get(kube.ENV_NOTIFY_CLUSTER) or "kubernetes",
             )
         except ValueError as e:
             raise UserError(

@@ -15,6 +15,8 @@ from torchrelay.dashboard.cluster.follow import follow, sweep
 from torchrelay.dashboard.cluster.jobs import ClusterJobs
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.logs.log_lines import LogLines, LogPart
+from torchrelay.protocol.logs.log_records import set_up, wanted_level
 from torchrelay.protocol.names import EXIT_USAGE
 
 LOOPBACK = "127.0.0.1"
@@ -63,11 +65,12 @@ async def serve(settings: Settings) -> None:
 
 def main() -> int:
     """Return the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    log = LogLines.from_environ(LogPart.DASHBOARD, os.environ)
     try:
+        set_up(log, wanted_level(os.environ, logging.INFO), "%(asctime)s %(message)s")
         asyncio.run(serve(Settings.from_environ(os.environ)))
     except UserError as e:
-        logging.error("%s", e)
+        log.say(str(e), "error")
         return EXIT_USAGE
     return 0
 

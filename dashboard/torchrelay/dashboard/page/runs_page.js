@@ -36,6 +36,7 @@ function card(r) {
   return h("li", {},
     h("a", { class: `card run-card tone-${r.tone}`, href: `#/runs/${encodeURIComponent(r.run)}`, "data-key": r.run },
       h("span", { class: "run-name" }, r.title || `run ${r.run}`),
+      r.when ? h("span", { class: "quiet" }, r.when) : "",
       h("span", { class: "run-head" }, h("span", { class: "dot", "aria-hidden": "true" }), r.headline),
       h("code", { class: "run-command" }, r.command),
       h("dl", { class: "facts" }, facts.map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),

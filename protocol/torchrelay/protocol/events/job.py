@@ -18,9 +18,9 @@ class JobStarted:
 
 @message(frozen=True)
 class ProgressMade:
-    """At most twice a second. `boundary`: steps that every rank has done; `ranks`: alive; `spares`: ready."""
+    """At most twice a second. `steps`: that every rank has done, -1 before the first begins; `ranks`: alive; `spares`: ready."""
 
-    boundary: int
+    steps: int
     steps_per_s: float
     ranks: int
     spares: int

@@ -96,7 +96,7 @@ Occurrence = (
 
 NAMES: dict[type, str] = {
     ReportMade: "rank_report",
-    CoverageKnown: "report",
+    CoverageKnown: "coverage",
     ProgressMade: "progress",
     FaultFired: "fault_injected",
     PhaseChanged: "phase",

@@ -38,10 +38,10 @@ class ReportMade:
 class CoverageKnown:
     """The protection report of the whole job, when it is known and again when its level or its gaps change.
 
-    `report`: the fields of messages.Coverage.
+    `coverage`: the fields of messages.Coverage.
     """
 
-    report: dict[str, Any]
+    coverage: dict[str, Any]
 
 
 @message(frozen=True)
@@ -72,6 +72,6 @@ class RehearsalFinished:
 
 @message(frozen=True)
 class RanksHeld:
-    """`torchrelay check`: every rank stands still, having done `boundary` steps, or the job needs no more steps to be judged."""
+    """`torchrelay check`: every rank stands still, having done `steps`, or the job needs no more steps to be judged."""
 
-    boundary: int
+    steps: int

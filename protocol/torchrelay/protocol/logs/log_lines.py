@@ -24,6 +24,8 @@ class LogPart(str, Enum):
     CONTROLLER = "controller"
     AGENT = "agent"
     SHIM = "shim"
+    WEBHOOK = "webhook"
+    DASHBOARD = "dashboard"
 
 
 def for_children(form: LogFormat, run_id: str) -> dict[str, str]:

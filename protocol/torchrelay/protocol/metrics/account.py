@@ -81,7 +81,7 @@ class Account:
         if self.began_s is None:
             self.began_s = self.until_s = time_s
         if isinstance(event, ProgressMade):
-            self.seen = event.boundary
+            self.seen = event.steps
             if not (self.under_way or self.restarting):
                 self._reached(time_s)
         elif isinstance(event, MigrationStarted):

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import validate
 from support.http_api import HttpApi
+from support.repository_script import script
 
 from torchrelay.cli.cluster import commands, view
 from torchrelay.cli.cluster.__main__ import main
@@ -19,6 +21,7 @@ from torchrelay.protocol.errors import FatalError, UserError
 from torchrelay.protocol.kube.holders import pack_holders
 
 Object = dict[str, Any]
+SCHEMAS = script("generate_schemas").schemas()
 
 
 def job(name: str = "llama", **status: Any) -> Object:
@@ -242,3 +245,92 @@ def test_history_and_explain_say_who_asked_and_what_it_cost(
     with contextlib.suppress(UserError):
         asked(tmp_path, monkeypatch, api, lambda c: commands.history(c, "other", as_json=False))
     assert "nothing was moved" in capsys.readouterr().out
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[Object]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(("wait", "outcome"), [(True, "committed"), (False, None)])
+def test_a_move_is_answered_with_its_migration(
+    wait: bool,
+    outcome: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    api: HttpApi,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def both(cluster: Cluster) -> Any:
+        moving = commands.move(cluster, "llama", {"save": True, "reason": "so"}, wait, as_json=True)
+        return await asyncio.gather(moving, controller(api, {"outcome": "committed"}) if wait else asyncio.sleep(0))
+
+    asked(tmp_path, monkeypatch, api, both)
+    (found,) = printed(capsys)
+    assert (found["kind"], found["spec"]["job"]) == ("Migration", "llama")
+    assert found.get("status", {}).get("outcome") == outcome
+
+
+def test_what_is_changed_is_answered_with_the_resource(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = {"metadata": {"name": "llama", "namespace": "team"}, "spec": {"job": "llama", "spares": 1}}
+    api.put("sparepools", pool)
+    asks: list[Callable[[Cluster], Awaitable[int]]] = [
+        lambda c: commands.quarantine_add(c, "gpu-1", "", "fan", as_json=True),
+        lambda c: commands.quarantine_clear(c, "gpu-1", as_json=True),
+        lambda c: commands.spares_add(c, 2, "llama", as_json=True),
+    ]
+    for ask in asks:
+        asked(tmp_path, monkeypatch, api, ask)
+    added, cleared, larger = printed(capsys)
+    assert added["spec"] == cleared["spec"] == {"node": "gpu-1", "reason": "fan"}
+    assert larger["spec"]["spares"] == 3
+
+
+@pytest.mark.parametrize(
+    ("node", "code", "outcome", "left"),
+    [("gpu-9", 0, "free", []), ("gpu-1", 1, "not-free", [{"job": "team/llama", "ranks": [1]}])],
+)
+def test_a_drain_is_answered_as_on_a_machine(
+    node: str,
+    code: int,
+    outcome: str,
+    left: list[Object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    api: HttpApi,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ask: Callable[[Cluster], Awaitable[int]] = lambda c: commands.drain(c, node, "switch", 0.05, as_json=True)  # noqa: E731 - typed
+    assert asked(tmp_path, monkeypatch, api, ask) == code
+    (told,) = printed(capsys)
+    validate(told, SCHEMAS["drain.schema.json"])
+    assert (told["node"], told["outcome"], told["left"]) == (node, outcome, left)
+
+
+def test_a_stop_names_the_command_to_programs_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.put("trainingjobs", {**job("over", finishedAt="2026-01-01T00:00:00Z")})
+    with pytest.raises(UserError, match="is not ended by this command"):
+        asked(tmp_path, monkeypatch, api, lambda c: commands.stop(c, "llama", as_json=True))
+    assert asked(tmp_path, monkeypatch, api, lambda c: commands.stop(c, "over", as_json=True)) == 0
+    runs, over = printed(capsys)
+    for told in (runs, over):
+        validate(told, SCHEMAS["stop.schema.json"])
+    assert (runs["outcome"], over["outcome"]) == ("running", "ended")
+    assert runs["command"].startswith("kubectl delete pods -l ")
+
+
+def test_spares_without_a_command_are_listed_and_options_before_one_are_not_dropped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places: list[tuple[str, ...]] = []
+    monkeypatch.setattr("torchrelay.cli.cluster.app._ask", lambda ask, *place: places.append(place) or 0)
+    with pytest.raises(SystemExit, match="0"):
+        main(["spares", "-n", "training"])
+    assert places == [("training", "")]
+    with pytest.raises(SystemExit, match="2"):
+        main(["spares", "-n", "training", "add", "1", "llama"])
+    assert "give options behind the command: kubectl torchrelay spares add" in capsys.readouterr().err
+    assert len(places) == 1

@@ -137,3 +137,11 @@ def test_a_job_that_has_ended_needs_no_end(
 ) -> None:
     assert asked(tmp_path, monkeypatch, job(), lambda c: commands.stop(c, "llama")) == 0
     assert "has ended already, at 2026-01-01T11:00:00Z" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_was_saved_is_the_basis_of_the_losses_after_it() -> None:
+    saved = move("m0", "save", "saved", 0.4)
+    saved["status"]["finishedAt"] = "2026-01-01T10:00:30Z"
+    told = report_of(job(), [saved, *MOVES], POOL, 0.0, ASSUMED)
+    assert told.counted_from_saved == 2
+    assert told.restart_device_h == pytest.approx(4 * (30 + 90 + 2 * 300) / 3600)

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import json
 from functools import reduce
 
+from jsonschema import validate
+from support.repository_script import script
+
+from torchrelay.cli.display.run_json import as_json
 from torchrelay.cli.display.summary import (
     UNDER_WAY,
     RunSummary,
@@ -9,7 +14,6 @@ from torchrelay.cli.display.summary import (
     fold,
     has_planned_without_migration,
 )
-from torchrelay.cli.display.summary_json import as_json
 from torchrelay.protocol import events
 from torchrelay.protocol.options.faults import Fault, FaultKind
 from torchrelay.protocol.words.phases import DOWNTIME_ROWS
@@ -92,7 +96,7 @@ def test_a_planned_fault_without_a_migration_is_found_among_the_moves_that_were_
     summary = folded(events.FaultFired(str(planned), 1, 5), off)
     assert has_planned_without_migration([planned], summary)
     assert not has_planned_without_migration([other], summary)
-    assert as_json(summary, 76, [])["moves_not_made"] == [
+    assert list(as_json(summary, 76, [])["moves_not_made"]) == [
         {
             "migration": "",
             "rank": 1,
@@ -108,9 +112,10 @@ def test_the_json_summary_has_totals_and_each_migration() -> None:
     kill = str(Fault(FaultKind.KILL, 1, 5))
     summary = folded(events.JobStarted("ab", 2, 1, ("n0",)), events.FaultFired(kill, 1, 5), finished("m1"))
     data = as_json(summary, 0, [])
+    validate(json.loads(json.dumps(data)), script("generate_schemas").schemas()["run.schema.json"])
     assert data["run_id"] == "ab"
     assert data["steps_redone"] == 1
     assert data["downtime_total_s"] == 4.0
-    assert data["faults_injected"] == [kill]
+    assert data["faults_injected"] == (kill,)
     assert data["migrations"][0]["downtime_total_s"] == 4.0
     assert data["migrations"][0]["downtime_s"]["first_step"] == 0.5

@@ -11,7 +11,7 @@ from torchrelay.cli.display.summary import RunSummary
 from torchrelay.cli.display.teller import Teller
 from torchrelay.protocol.events import ProgressMade
 
-MADE = ProgressMade(boundary=3, steps_per_s=1.0, ranks=2, spares=1)
+MADE = ProgressMade(steps=3, steps_per_s=1.0, ranks=2, spares=1)
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_a_job_is_found_by_its_name_unless_two_have_it(tmp_path: Path) -> None:
 def test_among_several_jobs_one_has_to_be_named(tmp_path: Path) -> None:
     entry(tmp_path, "ab", alive())
     entry(tmp_path, "cd", alive())
-    with pytest.raises(UserError, match="--run"):
+    with pytest.raises(UserError, match="name one by its id"):
         folder.choose_run(tmp_path, None)
     assert folder.choose_run(tmp_path, "cd").run_id == "cd"
     with pytest.raises(UserError, match=r"has this id or name\. These run:\n  ab.*\n  cd"):
@@ -138,5 +138,5 @@ def test_two_machines_of_one_job_on_one_host_are_one_job(tmp_path: Path) -> None
     assert [run.run_id for run in folder.one_of_each(tmp_path)] == ["ab"]
     assert folder.choose_run(tmp_path, None).run_id == "ab"
     entry(tmp_path, "cd", alive())
-    with pytest.raises(UserError, match=r"with --run and its id:\n  ab: run train\.py\n  cd: run train\.py"):
+    with pytest.raises(UserError, match=r"name one by its id:\n  ab: run train\.py\n  cd: run train\.py"):
         folder.choose_run(tmp_path, None)

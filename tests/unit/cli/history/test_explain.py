@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+from jsonschema import validate
 from support.kept_runs import SMALL_RUN, head, write
+from support.repository_script import script
 
 from torchrelay.cli.history.explain import explain
 from torchrelay.protocol.errors import UserError
@@ -29,7 +31,9 @@ def test_explain_tells_the_latest_migration_of_the_newest_run(folder: Path, caps
     assert "What it cost" in told
     assert "by the controller" in told
     assert asyncio.run(explain("m1", "pretrain", as_json=True)) == 0
-    assert json.loads(capsys.readouterr().out)["title"] == "Rank 0 was lost and replaced"
+    printed = json.loads(capsys.readouterr().out)
+    validate(printed, script("generate_schemas").schemas()["explain.schema.json"])
+    assert printed["title"] == "Rank 0 was lost and replaced"
 
 
 def test_what_is_not_there_is_said_with_what_is(folder: Path) -> None:

@@ -8,7 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
+from jsonschema import validate
 from support.kept_runs import finished, head, progress, write
+from support.repository_script import script
 
 from torchrelay.cli.folders.folder import Process
 from torchrelay.cli.history.listing import KILLED, RUNNING, history
@@ -37,10 +39,16 @@ def test_history_says_how_each_run_went(folder: Path, capsys: pytest.CaptureFixt
     write(folder, [start, progress(T + 7.0, 3)], head("c2", 1_700_000_002.0))
     write(folder, [start], head("d3", 1_700_000_003.0, Process.find(os.getpid())))
     assert asyncio.run(history(20, as_json=True)) == 0
-    runs = {run["run_id"]: run for run in json.loads(capsys.readouterr().out)["runs"]}
+    told = json.loads(capsys.readouterr().out)
+    validate(told, script("generate_schemas").schemas()["history.schema.json"])
+    runs = {run["run_id"]: run for run in told["runs"]}
     assert list(runs) == ["d3", "c2", "b1", "a0"]
     assert (runs["a0"]["goodput"], runs["a0"]["steps"], runs["a0"]["end"]) == (0.8, 160, "done")
     assert runs["b1"]["end"] == "exit code 143: stopped by SIGTERM (asked for by alice)"
     assert (runs["c2"]["end"], runs["c2"]["lasted_s"], runs["d3"]["end"]) == (KILLED, 7.0, RUNNING)
     assert asyncio.run(history(2, as_json=False)) == 0
     assert "and 2 older ones: --count 4" in capsys.readouterr().out
+    assert asyncio.run(history(20, as_json=True, wanted="c2")) == 0
+    assert [run["run_id"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["c2"]
+    assert asyncio.run(history(20, as_json=False, wanted="zz")) == 0
+    assert "no run of the id or name zz is kept" in capsys.readouterr().out.replace("\n", " ")

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import validate
+from support.repository_script import script
 
 from torchrelay.cli.command_line.given import GivenOptions
 from torchrelay.cli.commands import doctor
@@ -168,7 +170,9 @@ def test_what_is_well_takes_one_line_and_the_rest_says_what_to_do_and_where_that
 
 def test_programs_get_all_of_it() -> None:
     told = doctor.as_json([found("a", well("fine")), found("b", warning("low", "raise it"))])
-    assert json.loads(json.dumps(told)) == {
+    printed = json.loads(json.dumps(dataclasses.asdict(told)))
+    validate(printed, script("generate_schemas").schemas()["doctor.schema.json"])
+    assert printed == {
         "worst": "warning",
         "checks": [
             {

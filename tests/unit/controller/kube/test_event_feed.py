@@ -106,7 +106,7 @@ def test_all_ranks_train_again_once_they_are_beyond_the_checkpoint() -> None:
     async def test(w: World) -> None:
         again = w.ledger.begin_again(w.run, RestartPlan({}, directory="/jit", step=3), "so", "jit-checkpoint")
         for step in (3, 4, 5):
-            fields = json.dumps({"boundary": step, "steps_per_s": 1.0, "ranks": 2, "spares": 0})
+            fields = json.dumps({"steps": step, "steps_per_s": 1.0, "ranks": 2, "spares": 0})
             again._hear(JobEvent(time.time() + 1000 * step, "progress", fields))
         again.relay.end(1, "enough")
         (done,) = (event for event in again.relay.told if event.name == "restart_done")

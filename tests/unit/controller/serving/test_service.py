@@ -205,7 +205,7 @@ def test_a_watcher_that_comes_late_hears_everything_from_the_start_to_the_end() 
         watch = b.stub.Watch(relay_pb2.WatchRequest())
         await b.stub.Stop(to_proto(msg.StopRequest(2, "alice")))
         heard = [from_proto(event) async for event in watch]
-        assert [event.name for event in heard] == ["job_started", "protection", "report", "job_finished"]
+        assert [event.name for event in heard] == ["job_started", "protection", "coverage", "job_finished"]
         assert json.loads(heard[-1].fields_json)["by"] == "alice"
         call.cancel()
 
@@ -219,7 +219,7 @@ def test_a_watcher_that_wants_what_was_so_far_hears_that_and_no_more() -> None:
         while (await b.status()).protection != "unprotected":
             continue
         watch = b.stub.Watch(to_proto(msg.WatchRequest(without_progress=True, until_now=True)))
-        assert [from_proto(event).name async for event in watch] == ["job_started", "protection", "report"]
+        assert [from_proto(event).name async for event in watch] == ["job_started", "protection", "coverage"]
         call.cancel()
 
     on_a_bench(test)
@@ -243,7 +243,7 @@ def test_who_wants_no_progress_hears_of_it_once_at_the_end(
         await b.stub.Stop(to_proto(msg.StopRequest(2)))
         while (event := await watch.read()) is not grpc.aio.EOF:
             heard.append(from_proto(event))
-        boundaries = [json.loads(e.fields_json)["boundary"] for e in heard if e.name == "progress"]
+        boundaries = [json.loads(e.fields_json)["steps"] for e in heard if e.name == "progress"]
         assert boundaries[-1] == 2
         assert boundaries == ([2] if without_progress else [1, 2])
         assert heard[-1].name == "job_finished"

@@ -139,19 +139,19 @@ def held(folder: Path, **changes: Any) -> FakeJob:
 def test_a_check_rehearses_two_ranks_in_one_process_before_it_ends(tmp_path: Path) -> None:
     job = held(tmp_path)
     assert job.stop is None, "it waits for what the rehearsals show"
-    assert [event.boundary for event in job.told(events.RanksHeld)] == [5]
+    assert [event.steps for event in job.told(events.RanksHeld)] == [5]
     job.settle()
     assert outcomes(job) == [(0, "same", "n0.t0"), (1, "same", "n0.t0")]
     assert asked(job) == ["n0.w0"]
     assert job.stop is not None
-    assert job.told(events.CoverageKnown)[-1].report["rehearsed"][1] == "rehearsed at step 5: rank 1 of 3, bitwise"
+    assert job.told(events.CoverageKnown)[-1].coverage["rehearsed"][1] == "rehearsed at step 5: rank 1 of 3, bitwise"
 
 
 def test_a_check_ends_with_the_reason_where_nothing_can_be_rehearsed(tmp_path: Path) -> None:
     job = held(tmp_path, no_memory="no memory")
     job.settle()
     assert job.stop is not None
-    assert job.told(events.CoverageKnown)[-1].report["rehearsed"] == ["not rehearsed: rank 1: no memory"]
+    assert job.told(events.CoverageKnown)[-1].coverage["rehearsed"] == ["not rehearsed: rank 1: no memory"]
 
 
 def test_a_check_rehearses_ranks_whose_script_has_ended_as_long_as_they_wait(tmp_path: Path) -> None:

@@ -3,15 +3,19 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 from rich.text import Text
 
 from torchrelay.cli.display import narrate
 from torchrelay.cli.display.teller import Teller
+from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.logs.log_lines import LogFormat, LogLines, LogPart, for_children
-from torchrelay.protocol.logs.log_records import JsonFormatter
-from torchrelay.protocol.names import ENV_LOG, ENV_WORKER, SHIM_ENV
+from torchrelay.protocol.logs.log_records import JsonFormatter, of_run, wanted_level
+from torchrelay.protocol.names import ENV_LOG, ENV_LOG_LEVEL, ENV_WORKER, EXIT_USAGE, SHIM_ENV
 
 JSON = {ENV_LOG: "json 5b69072e", ENV_WORKER: "n0.w1"}
 
@@ -61,3 +65,41 @@ def test_what_the_command_says_is_json_too() -> None:
     assert (lost["part"], lost["level"], lost["run"]) == ("command", "warning", "5b69072e")
     assert lost["text"].startswith("rank 1 is lost, and [n0] with it")
     assert (done["level"], done["text"]) == ("info", "done")
+
+
+def test_a_line_about_one_of_several_runs_names_that_one(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("of a cluster")
+    with caplog.at_level(logging.INFO, log.name):
+        of_run(log, "team/llama").info("%s: %s", "team/llama", "a spare is made")
+        log.info("ready")
+    form = JsonFormatter(LogLines.from_environ(LogPart.CONTROLLER, {ENV_LOG: "json"}))
+    about_one, about_none = (json.loads(form.format(record)) for record in caplog.records)
+    assert (about_one["run"], about_one["level"]) == ("team/llama", "info")
+    assert about_one["text"] == "team/llama: a spare is made"
+    assert about_none["run"] == ""
+
+
+def test_the_level_is_that_of_the_environment_or_the_parts_own() -> None:
+    assert wanted_level({}, logging.WARNING) == logging.WARNING
+    assert wanted_level({ENV_LOG_LEVEL: "debug"}, logging.WARNING) == logging.DEBUG
+    with pytest.raises(UserError, match="TORCHRELAY_LOG_LEVEL=loud: give one of debug, info, warning, error"):
+        wanted_level({ENV_LOG_LEVEL: "loud"}, logging.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("part", "command"),
+    [
+        ("webhook", ["torchrelay.webhook", "--config=/nowhere.yaml"]),
+        ("dashboard", ["torchrelay.dashboard.cluster"]),
+        ("controller", ["torchrelay.controller.kube"]),
+        ("agent", ["torchrelay.agent.pod"]),
+    ],
+)
+def test_each_program_of_a_cluster_says_its_lines_as_json_where_it_is_told_to(part: str, command: list[str]) -> None:
+    environment = {**os.environ, ENV_LOG: "json team/llama", ENV_LOG_LEVEL: "loud"}
+    done = subprocess.run(
+        [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    told = json.loads(done.stderr)
+    assert (done.returncode, told["part"], told["level"], told["run"]) == (EXIT_USAGE, part, "error", "team/llama")
+    assert "TORCHRELAY_LOG_LEVEL=loud" in told["text"]

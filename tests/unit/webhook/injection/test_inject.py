@@ -311,3 +311,24 @@ def test_agents_answer_prometheus_where_they_are_told_to_and_never_on_the_hosts_
         agent = container(without, kube.AGENT_CONTAINER)
         assert "ports" not in agent
         assert kube.ENV_METRICS_PORT not in {e["name"] for e in agent["env"]}
+
+
+def test_agents_and_ranks_write_json_with_the_jobs_id_where_the_cluster_wants_that() -> None:
+    wanted = dataclasses.replace(NATIVE, agent=AgentSettings(logFormat="json", logLevel="debug"))
+    new = made(pod("bare"), wanted)
+    of_pod = {kube.ENV_NAMESPACE: "team", kube.ENV_JOB: "llama"}
+    agent = resolved(container(new, kube.AGENT_CONTAINER)["env"], of_pod)
+    assert (agent[names.ENV_LOG], agent[names.ENV_LOG_LEVEL]) == ("json team/llama", "debug")
+    of_training = {names.ENV_LOG_NAMESPACE: "team", names.ENV_LOG_JOB: "llama"}
+    training = resolved(new["spec"]["containers"][0]["env"], of_training)
+    assert training[names.ENV_LOG] == "json team/llama"
+    assert {names.ENV_LOG_NAMESPACE, names.ENV_LOG_JOB, names.ENV_LOG} <= set(
+        names.SHIM_ENV
+    )  # the script sees none of them
+    assert made(new, wanted) == new
+
+
+def test_lines_are_text_unless_the_cluster_wants_json() -> None:
+    new = made(pod("bare"))
+    for name in (kube.AGENT_CONTAINER, new["spec"]["containers"][0]["name"]):
+        assert not {names.ENV_LOG, names.ENV_LOG_LEVEL} & {e["name"] for e in container(new, name)["env"]}

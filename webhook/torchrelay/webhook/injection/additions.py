@@ -7,10 +7,12 @@ import posixpath
 from dataclasses import dataclass
 from typing import Any
 
+from torchrelay.protocol import names
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
+from torchrelay.protocol.logs.log_lines import LogFormat
 from torchrelay.webhook.injection.target import Container, Pod, gpus, is_below
-from torchrelay.webhook.injection.training_env import Variable, field, kept_mounts, value
+from torchrelay.webhook.injection.training_env import Variable, field, json_lines_of, kept_mounts, value
 from torchrelay.webhook.settings import WebhookSettings
 
 COUNTED = ("cpu", "memory")
@@ -102,6 +104,10 @@ def _agent_env(
         value(kube.ENV_SIDECAR, settings.sidecar),
         value(kube.ENV_RESTART_POLICY, pod["spec"].get("restartPolicy") or "Always"),
     ]
+    if settings.agent.logFormat == LogFormat.JSON.value:
+        env.append(value(names.ENV_LOG, json_lines_of(kube.ENV_NAMESPACE, kube.ENV_JOB)))
+    if settings.agent.logLevel:
+        env.append(value(names.ENV_LOG_LEVEL, settings.agent.logLevel))
     if (user := user_of(pod, container)) is not None:
         env.append(value(kube.ENV_TRAINING_USER, str(user)))
     if answers_prometheus(pod, settings):

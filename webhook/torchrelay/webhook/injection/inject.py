@@ -12,6 +12,7 @@ from torchrelay.protocol.kube import annotations as kube_annotations
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
 from torchrelay.protocol.kube.owner import job_of, name_problem, owner_of
+from torchrelay.protocol.logs.log_lines import LogFormat
 from torchrelay.webhook.injection.additions import Additions, additions, sees_training
 from torchrelay.webhook.injection.launchers import processes_note
 from torchrelay.webhook.injection.target import (
@@ -57,7 +58,7 @@ def injected(pod: Pod, settings: WebhookSettings, authority: str | None) -> tupl
         if problem := name_problem(pod):
             raise UserError(problem)
         if _has_agent(pod):
-            return _completed(pod, wishes, authority or "")
+            return _completed(pod, wishes, settings, authority or "")
         index, note = training_container(pod, wishes.container)
         container = pod["spec"]["containers"][index]
         check_can_be_injected(pod, container)
@@ -67,7 +68,7 @@ def injected(pod: Pod, settings: WebhookSettings, authority: str | None) -> tupl
         return pod, PodDecision(denied=str(e))
     except LeaveAloneError as e:
         return _left_alone(pod, f"not injected: {e}")
-    new, notes = _with_training_side(pod, index, wishes)
+    new, notes = _with_training_side(pod, index, wishes, settings)
     added = additions(pod, container, wishes, settings, authority or "")
     _add(new["spec"], copy.deepcopy(added))
     unknown = kube_annotations.unknown(annotations)
@@ -88,7 +89,7 @@ def _has_agent(pod: Pod) -> bool:
     return any(c["name"] == kube.AGENT_CONTAINER for c in [*spec["containers"], *(spec.get("initContainers") or ())])
 
 
-def _completed(pod: Pod, wishes: PodAnnotations, authority: str) -> tuple[Pod, PodDecision]:
+def _completed(pod: Pod, wishes: PodAnnotations, settings: WebhookSettings, authority: str) -> tuple[Pod, PodDecision]:
     """Somebody who came after us may have taken something of ours away, and who prepared the pod's template without a
     cluster could not know all; the rest stays. Raises as training_container."""
     ours = {kube.CODE_VOLUME, kube.RUN_VOLUME}
@@ -101,7 +102,7 @@ def _completed(pod: Pod, wishes: PodAnnotations, authority: str) -> tuple[Pod, P
     index = with_ours[0] if with_ours else training_container(pod, wishes.container)[0]
     if kube.KEPT_VOLUME not in {volume["name"] for volume in pod["spec"].get("volumes") or ()}:
         wishes = dataclasses.replace(wishes, buddy_every=0)  # whoever prepared it did not know of it
-    new, notes = _with_training_side(pod, index, wishes)
+    new, notes = _with_training_side(pod, index, wishes, settings)
     for container in [*new["spec"]["containers"], *(new["spec"].get("initContainers") or ())]:
         for variable in container.get("env") or () if container["name"] == kube.AGENT_CONTAINER else ():
             if variable["name"] == kube.ENV_CA and authority:  # a spare is copied from a pod that may be older than it
@@ -109,10 +110,16 @@ def _completed(pod: Pod, wishes: PodAnnotations, authority: str) -> tuple[Pod, P
     return new, PodDecision(notes=tuple(notes))
 
 
-def _with_training_side(pod: Pod, index: int, wishes: PodAnnotations) -> tuple[Pod, list[str]]:
+def _with_training_side(
+    pod: Pod, index: int, wishes: PodAnnotations, settings: WebhookSettings
+) -> tuple[Pod, list[str]]:
     new = copy.deepcopy(pod)
     container: Container = new["spec"]["containers"][index]
-    env, notes = training_env(container.get("env") or [], wishes, pod["spec"].get("terminationGracePeriodSeconds"))
+    grace_s, as_json = (
+        pod["spec"].get("terminationGracePeriodSeconds"),
+        settings.agent.logFormat == LogFormat.JSON.value,
+    )
+    env, notes = training_env(container.get("env") or [], wishes, grace_s, as_json)
     container["env"] = env
     there = container.get("volumeMounts") or []
     names = {m["name"] for m in there}

@@ -7,6 +7,7 @@ from typing import Any
 from torchrelay.protocol import names
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
+from torchrelay.protocol.logs.log_lines import LogFormat
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
 
 PYTHONPATH = "PYTHONPATH"
@@ -36,14 +37,17 @@ def kept_mounts(wishes: PodAnnotations) -> list[dict[str, Any]]:
 
 
 def training_env(
-    env: list[Variable], wishes: PodAnnotations, grace_s: int | None = None
+    env: list[Variable], wishes: PodAnnotations, grace_s: int | None = None, json_lines: bool = False
 ) -> tuple[list[Variable], list[str]]:
-    """The environment with ours in it, and notes about what could not be set. `grace_s`: the pod's, if it says one."""
+    """The environment with ours in it, and notes about what could not be set. `grace_s`: the pod's, if it says one.
+
+    `json_lines`: what we say in it is JSON.
+    """
     new = _chained(env)
     notes = []
     if wishes.buddy_every and not wishes.copies_every:
         notes.append(f"{kube.BUDDY_EVERY} has no effect with {kube.POLICY} {wishes.policy}: no lost rank is replaced")
-    for ours in (*_ours(wishes, grace_s), *_hash_seed(env)):
+    for ours in (*_ours(wishes, grace_s), *(_of_logs() if json_lines else ()), *_hash_seed(env)):
         there = [e for e in new if e["name"] == ours["name"]]
         if not there:
             new.append(ours)
@@ -73,6 +77,19 @@ def _ours(wishes: PodAnnotations, grace_s: int | None) -> list[Variable]:
     if wishes.checkpoint_dir:
         variables.append(value(kube.ENV_CHECKPOINT_DIR, wishes.checkpoint_dir))
     return variables
+
+
+def json_lines_of(namespace: str, job: str) -> str:
+    """A value that the kubelet fills in from two variables before it: JSON, with the id that the controller has for the job."""
+    return f"{LogFormat.JSON.value} $({namespace})/$({job})"
+
+
+def _of_logs() -> list[Variable]:
+    return [
+        field(names.ENV_LOG_NAMESPACE, "metadata.namespace"),
+        field(names.ENV_LOG_JOB, f"metadata.labels['{kube.JOB}']"),
+        value(names.ENV_LOG, json_lines_of(names.ENV_LOG_NAMESPACE, names.ENV_LOG_JOB)),
+    ]
 
 
 def _hash_seed(env: list[Variable]) -> list[Variable]:

@@ -72,6 +72,7 @@ class Webhook:
             port=self._settings.server.port,
             ssl_context_factory=lambda _config, _default: self.context,
             log_level="warning",
+            log_config=None,  # as lines of ours
             access_log=False,
             lifespan="off",
             server_header=False,

@@ -32,7 +32,7 @@ from torchrelay.protocol.health.node_facts import NodeFacts
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube.annotations import PodAnnotations, read
-from torchrelay.protocol.messages import AgentHello, LaunchReply
+from torchrelay.protocol.messages import AgentHello, JobEvent, LaunchReply
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.security.pod_tls import PodIdentity
 from torchrelay.protocol.transport.incoming import MOST_RANKS
@@ -72,6 +72,8 @@ class Ledger:
         """SparePools by namespace and name, as the mirror has them."""
         self.totals = Totals()
         """Of all jobs."""
+        self.listens: Callable[[JobRun, JobEvent], None] = lambda run, event: None
+        """Told each event of each job."""
         self.over: list[JobRun] = []
         """Runs that are over and whose place another one has taken."""
 
@@ -156,6 +158,7 @@ class Ledger:
         """It is the job of its name from now on."""
         run.tally = JobTally(self.totals)
         run.there = lambda: self.pods_of(run.key)
+        run.listens = lambda event: self.listens(run, event)
         run.core.health.why_not_quarantined = lambda node: self._why_not_quarantined(run, node)
         self.runs[run.key] = run
 
@@ -174,6 +177,7 @@ class Ledger:
         size, losses = run.core.job.world_size, run.losses.known
         new = JobRun(run.key, size, run.launch, run.wishes, self._health, steps, restart, losses, run.used, run.lineage)
         new.story.go_on(run.story)
+        new.told_of = run.told_of
         self.over.append(run)
         self.enter(new)
         new.tell_restart(rung, reason, max(run.core.job.boundary - restart.step, 0) if restart.step >= 0 else 0)

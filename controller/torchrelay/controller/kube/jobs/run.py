@@ -34,8 +34,10 @@ from torchrelay.protocol.kube.annotations import PodAnnotations
 from torchrelay.protocol.kube.checkpoint_owner import job_id
 from torchrelay.protocol.kube.local_ranks import local_world_size
 from torchrelay.protocol.kube.object_names import beginning
+from torchrelay.protocol.logs.log_records import of_run
 from torchrelay.protocol.messages import CheckpointRequest, JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
+from torchrelay.protocol.notify.notices import ToldOfJob
 from torchrelay.protocol.words.phases import Deadlines
 
 log = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ NO_FOLDER = "no checkpoint can be saved: the job names no folder for it (annotat
 EXIT_REMOVED = 143
 """128 + SIGTERM: what a process ends with whose pod is deleted."""
 MOST_CHARS = 1000
-_UNTOLD = ("progress", "migration_progress", "rank_report", "report")
+_UNTOLD = ("progress", "migration_progress", "rank_report", "coverage")
 """Events that are long or many, and stand in the TrainingJob."""
 
 
@@ -99,6 +101,9 @@ class JobRun:
         )
         self.story.begins_at = restart.step if restart is not None else None
         self.tally = JobTally(Totals())
+        self.told_of = ToldOfJob()
+        """What decides which of its events are worth a notice."""
+        self.listens: Callable[[JobEvent], None] = _nobody_listens
         self._used_before = used
         self.failure = ""
         """What of ours has failed in this job, which is unprotected since; empty: nothing."""
@@ -126,11 +131,11 @@ class JobRun:
             return
         ours = f"a fault of torchrelay's: {type(error).__name__}: {error}"
         self.failure = (str(error) if isinstance(error, RefusedError) else ours)[:MOST_CHARS]
-        log.error("%s is not protected any more: %s", self.key, self.failure, exc_info=error)
+        of_run(log, self.key).error("%s is not protected any more: %s", self.key, self.failure, exc_info=error)
         try:
             self.relay.set_aside(self.failure)
         except Exception:  # what has failed may be what this leans on
-            log.exception("%s: its agents could not be told", self.key)
+            log.exception("%s: its agents could not be told", self.key, extra={"run": str(self.key)})
             self.relay.resign()
 
     def contained(self, work: Callable[[], object]) -> None:
@@ -142,9 +147,10 @@ class JobRun:
 
     def _hear(self, event: JobEvent) -> None:
         if event.name not in _UNTOLD:
-            log.info("%s: %s %s", self.key, event.name, event.fields_json)
+            of_run(log, self.key).info("%s: %s %s", self.key, event.name, event.fields_json)
         self.story.take(event)
         self.tally.hear(event)
+        self.listens(event)
         if event.name not in _UNTOLD:
             self.wake()
         if event.name == PROGRESS and self._restarted_s is not None:
@@ -176,7 +182,7 @@ class JobRun:
 
     def _tell_restarted(self, event: JobEvent, since_s: float) -> None:
         progress = from_job_event(event)
-        if isinstance(progress, ProgressMade) and self.restart is not None and progress.boundary > self.restart.step:
+        if isinstance(progress, ProgressMade) and self.restart is not None and progress.steps > self.restart.step:
             self._restarted_s = None
             self.core.outbox.emit(RestartDone(len(self.restarts), event.time_s - since_s))
 
@@ -311,6 +317,10 @@ class JobRun:
 
 def _nobody() -> None:
     """Nobody looks after it yet."""
+
+
+def _nobody_listens(event: JobEvent) -> None:
+    pass
 
 
 def _config(run: JobRun, world_size: int) -> ControllerConfig:

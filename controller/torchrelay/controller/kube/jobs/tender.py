@@ -12,6 +12,7 @@ from torchrelay.controller.kube.cluster.pods import JobKey
 from torchrelay.controller.kube.jobs.ledger import Ledger
 from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.protocol.errors import RetryableError
+from torchrelay.protocol.logs.log_records import of_run
 from torchrelay.protocol.machine.pause import Pause
 
 log = logging.getLogger(__name__)
@@ -92,4 +93,4 @@ class Tender:
     def _tell(self, key: JobKey, text: str) -> None:
         if self._said.get(key) != text:
             self._said[key] = text
-            log.warning("%s: %s", key, text)
+            of_run(log, key).warning("%s: %s", key, text)

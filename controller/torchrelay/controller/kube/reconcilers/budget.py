@@ -28,6 +28,7 @@ from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.object_names import beginning
+from torchrelay.protocol.logs.log_records import of_run
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,9 @@ class Budgets:
         verdict = judge_eviction(EvictionSituation(run.runs, movable, spares, now_s - since_s, run.wishes.spare_wait_s))
         if self._held.get(run.key) is verdict.hold_off or (verdict.hold_off and owner is None):
             return
-        log.info("%s: evictions are %s: %s", run.key, "held off" if verdict.hold_off else "let through", verdict.reason)
+        of_run(log, run.key).info(
+            "%s: evictions are %s: %s", run.key, "held off" if verdict.hold_off else "let through", verdict.reason
+        )
         if verdict.hold_off:
             assert owner is not None
             run.holds_off = True

@@ -14,6 +14,7 @@ from torchrelay.controller.kube.decide.expiry import Kept, judge_expiry
 from torchrelay.controller.kube.jobs.ledger import Ledger
 from torchrelay.controller.kube.status.losses import STAMP
 from torchrelay.protocol.errors import RetryableError
+from torchrelay.protocol.logs.log_records import of_run
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class Expiry:
         ended_s = wall_s - job.ended_s if job.ended_s is not None else None
         verdict = judge_expiry(Kept(job.phase, ended_s, unseen_s), self._ttl_s)
         if verdict.remove:
-            log.info("%s: its TrainingJob is removed: %s", key, verdict.reason)
+            of_run(log, key).info("%s: its TrainingJob is removed: %s", key, verdict.reason)
             await self._api.delete(TRAINING_JOBS, key.name, key.namespace)
             self._jobs.pop(key, None)
 
@@ -90,7 +91,7 @@ class Expiry:
         if (said := f"{type(error).__name__}: {error}") != job.failure:
             job.failure = said
             expected = isinstance(error, Refused)
-            log.error("%s: its TrainingJob is not removed: %s", key, said, exc_info=None if expected else error)
+            of_run(log, key).error("%s: its TrainingJob is not removed: %s", key, said, exc_info=None if expected else error)
         if not isinstance(error, Refused) and (run := self._ledger.runs.get(key)) is not None:
             run.failed(error)
 

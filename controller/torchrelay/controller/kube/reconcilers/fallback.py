@@ -11,6 +11,7 @@ from torchrelay.controller.kube.jobs.ledger import Ledger
 from torchrelay.controller.kube.jobs.run import EXIT_REMOVED, JobRun
 from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.logs.log_records import of_run
 from torchrelay.protocol.messages import FindCheckpoints
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class Fallback:
         if situation is None:
             return
         rung = choose_rung(situation)
-        log.warning("%s: %s: %s", run.key, rung.rung, rung.reason)
+        of_run(log, run.key).warning("%s: %s: %s", run.key, rung.rung, rung.reason)
         run.story.fell(rung.tried, time.time())
         if rung.rung == FAIL:
             began = f"; it began with: {run.losses.began_with}" if run.losses.began_with else ""

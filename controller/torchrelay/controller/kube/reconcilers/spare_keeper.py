@@ -24,6 +24,7 @@ from torchrelay.controller.kube.status.status_builder import pod_of
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.events import SparesChanged
 from torchrelay.protocol.kube.annotations import PodAnnotations, read
+from torchrelay.protocol.logs.log_records import of_run
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class SpareKeeper:
                 restarts = run.is_launched or pod.restarts
                 stay = tuple(rank for rank in run.stays_in(pod.agent) if rank != left.rank)
                 verdict = judge_leaver(Leaver(pod.name, left.rank, left.planned, restarts, pod.leaves, stay))
-                log.info("%s: %s: %s", run.key, verdict.action, verdict.reason)
+                of_run(log, run.key).info("%s: %s: %s", run.key, verdict.action, verdict.reason)
                 if verdict.action in (DELETE, RELEASE):
                     run.relay.release(pod.agent, verdict.reason)
                 if verdict.action == DELETE:
@@ -118,7 +119,7 @@ class SpareKeeper:
             stranded = Stranded(pod.name, pod.node, run.took_over(pod.agent), unready_s)
             verdict = judge_stranded(stranded, self._node_grace_s)
             if verdict.force and pod.uid not in self._freed:
-                log.warning("%s: deleted by force: %s", run.key, verdict.reason)
+                of_run(log, run.key).warning("%s: deleted by force: %s", run.key, verdict.reason)
                 await self._api.delete(PODS, pod.name, run.key.namespace, grace_s=0)
                 self._freed.add(pod.uid)
 
@@ -234,7 +235,7 @@ class SpareKeeper:
             terms, reasons = placement(
                 run.key.name, self._ledger.labels_of(template.node), self._ledger.barred_nodes(), topology
             )
-            log.info("%s: a spare is to be %s", run.key, "; ".join(reasons))
+            of_run(log, run.key).info("%s: a spare is to be %s", run.key, "; ".join(reasons))
             claims = await self._claims(run.key, template)
             made = await self._api.create(PODS, spare_pod(template.manifest, owner, terms, priority_class, claims))
             pod = read_pod(made)
@@ -255,7 +256,7 @@ class SpareKeeper:
     def _tell(self, key: JobKey, text: str) -> None:
         if self._said.get(key) != text:
             self._said[key] = text
-            log.info("%s: %s", key, text)
+            of_run(log, key).info("%s: %s", key, text)
 
 
 def _unnamed(refusal: str) -> str:

@@ -32,6 +32,7 @@ from torchrelay.controller.status import JobSummary
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
 from torchrelay.protocol.kube.holders import pack_holders
+from torchrelay.protocol.logs.log_records import of_run
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Scribe:
         if spec != {name: found["spec"].get(name) for name in spec}:
             await self._follow(key, found, spec)
         if references != (found["metadata"].get("ownerReferences") or []):
-            log.info("%s: %s", key, belongs.reason)
+            of_run(log, key).info("%s: %s", key, belongs.reason)
             patch = {"metadata": {"ownerReferences": references}}
             self._jobs[key] = await self._api.patch(TRAINING_JOBS, key.name, patch, key.namespace)
         return self._jobs[key]
@@ -81,7 +82,9 @@ class Scribe:
         else:
             before = FoundResource((found.get("status") or {}).get("phase", ""), found["spec"].get("workloadUID", ""))
             verdict = judge_same_job(before, Here(spec["workloadUID"] or "", run.trained_before, run.follows))
-            log.info("%s: its TrainingJob is %s: %s", key, "kept" if verdict.same else "new", verdict.reason)
+            of_run(log, key).info(
+                "%s: its TrainingJob is %s: %s", key, "kept" if verdict.same else "new", verdict.reason
+            )
             if not verdict.same:
                 found = await self._api.patch(TRAINING_JOBS, key.name, {"spec": spec}, key.namespace)
                 await self._set_spares(key, spec["spares"])

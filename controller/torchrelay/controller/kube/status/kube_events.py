@@ -11,14 +11,17 @@ from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
 from torchrelay.protocol.events import (
     Decision,
     HealthVerdict,
+    IncidentKept,
     JobFinished,
     MigrationFinished,
     MigrationStarted,
     MoveNotMade,
     Occurrence,
     Protection,
+    QuarantineCleared,
+    SparesChanged,
 )
-from torchrelay.protocol.health.kinds import OBSERVED
+from torchrelay.protocol.health.kinds import DONE, NOBODY, NODE, OBSERVED, REFUSED
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.object_names import beginning
 from torchrelay.protocol.words.level import Level
@@ -67,13 +70,56 @@ def tell(what: Occurrence, time_s: float) -> Telling | None:
             return Telling(True, "MoveNotMade", text, time_s, what.migration)
         case Protection():
             return Telling(what.level == Level.UNPROTECTED, _LEVELS[Level(what.level)], what.reason, time_s)
-        case HealthVerdict() if what.outcome == OBSERVED:
-            text = f"would {what.action} rank {', '.join(map(str, what.ranks))}: {what.reason}"
-            return Telling(True, "Observed", text, time_s)
+        case HealthVerdict():
+            return _tell_verdict(what, time_s)
+        case QuarantineCleared():
+            by = f" (cleared by {what.by})" if what.by else ""
+            return Telling(False, "QuarantineCleared", f"{what.subject} may be used again: {what.reason}{by}", time_s)
+        case IncidentKept():
+            text = f"the job was {what.level} ({what.promised}), and yet: {what.reason}"
+            return Telling(True, "PromiseNotKept", text, time_s, what.migration)
         case JobFinished():
             reason = "JobFailed" if what.exit_code else "JobFinished"
             return Telling(bool(what.exit_code), reason, f"exit code {what.exit_code}: {what.reason}", time_s)
     return None
+
+
+def _tell_verdict(what: HealthVerdict, time_s: float) -> Telling | None:
+    """What was done about it is a migration's story. What was not, and what is given no rank from now on, is told here."""
+    aside = what.node if what.quarantine == NODE else what.subject or what.node
+    aside = f"{aside} is given no rank any more" if what.quarantine != NOBODY else ""
+    who = f" rank {', '.join(map(str, what.ranks))}" if what.ranks else ""
+    if what.outcome == OBSERVED:
+        return Telling(True, "Observed", f"would {what.action}{who}: {what.reason}", time_s)
+    if what.outcome == REFUSED:
+        text = f"{what.action}{who}: {what.reason}"
+        return Telling(True, "VerdictRefused", f"{text}; {aside}" if aside else text, time_s)
+    if what.outcome == DONE and aside:
+        return Telling(True, "Quarantined", f"{aside}: {what.reason}", time_s)
+    return None
+
+
+class SparesTeller:
+    """Tells when a job has run out of spares, and when it has all of them: not each number between."""
+
+    def __init__(self) -> None:
+        self._said: bool | None = None
+        """Whether all are ready; None where neither that nor that there is none was told last."""
+
+    def tell(self, now: SparesChanged, time_s: float) -> Telling | None:
+        if now.wanted == 0:
+            self._said = None
+            return None
+        ready = now.ready >= now.wanted
+        if not ready and (now.ready or now.making):
+            return None
+        if ready == self._said:
+            return None
+        self._said = ready
+        if ready:
+            return Telling(False, "SparesReady", f"{now.ready} of {now.wanted} spares are ready", time_s)
+        why = now.reason or "none is being made"
+        return Telling(True, "NoSpare", f"no spare is ready: {why}; a rank that is lost now cannot move to one", time_s)
 
 
 def tell_rungs(tried: Sequence[Tried], migration: str, time_s: float) -> list[Telling]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
 from torchrelay.controller.kube.status.conditions import condition
-from torchrelay.controller.kube.status.kube_events import Telling, tell, tell_rungs
+from torchrelay.controller.kube.status.kube_events import SparesTeller, Telling, tell, tell_rungs
 from torchrelay.controller.kube.status.losses import Loss, Losses, timestamp
 from torchrelay.controller.kube.status.rungs import cost, lost_ranks, rung_of, taken_rungs
 from torchrelay.controller.kube.status.time_used import NOT_WATCHED, REDONE_SECONDS, USEFUL_SECONDS, TimeUsed
@@ -23,6 +23,7 @@ from torchrelay.protocol.events import (
     MoveNotMade,
     PhaseChanged,
     Protection,
+    SparesChanged,
     from_job_event,
 )
 from torchrelay.protocol.messages import JobEvent
@@ -112,6 +113,7 @@ class Story:
         """The condition that says why what was told of a job of the same name counts no more, if there was one."""
         self.tellings: list[Telling] = []
         """What is to be told as events; whoever tells it takes it out."""
+        self._spares = SparesTeller()
 
     def adopt(self, number: str, name: str) -> None:
         """The migration `number` was asked for with the resource `name`."""
@@ -202,6 +204,8 @@ class Story:
         except FrameError:
             return
         if (telling := tell(what, event.time_s)) is not None:
+            self.tellings.append(telling)
+        if isinstance(what, SparesChanged) and (telling := self._spares.tell(what, event.time_s)) is not None:
             self.tellings.append(telling)
         if isinstance(what, MigrationStarted):
             self._started(what, event.time_s)

@@ -13,25 +13,30 @@ import pytest
 from support import told_runs
 
 from torchrelay.cli.display.summary import RunSummary, fold
-from torchrelay.cli.notify.notices import JobNotice, NoticeKind, ending, notice
-from torchrelay.cli.notify.target import BodyForm, NotifyTarget
-from torchrelay.cli.notify.webhook import NotifiedJob, NotifyWebhook, body
 from torchrelay.protocol import events
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.notify.notices import JobCommands, JobNotice, NoticeKind, ToldOfJob, ending, notice
+from torchrelay.protocol.notify.target import BodyForm, NotifyTarget, TargetNames, read_target
+from torchrelay.protocol.notify.webhook import NotifiedJob, NotifyWebhook, body
 
 JOB = NotifiedJob("7e70abbe", "pretrain", "node7")
 MOVED = JobNotice(NoticeKind.MIGRATED, 'Rank 1 moved to "n0.s0"', "torchrelay explain m1 --run 7e70abbe")
 URL = "http://hook.test/x"
+COMMANDS = JobCommands("torchrelay status --run ab", "torchrelay explain {} --run ab")
 
 
 def told(occurrences: list[tuple[float, events.Occurrence]]) -> list[JobNotice]:
-    now, found = RunSummary(), []
+    """As for who keeps nothing else of the events, and as for the command, whose summary knows more: both say the same."""
+    known, found = ToldOfJob(), []
+    summary, of_command = RunSummary(), []
     for time_s, what in occurrences:
         if isinstance(what, events.CoverageKnown):  # of the dashboard's runs: not whole
             continue
-        before, now = now, fold(now, what, time_s)
-        if (each := notice(before, now, what)) is not None:
-            found.append(each)
-    return found
+        found.append(notice(known, what, COMMANDS))
+        of_command.append(notice(summary, what, COMMANDS))
+        known, summary = known.told(what), fold(summary, what, time_s)
+    assert found == of_command
+    return [each for each in found if each is not None]
 
 
 def test_a_small_run_is_worth_two_notices() -> None:
@@ -39,6 +44,7 @@ def test_a_small_run_is_worth_two_notices() -> None:
         (NoticeKind.MIGRATED, "Rank 0 moved to n0.s0: 1.6 s of standstill, 1 step done again"),
         (NoticeKind.MIGRATED, "Rank 2 moved to n0.s1: 0.6 s of standstill, no step lost"),
     ]
+    assert told(told_runs.small_run())[0].hint == "torchrelay explain m1 --run ab"
 
 
 @pytest.mark.parametrize(
@@ -123,9 +129,9 @@ def posted(
         return httpx2.Response(reply, text="so it is")
 
     async def run() -> None:
-        webhook = NotifyWebhook(target, JOB, said.append, httpx2.MockTransport(answer), waits_s=(0.0, 0.0))
+        webhook = NotifyWebhook(target, said.append, httpx2.MockTransport(answer), waits_s=(0.0, 0.0))
         for each in notices:
-            webhook.post(each)
+            webhook.post(each, JOB)
         await webhook.close()
 
     asyncio.run(run())
@@ -142,11 +148,11 @@ def test_a_notice_that_is_refused_is_said_once_and_the_next_one_is_posted() -> N
     later = JobNotice(NoticeKind.ENDED, "Finished")
     arrived, said = posted([404, 404], [MOVED, MOVED, later], NotifyTarget(URL))
     assert arrived == ["Finished"]
-    assert said == ["notices do not arrive at --notify (HTTP status 404: so it is); the run goes on"]
+    assert said == ["notices do not arrive (HTTP status 404: so it is); jobs go on"]
 
 
 def test_only_what_was_asked_for_is_posted() -> None:
-    later = ending(RunSummary(boundary=7, reason="rank 1 was killed"), 137, "torchrelay run --resume x")
+    later = ending(7, 137, "rank 1 was killed", "torchrelay run --resume x")
     assert posted([], [MOVED, later], NotifyTarget(URL, kinds=(NoticeKind.ENDED,)))[0] == [
         "Ended with exit code 137 after 7 steps: rank 1 was killed"
     ]
@@ -181,9 +187,38 @@ def test_a_notice_arrives_at_a_real_server(hook: tuple[str, list[bytes]]) -> Non
     url, arrived = hook
 
     async def run() -> None:
-        webhook = NotifyWebhook(NotifyTarget(url), JOB, pytest.fail)
-        webhook.post(MOVED)
+        webhook = NotifyWebhook(NotifyTarget(url), pytest.fail)
+        webhook.post(MOVED, JOB)
         await webhook.close()
 
     asyncio.run(run())
     assert [json.loads(content)["text"] for content in arrived] == [MOVED.text]
+
+
+def test_that_notices_do_not_arrive_is_said_again_once_they_had_arrived() -> None:
+    later = JobNotice(NoticeKind.ENDED, "Finished")
+    arrived, said = posted([404, 200, 404], [MOVED, later, MOVED], NotifyTarget(URL))
+    assert arrived == ["Finished"]
+    assert len(said) == 2
+
+
+def test_what_is_no_url_is_said_without_it() -> None:
+    assert posted([], [MOVED], NotifyTarget("https://hooks.example.com:secret/x")) == (
+        [],
+        ["notices do not arrive (the URL is none); jobs go on"],
+    )
+
+
+def test_a_target_is_read_from_what_is_given() -> None:
+    names = TargetNames("the URL", "--on", "--form")
+    assert read_target(names, URL, "ended, migrated", "slack", "") == NotifyTarget(
+        URL, (NoticeKind.ENDED, NoticeKind.MIGRATED), BodyForm.SLACK
+    )
+    assert read_target(names, URL, "", "json", "$text") == NotifyTarget(URL, template="$text")
+    for url, kinds, form, said in (
+        ("ftp://x", "", "json", "^the URL: give the URL"),
+        (URL, "migrated,lunch", "json", "^--on lunch: there is no such kind; give some of migrated,"),
+        (URL, "", "xml", "^--form xml: give json or slack"),
+    ):
+        with pytest.raises(UserError, match=said):
+            read_target(names, url, kinds, form, "")

@@ -1,4 +1,4 @@
-"""Posts notices to a URL: in their order, with retries, beside the run and never in its way."""
+"""Posts notices to a URL: in their order, with retries, beside the jobs and never in their way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx2
 
-from torchrelay.cli.notify.notices import JobNotice
-from torchrelay.cli.notify.target import BodyForm, NotifyTarget
+from torchrelay.protocol.notify.notices import JobNotice
+from torchrelay.protocol.notify.target import BodyForm, NotifyTarget
 
 QUEUED = 100
 TIMEOUT_S = 10.0
@@ -24,7 +24,7 @@ AGAIN_CODES = (408, 425, 429)
 
 @dataclass(frozen=True)
 class NotifiedJob:
-    """What a notice says of its job."""
+    """What a notice says of its job. In a cluster `run_id` is NAMESPACE/NAME, and `host` the cluster."""
 
     run_id: str
     name: str
@@ -44,9 +44,8 @@ def body(notice: JobNotice, job: NotifiedJob, target: NotifyTarget) -> bytes:
     if target.template:
         return string.Template(target.template).safe_substitute(_escaped(values)).encode()
     if target.form is BodyForm.SLACK:
-        hint = (
-            f"\n`{notice.hint}`" if notice.hint.startswith("torchrelay ") else f"\n{notice.hint}" if notice.hint else ""
-        )
+        is_command = notice.hint.startswith(("torchrelay ", "kubectl "))
+        hint = f"\n`{notice.hint}`" if is_command else f"\n{notice.hint}" if notice.hint else ""
         return json.dumps({"text": f"*{job.name}* ({job.run_id} on {job.host}): {notice.text}{hint}"}).encode()
     return json.dumps(values).encode()
 
@@ -56,30 +55,29 @@ def _escaped(values: Mapping[str, str]) -> dict[str, str]:
 
 
 class NotifyWebhook:
-    """`say` is told once that notices do not arrive. `transport`: of the HTTP client, the network by default."""
+    """`say` is told that notices do not arrive: once, until one does. `transport`: of the HTTP client, the network by default."""
 
     def __init__(
         self,
         target: NotifyTarget,
-        job: NotifiedJob,
         say: Callable[[str], None],
         transport: httpx2.AsyncBaseTransport | None = None,
         waits_s: tuple[float, ...] = WAITS_S,
     ) -> None:
-        self._target, self._job, self._say, self._waits_s = target, job, say, waits_s
+        self._target, self._say, self._waits_s = target, say, waits_s
         self._client = httpx2.AsyncClient(timeout=TIMEOUT_S, transport=transport)
-        self._queue: asyncio.Queue[JobNotice | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[JobNotice, NotifiedJob] | None] = asyncio.Queue()
         self._has_complained = False
         self._task = asyncio.ensure_future(self._run())
 
-    def post(self, notice: JobNotice) -> None:
+    def post(self, notice: JobNotice, job: NotifiedJob) -> None:
         """Returns at once. Of very many that wait the newest are left out, and that is said."""
         if notice.kind not in self._target.kinds:
             return
         if self._queue.qsize() >= QUEUED:
             self._complain("too many notices wait")
             return
-        self._queue.put_nowait(notice)
+        self._queue.put_nowait((notice, job))
 
     async def close(self) -> None:
         """Returns when all that was posted has arrived or was given up, or after a while."""
@@ -89,24 +87,28 @@ class NotifyWebhook:
         await self._client.aclose()
 
     async def _run(self) -> None:
-        while (notice := await self._queue.get()) is not None:
+        while (waiting := await self._queue.get()) is not None:
             problem = ""
             for wait_s in (*self._waits_s, None):
-                problem, again = await self._try(notice)
+                problem, again = await self._try(*waiting)
                 if not again or wait_s is None:
                     break
                 await asyncio.sleep(wait_s)
             if problem:
                 self._complain(problem)
+            else:
+                self._has_complained = False  # the next time that they do not arrive is another one
 
-    async def _try(self, notice: JobNotice) -> tuple[str, bool]:
+    async def _try(self, notice: JobNotice, job: NotifiedJob) -> tuple[str, bool]:
         """Return why the notice did not arrive, empty if it did; and whether another try may help."""
         headers: dict[str, Any] = {"Content-Type": "application/json"}
         try:
-            content = body(notice, self._job, self._target)
+            content = body(notice, job, self._target)
             reply = await self._client.post(self._target.url, content=content, headers=headers)
         except httpx2.HTTPError as e:
             return f"{type(e).__name__}: {e}", True
+        except httpx2.InvalidURL:  # its text names the URL, which may be a secret
+            return "the URL is none", False
         if reply.is_success:
             return "", False
         again = reply.status_code >= 500 or reply.status_code in AGAIN_CODES
@@ -115,4 +117,4 @@ class NotifyWebhook:
     def _complain(self, problem: str) -> None:
         if not self._has_complained:
             self._has_complained = True
-            self._say(f"notices do not arrive at --notify ({problem}); the run goes on")
+            self._say(f"notices do not arrive ({problem}); jobs go on")

@@ -1,0 +1,34 @@
+"""What a shell offers where a command line names a job or a run: those that there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+SHOWN_CHARACTERS = 60
+"""Of what is said of a word: a shell takes the second line for another word."""
+
+
+def running_jobs(incomplete: str) -> list[tuple[str, str]]:
+    """Names and ids of the jobs of this user that run here, each with its command."""
+    from torchrelay.cli.folders import folder
+
+    runs = folder.one_of_each(folder.state_folder(os.environ))
+    return _offered(incomplete, ((word, " ".join(run.command)) for run in runs for word in (run.name, run.run_id)))
+
+
+def kept_runs(incomplete: str) -> list[tuple[str, str]]:
+    """Names and ids of the runs that are kept, the newest first, each with its command."""
+    from torchrelay.cli.folders import history
+
+    heads = [run.head for run in history.kept_runs(history.history_folder(os.environ))]
+    return _offered(incomplete, ((word, " ".join(h.command)) for h in heads for word in (h.name, h.run_id)))
+
+
+def _offered(incomplete: str, found: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each word once, with the first thing that is said of it."""
+    offered: dict[str, str] = {}
+    for word, what in found:
+        if word and word.startswith(incomplete):
+            offered.setdefault(word, what[:SHOWN_CHARACTERS])
+    return list(offered.items())

@@ -1,0 +1,75 @@
+"""Each command of ours that the docs tell to type is one: its words, options and values are read as the program reads them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from support.command_lines import WrongCommandError, in_blocks, in_text, look, read
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(p for p in sorted((ROOT / "docs").rglob("*.md")) if p.parent.name != "reference"),
+]
+"""Of the pages in docs/reference the commands' own is made from them, with its usage."""
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_commands_of_a_page_are_read(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, wrong = page.read_text("utf-8"), []
+    for words in in_blocks(text):
+        try:
+            read(words)
+        except WrongCommandError as e:
+            wrong.append(str(e))
+    for words in in_text(text):
+        if words[-1] in ("…", "...") and len(words) <= 3:
+            continue  # stands for all of them
+        try:
+            look(words)
+        except WrongCommandError as e:
+            wrong.append(str(e))
+    assert wrong == []
+
+
+def test_a_command_ends_where_its_streams_are_led_elsewhere() -> None:
+    (words,) = in_blocks("```sh\ntorchrelay status --watch 2> status.txt | tee x\n```\n")
+    assert words == ["torchrelay", "status", "--watch"]
+
+
+def test_the_commands_of_the_pages_are_found() -> None:
+    found = [shlex.join(words) for page in PAGES for words in in_blocks(page.read_text("utf-8"))]
+    programs = re.findall(r"^(?:kubectl )?torchrelay (\w+)", "\n".join(found), re.MULTILINE)
+    assert {"run", "check", "drill", "doctor", "status", "migrate", "inject", "bench", "dashboard"} <= set(programs)
+    assert len(found) > 60
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "```\ntorchrelay frobnicate\n```\n",
+        "```sh\nexport A=1 && torchrelay status --nowhere | jq .\n```\n",
+        "```\nMASTER_PORT=1 torchrelay migrate --rank 2\n```\n",
+        "```\nsrun torchrelay run --nowhere \\\n  train.py\n```\n",
+        "1. so:\n\n   ```\n   kubectl torchrelay drain --reason x\n   ```\n",
+    ],
+)
+def test_a_wrong_command_in_a_block_is_found(block: str) -> None:
+    (words,) = in_blocks(block)
+    with pytest.raises(WrongCommandError):
+        read(words)
+
+
+@pytest.mark.parametrize("text", ["see `torchrelay stats`", "see `torchrelay run --spores 0`"])
+def test_a_wrong_command_in_a_sentence_is_found(text: str) -> None:
+    (words,) = in_text(text)
+    with pytest.raises(WrongCommandError):
+        look(words)

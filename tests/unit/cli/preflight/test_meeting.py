@@ -53,7 +53,7 @@ def test_the_check_that_is_proposed_is_one_for_another_machine(tmp_path: Path, s
     assert place is not None
     words = shlex.split(place.there)
     assert words[words.index("doctor") :] == [
-        *("doctor", "--nnodes", "2", "--nproc-per-node", "3", "--node-rank", "1", "--master-addr", "node0"),
+        *("doctor", "--nproc-per-node", "3", "--nnodes", "2", "--node-rank", "1", "--master-addr", "node0"),
         *("--jit-dir", str(tmp_path / "jit"), "--inject", "kill:rank=1,step=3,phase=forward", script),
     ]
 

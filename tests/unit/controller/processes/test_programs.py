@@ -89,18 +89,18 @@ def test_a_job_that_ends_with_75_tells_all_of_them(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_may_come_is_compared_with_all_that_are_there_and_changes_nothing(tmp_path: Path) -> None:
-    core = FakeJob(tmp_path).core
-    assert core.compare(ONE) == msg.MachinesCompared()
+    programs = Programs(FakeJob(tmp_path).core.outbox)
+    assert programs.compare(ONE) == msg.MachinesCompared()
     for node, program in (("n0", ONE), ("n1", OTHER)):
-        core._parts.programs.attached(node, program)
-    assert core.compare(OTHER) == msg.MachinesCompared(("n0", "n1"))
-    found = core.compare(dataclasses.replace(ONE, torch="9", sources={"model.py": "2"}))
+        programs.attached(node, program)
+    assert programs.compare(OTHER) == msg.MachinesCompared(("n0", "n1"))
+    found = programs.compare(dataclasses.replace(ONE, torch="9", sources={"model.py": "2"}))
     assert [text.partition(":")[0] for text in found.refused] == [
         "n0 has torch 2.13.0, this machine has 9",
         "n1 has torch 2.13.0, this machine has 9",
     ]
     assert "model.py is not the same on n0 and this machine" in found.told[0]
-    assert core.compare(OTHER).nodes == ("n0", "n1")
+    assert programs.compare(OTHER).nodes == ("n0", "n1")
 
 
 def test_room_that_is_left_is_part_of_the_level(tmp_path: Path) -> None:

@@ -91,7 +91,9 @@ class Expiry:
         if (said := f"{type(error).__name__}: {error}") != job.failure:
             job.failure = said
             expected = isinstance(error, Refused)
-            of_run(log, key).error("%s: its TrainingJob is not removed: %s", key, said, exc_info=None if expected else error)
+            of_run(log, key).error(
+                "%s: its TrainingJob is not removed: %s", key, said, exc_info=None if expected else error
+            )
         if not isinstance(error, Refused) and (run := self._ledger.runs.get(key)) is not None:
             run.failed(error)
 

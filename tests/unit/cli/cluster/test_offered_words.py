@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.http_api import HttpApi
 
-from torchrelay.cli.cluster.completion import NO_FILES, main
+from torchrelay.cli.cluster.offered_words import NO_FILES, main
 
 Offered = Callable[..., list[str]]
 
@@ -31,7 +31,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 def test_kubectl_finds_the_program_by_its_name() -> None:
     project = (Path(__file__).parents[4] / "pyproject.toml").read_text()
-    assert 'kubectl_complete-torchrelay = "torchrelay.cli.cluster.completion:main"' in project
+    assert 'kubectl_complete-torchrelay = "torchrelay.cli.cluster.offered_words:main"' in project
 
 
 def test_commands_and_options_are_offered(offered: Offered) -> None:

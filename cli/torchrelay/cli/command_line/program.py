@@ -37,7 +37,7 @@ def script_digest(options: RunOptions) -> str:
 
 
 @dataclass(frozen=True)
-class Sources:
+class SourceFiles:
     """Python files that the script can import from its folder -> digest, empty if one cannot be read.
 
     `imported`: those that it does import, as its text says. `is_cut`: there are too many others, which are left out.
@@ -48,7 +48,7 @@ class Sources:
     is_cut: bool
 
 
-def sources(options: RunOptions) -> Sources:
+def sources(options: RunOptions) -> SourceFiles:
     folder = Path.cwd() if options.given.module else Path(options.script).absolute().parent
     first = module_file(folder, options.script) if options.given.module else Path(options.script).absolute()
     own = imported(folder, first) if first is not None else ()
@@ -56,7 +56,7 @@ def sources(options: RunOptions) -> Sources:
     is_cut = len(beside) > MOST_SOURCES
     looked_at = sorted({*own, *(() if is_cut else beside)})
     digests = {str(path.relative_to(folder)): _digest(path) for path in looked_at}
-    return Sources(digests, tuple(sorted(str(path.relative_to(folder)) for path in own)), is_cut)
+    return SourceFiles(digests, tuple(sorted(str(path.relative_to(folder)) for path in own)), is_cut)
 
 
 def _digest(path: Path) -> str:

@@ -28,7 +28,7 @@ from torchrelay.shim.comm.point_to_point import Messages
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.data.draw_changes import StateBelowData
 from torchrelay.shim.observe.data_faults import DataFaults
-from torchrelay.shim.observe.device_holds import Held
+from torchrelay.shim.observe.device_holds import DeviceHold
 from torchrelay.shim.observe.other_processes import OtherProcesses
 from torchrelay.shim.observe.other_threads import OtherThreads
 
@@ -69,7 +69,7 @@ def _watch_device(runtime: Runtime) -> None:
         lambda: holds.capture_begins(registry.called_on_devices()),
         lambda: holds.capture_ends(registry.called_on_devices, sys._getframe(1)),
     )
-    device_memory.watch_shared_memory(runtime.guard, lambda: holds.tell(Held.SHARED, sys._getframe(1)))
+    device_memory.watch_shared_memory(runtime.guard, lambda: holds.tell(DeviceHold.SHARED, sys._getframe(1)))
 
 
 def _communicate(runtime: Runtime, name: str, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.observe.device_holds import Held
+from torchrelay.shim.observe.device_holds import DeviceHold
 from torchrelay.shim.script import sites
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _symmetric_memory(runtime: Runtime, module: ModuleType) -> None:
     from torchrelay.shim.adapters import device_memory
 
     def opens(is_nvshmem: bool) -> None:
-        runtime.device_holds.tell(Held.NVSHMEM if is_nvshmem else Held.SYMMETRIC, sys._getframe(1))
+        runtime.device_holds.tell(DeviceHold.NVSHMEM if is_nvshmem else DeviceHold.SYMMETRIC, sys._getframe(1))
 
     device_memory.watch_symmetric_memory(runtime.guard, module, opens)
 
@@ -72,7 +72,7 @@ def _nvshmem(runtime: Runtime, module: ModuleType) -> None:
     from torchrelay.shim.adapters import device_memory
 
     device_memory.watch_nvshmem(
-        runtime.guard, module, lambda: runtime.device_holds.tell(Held.NVSHMEM, sys._getframe(1))
+        runtime.guard, module, lambda: runtime.device_holds.tell(DeviceHold.NVSHMEM, sys._getframe(1))
     )
 
 

@@ -14,7 +14,7 @@ from torchrelay.protocol.messages import Gap
 from torchrelay.protocol.names import BARS
 
 
-class Held(Enum):
+class DeviceHold(Enum):
     """By the kind of its gap."""
 
     GRAPH = "device-graph"
@@ -24,10 +24,10 @@ class Held(Enum):
 
 
 _TEXTS = {
-    Held.GRAPH: "a CUDA graph that holds collectives: it would go on with the communicators that a migration exchanges",
-    Held.SYMMETRIC: "symmetric memory, which other ranks read and write on their own: they would go on with a lost rank's",
-    Held.NVSHMEM: "memory of NVSHMEM, which other ranks read and write on their own: they would go on with a lost rank's",
-    Held.SHARED: "memory of the device that processes share (CUDA IPC): the others would go on with a lost rank's",
+    DeviceHold.GRAPH: "a CUDA graph that holds collectives: it would go on with the communicators that a migration exchanges",
+    DeviceHold.SYMMETRIC: "symmetric memory, which other ranks read and write on their own: they would go on with a lost rank's",
+    DeviceHold.NVSHMEM: "memory of NVSHMEM, which other ranks read and write on their own: they would go on with a lost rank's",
+    DeviceHold.SHARED: "memory of the device that processes share (CUDA IPC): the others would go on with a lost rank's",
 }
 
 
@@ -35,7 +35,7 @@ class DeviceHolds:
     """The first of each kind."""
 
     def __init__(self) -> None:
-        self._gaps: dict[Held, Gap] = {}
+        self._gaps: dict[DeviceHold, Gap] = {}
         self._called_before: int | None = None
         """Of a graph that is being captured: how many collectives were called before."""
         self._is_called = False
@@ -46,7 +46,7 @@ class DeviceHolds:
     def gaps(self) -> list[Gap]:
         return [*self._gaps.values()]
 
-    def tell(self, held: Held, frame: FrameType) -> None:
+    def tell(self, held: DeviceHold, frame: FrameType) -> None:
         """`frame`: of the call that makes it."""
         if held not in self._gaps:
             from torchrelay.shim.observe.origins import call_site  # it imports torch
@@ -66,4 +66,4 @@ class DeviceHolds:
         """`frame`: of the call that ends it."""
         before, self._called_before = self._called_before, None
         if before is not None and (self._is_called or called() != before):
-            self.tell(Held.GRAPH, frame)
+            self.tell(DeviceHold.GRAPH, frame)

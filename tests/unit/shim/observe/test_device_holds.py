@@ -6,7 +6,7 @@ import pytest
 
 from torchrelay.protocol.names import BARS
 from torchrelay.shim.observe import origins
-from torchrelay.shim.observe.device_holds import DeviceHolds, Held
+from torchrelay.shim.observe.device_holds import DeviceHolds, DeviceHold
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +46,8 @@ def test_a_graph_without_communication_is_no_gap() -> None:
     assert len(holds) == 0, "of a capture that has failed nothing is there to end"
 
 
-@pytest.mark.parametrize("held", list(Held))
-def test_each_kind_is_told_once_with_its_reason(held: Held) -> None:
+@pytest.mark.parametrize("held", list(DeviceHold))
+def test_each_kind_is_told_once_with_its_reason(held: DeviceHold) -> None:
     holds = DeviceHolds()
     for _ in range(2):
         holds.tell(held, sys._getframe())

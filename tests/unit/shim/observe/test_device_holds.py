@@ -6,7 +6,7 @@ import pytest
 
 from torchrelay.protocol.names import BARS
 from torchrelay.shim.observe import origins
-from torchrelay.shim.observe.device_holds import DeviceHolds, DeviceHold
+from torchrelay.shim.observe.device_holds import DeviceHold, DeviceHolds
 
 
 @pytest.fixture(autouse=True)

@@ -109,7 +109,7 @@ def test_a_functional_collective_that_a_loss_ends_behind_the_gate_gives_no_garba
 def test_what_a_rank_holds_does_not_grow_with_the_moves_of_another(tmp_path: Path) -> None:
     """Of its device: communicators, memory, streams. Of the system: memory, descriptors, threads. At each 20th step."""
     moves, asked = ROUNDS, [f"planned:rank=1,step={step}" for step in range(300, 400 * ROUNDS, 400)]
-    job = jobs.run(tmp_path, 2, 2, (str(400 * moves), "0.05"), asked, program="moved_often.py", run_s=LONGEST_S)
+    job = jobs.run(tmp_path, 2, 3, (str(400 * moves), "0.05"), asked, program="moved_often.py", run_s=LONGEST_S)
     assert job.returncode == 0, job.output[-4000:]
     assert (job.struck, len(job.committed)) == (moves, moves), job.output[-3000:]
     held = json.loads((tmp_path / "out" / "held0.json").read_text())

@@ -130,7 +130,8 @@ def test_each_strike_has_the_rungs_that_came_before_the_next_one_with_what_they_
 
 def test_what_two_machines_tell_is_told_once_and_what_comes_again_later_twice() -> None:
     one = [finished(1.0), finished(20.0)]
-    other = [finished(1.2), event("job_restarted", 30.0, restart=1)]
+    one.append(event("job_restarted", 30.0, restart=2, rung="script"))
+    other = [finished(1.2), event("job_restarted", 30.1, restart=1, rung="script")]
     assert [e["time_s"] for e in merged([one, other])] == [1.0, 20.0, 30.0]
 
 

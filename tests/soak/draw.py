@@ -76,7 +76,12 @@ def draw(chance: random.Random, kinds: Sequence[str], ranks: int, machines: int)
     """The same seed gives the same faults; what they meet is the job's. `kinds`: each as often as it is to come."""
     kind = chance.choice(kinds)
     target = chance.randrange(machines if kind in OF_MACHINES else ranks)
-    return Fault(kind, target, chance.uniform(*PAUSE_S), chance.choice(PLACES) if kind in ORDERED else "")
+    pause_s, place = chance.uniform(*PAUSE_S), chance.choice(PLACES) if kind in ORDERED else ""
+    if kind == DEADLOCK and place == "backward" and ranks == 2:
+        place = (
+            "forward"  # a backward counts as waiting as a whole, and of two that wait nobody can tell who is to blame
+        )
+    return Fault(kind, target, pause_s, place)
 
 
 def why_not_now(fault: Fault, seen: Seen, struck: Sequence[Struck], counts: dict[str, int], waits: bool) -> str:

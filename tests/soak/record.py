@@ -10,6 +10,8 @@ from typing import Any
 NOTHING = "goes on"
 _SAME_S = 5.0
 """Several machines tell of the same within this time."""
+_OF_ONE_MACHINE = ("time_s", "elapsed_s", "restart")
+"""A machine that came back later has its own number for a restart."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def merged(files: Iterable[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     known: dict[str, float] = {}
     found = []
     for event in sorted((e for file in files for e in file), key=lambda e: float(e["time_s"])):
-        told = repr(sorted((k, str(v)) for k, v in event.items() if k not in ("time_s", "elapsed_s")))
+        told = repr(sorted((k, str(v)) for k, v in event.items() if k not in _OF_ONE_MACHINE))
         if event["time_s"] - known.get(told, -_SAME_S) >= _SAME_S:
             found.append(event)
         known[told] = event["time_s"]

@@ -130,7 +130,8 @@ def test_each_strike_has_the_rungs_that_came_before_the_next_one_with_what_they_
 
 def test_what_two_machines_tell_is_told_once_and_what_comes_again_later_twice() -> None:
     one = [finished(1.0), finished(20.0)]
-    other = [finished(1.2), event("job_restarted", 30.0, restart=1)]
+    one.append(event("job_restarted", 30.0, restart=2, rung="script"))
+    other = [finished(1.2), event("job_restarted", 30.1, restart=1, rung="script")]
     assert [e["time_s"] for e in merged([one, other])] == [1.0, 20.0, 30.0]
 
 
@@ -188,3 +189,8 @@ def test_a_job_that_four_faults_strike_ends_as_the_undisturbed_one_and_leaves_no
     assert set(ended.struck) >= {d.KILL, d.CONTROLLER}, ended.told()
     assert ended.rungs["spare"] + ended.rungs["respawn"] >= 1, ended.told()
     assert ended.rungs["next controller"] == 1, ended.told()
+
+
+def test_of_two_ranks_none_is_deadlocked_in_its_backward_where_nobody_could_tell_which_one() -> None:
+    places = {n: {draw(random.Random(seed), [d.DEADLOCK], n, 1).place for seed in range(200)} for n in (2, 4)}
+    assert places == {2: set(d.PLACES) - {"backward"}, 4: set(d.PLACES)}

@@ -197,7 +197,7 @@ def answering(answer: Callable[[socket.socket], None]) -> tuple[socket.socket, t
 
 
 def impostor(sock: socket.socket) -> None:
-    sock.sendall(struct.pack("!8sH32s", b"TRTENSOR", 2, bytes(32)))
+    sock.sendall(struct.pack("!8sH32s", b"TRTENSOR", 3, bytes(32)))
     sock.recv(1000)
     sock.sendall(bytes(33))
 

@@ -18,7 +18,7 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 
 def meeting(jit_dir: Path, script: str, **changes: Any) -> MeetingPlace | None:
-    given = {"nnodes": "2", "node_rank": 1, "master_addr": "node0", "nproc_per_node": "3"} | changes
+    given: dict[str, Any] = {"nnodes": "2", "node_rank": 1, "master_addr": "node0", "nproc_per_node": "3"} | changes
     options = GivenOptions(script, jit_dirs=(jit_dir,), **given)
     job = subject_of(options, LocalMachine(), {"TORCHRELAY_SECRET": SECRET})
     assert job.problem == ""

@@ -15,7 +15,8 @@ from support.host_state import carry, take
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records.compare import MAX_DIFFERENCES, differences
 from torchrelay.shim.capture.records.difference import Difference
-from torchrelay.shim.capture.records.encode import begin_set_up, decode, encode, encode_whole
+from torchrelay.shim.capture.records.encode import decode, encode, encode_whole
+from torchrelay.shim.capture.records.set_up_trees import begin_set_up
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.kinds import Kind

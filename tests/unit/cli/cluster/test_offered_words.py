@@ -18,7 +18,7 @@ Offered = Callable[..., list[str]]
 def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Offered:
     """The words that are offered in place of the last one that was typed."""
     for name in ("_TORCHRELAY_PLUGIN_COMPLETE", "_TYPER_COMPLETE_ARGS", "_TYPER_COMPLETE_FISH_ACTION", "COLUMNS"):
-        monkeypatch.setenv(name, "80")  # so that it is taken back
+        monkeypatch.setenv(name, "20")  # so that it is taken back; and a terminal is narrow
 
     def complete(*words: str) -> list[str]:
         main(words)

@@ -20,7 +20,8 @@ class ProgramAgreement:
 
 def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAgreement:
     """`one` is what `node` runs. What is not known of one of them is not compared."""
-    refused, told = [], []
+    refused: list[str] = []
+    told: list[str] = []
     if one.script and other.script and one.script != other.script:
         refused.append(
             f"{node} runs {one.script}, {other_node} runs {other.script}: a rank cannot move between them. "

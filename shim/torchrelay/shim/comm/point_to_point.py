@@ -118,7 +118,7 @@ class Messages:
 
     def _exchanged(self, name: str, group: str, message: Any, call: Callable[[], Any]) -> Any:
         self._engine.communication_begins()
-        is_late = self._engine.mode() is CollectiveMode.REPEAT
+        is_late = self._engine.mode() == CollectiveMode.REPEAT
         if is_late:
             self._engine.own_result_late(name)
         # What is sent may come to its end only after what the script does next: nobody waits for that here.

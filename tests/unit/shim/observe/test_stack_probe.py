@@ -75,10 +75,8 @@ def write_tensor(box: Box) -> None:
 
 def compute_and_then_wait_in_c(box: Box) -> None:
     """Something new for a while, at several places, and then one call of C until the end."""
-    end_s = time.monotonic() + WATCH_S
-    number = 0
-    while time.monotonic() < end_s:
-        number += 1
+    for number in range(4):
+        time.sleep(0.05 + 0.001 * number)
     while box.on:
         time.sleep(WATCH_S * 4)
 

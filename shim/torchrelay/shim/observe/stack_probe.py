@@ -66,13 +66,13 @@ def watch(
     clock: Callable[[], float],
 ) -> str:
     """How the thread moves: see messages.Explained. `moving` is who shows something new for twice `watch_s`; who has had
-    nothing new for half of it goes over the same ground: it circles where it was at several places since.
+    nothing new for half of it goes over the same ground: it circles where it was at several places in the second half of that.
     """
     start_s = new_s = clock()
     same = 0
     known: set[Sight] = set()
-    places: set[tuple[int, int]] = set()
-    jumps = False
+    seen: list[tuple[tuple[int, int], bool]] = []
+    """Since something was new: the place, and whether the code jumps there."""
     while same < _LEAST_SAMPLES or clock() - new_s < watch_s / 2:
         sleep(SAMPLE_S)
         frame = look()
@@ -85,10 +85,10 @@ def watch(
                 return "moving"
             known.add(sight)
             same, new_s = 0, clock()
-            places, jumps = set(), False  # it may stand still in one call of C from here on
-        places.add((id(frame.f_code), frame.f_lasti))
-        jumps = jumps or _jumps(frame)
-    return "circling" if jumps or len(places) > 1 else "still"
+            seen.clear()
+        seen.append(((id(frame.f_code), frame.f_lasti), _jumps(frame)))
+    late = seen[len(seen) // 2 :]  # on its way to a long call of C it may be at several places, too
+    return "circling" if any(jumps for _, jumps in late) or len({place for place, _ in late}) > 1 else "still"
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

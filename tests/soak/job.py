@@ -112,7 +112,9 @@ def soak(folder: Path, shape: Shape, seconds: float, seed: int, most: int = 1_00
     leaks = (*job.held.leaks(), *_checkpoints_left(folder))
     incidents = [e for e in events if e["name"] == "incident"]
     broken = tuple(f"{e['promised']}, but: {e['reason']}" for e in incidents) if shape.mode.waits else ()
-    named = Counter(e["name"] for e in events if e["name"] not in ("progress", "rank_report", "phase", "log", "report"))
+    named = Counter(
+        e["name"] for e in events if e["name"] not in ("progress", "rank_report", "phase", "log", "coverage")
+    )
     steps = int(epochs) * STEPS_PER_EPOCH
     struck = tuple(rows(job.strikes, events))
     return Ended(

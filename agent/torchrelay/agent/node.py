@@ -316,9 +316,11 @@ class NodeAgent:
         self._follows = order
 
     def _start_worker(self, order: StartWorker) -> None:
-        self._agent.tell(self._late.take_over(order))
-        if order.in_place_of:
-            self._monitor.takes_place(self._late.latest, order.in_place_of)
+        place = order.in_place_of
+        late = self._late.take_over(order, is_more=not place or self._monitor.is_gpu(place))
+        self._agent.tell(late)
+        if late.pid and place:
+            self._monitor.takes_place(WorkerId(late.worker), place)
 
     def _start_rehearser(self, order: StartRehearser) -> None:
         self._agent.tell(self._late.rehearse(self._known.said_pid(WorkerId(order.beside)) or 0))

@@ -73,6 +73,10 @@ class MachineMonitor:
         self._selecting = {} if selection is None else {visible_gpus.CUDA: selection}
         self._seat(workers)
 
+    def is_gpu(self, place: str) -> bool:
+        """Whether that names one of the machine's GPUs."""
+        return any(gpu.device == place for gpu in self._gpus)
+
     def takes_place(self, worker: WorkerId, place: str) -> None:
         """It uses the device that one which has ended used, or one that is free. `place`: that worker, or that device."""
         self._seat(in_place(worker, place, self._workers, self._visible()))
@@ -151,7 +155,8 @@ class MachineMonitor:
             if source == "network":
                 self._ports = known
             elif source != DCGM or not self._gpus:
-                self._is_amd = source == "amd"
+                # Where there are GPUs of both makers, the job's are NVIDIA's: the other may be the processor's own.
+                self._is_amd = bool(known) and source == "amd" and "nvidia" not in self._places.probes()
                 # A source that starts anew may miss a GPU that was lost: who uses which does not change by that.
                 self._gpus += [d for d in known if d.device not in {g.device for g in self._gpus}]
                 self._by_pci = {normal_pci(d.pci): d.device for d in self._gpus}

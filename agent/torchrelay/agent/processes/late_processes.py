@@ -45,8 +45,11 @@ class LateProcesses:
     def living_rehearsers(self) -> list[WorkerId]:
         return [c.spec.worker for c in self._supervisor.living() if c.spec.worker in self.rehearsers]
 
-    def take_over(self, order: StartWorker) -> LateWorker:
-        """Starts a process beyond those that the job began with: for a rank that starts over or was lost, or as a spare."""
+    def take_over(self, order: StartWorker, *, is_more: bool) -> LateWorker:
+        """Starts a process beyond those that the job began with: for a rank that starts over or was lost, or as a spare.
+
+        `is_more`: whether there will be one more than there were, so that there has to be memory for it.
+        """
         if order.rank == NO_RANK:
             spec = late_spare_spec(self._config, self._environ, self._spares)
             self._spares += 1
@@ -54,8 +57,7 @@ class LateProcesses:
             spec = late_rank_spec(self._config, self._environ, self._taking_over)
             self._taking_over += 1
         self.latest = spec.worker
-        has_ended = WorkerId(order.in_place_of) in self._supervisor.children
-        if not has_ended and (reason := self._no_room(self._largest())):
+        if is_more and (reason := self._no_room(self._largest())):
             return LateWorker(spec.worker, order.rank, 0, reason, order.in_place_of)
         pid, reason = self._start(spec, 0)
         self.spares_more += bool(pid) and order.more

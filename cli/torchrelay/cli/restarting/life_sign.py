@@ -18,12 +18,14 @@ BELIEVED_S = 3600.0
 class LifeSign:
     """Of a run, in each of `folders` that is there. `entered_from`: the checkpoint of another run that it goes on from, if any.
 
-    A folder that cannot be written has no sign.
+    Each machine of a run has its own sign: one may end before the others. A folder that cannot be written has no sign.
     """
 
-    def __init__(self, folders: Iterable[Path], run_id: str, entered_from: Path | None) -> None:
+    def __init__(self, folders: Iterable[Path], run_id: str, entered_from: Path | None, node_rank: int = 0) -> None:
         beside = () if entered_from is None else (entered_from.absolute().parent,)
-        self._paths = [folder / life_sign_file(run_id) for folder in dict.fromkeys((*folders, *beside))]
+        self._paths = [
+            folder / life_sign_file(f"{run_id}.{node_rank}") for folder in dict.fromkeys((*folders, *beside))
+        ]
         self._content = "" if entered_from is None else entered_from.name
 
     def give(self) -> None:
@@ -59,6 +61,6 @@ def needed(folder: Path, now_s: float) -> tuple[frozenset[str], frozenset[str]]:
             if now_s - path.stat().st_mtime > BELIEVED_S:
                 path.unlink()
             else:
-                runs.add(path.name.removesuffix(LIFE_SIGN))
+                runs.add(path.name.removesuffix(LIFE_SIGN).partition(".")[0])
                 names.add(path.read_text())
     return frozenset(runs), frozenset(names)

@@ -57,7 +57,7 @@ class Runs:
     ) -> None:
         self._is_shared = is_shared
         self._options, self._run_id, self._follower, self._new_job = options, run_id, follower, new_job
-        self._sign = LifeSign(options.jit_dirs, run_id, options.resume)
+        self._sign = LifeSign(options.jit_dirs, run_id, options.resume, options.node_rank)
         self._falls: list[Fall] = []
         self._broken: list[str] = []
         self._once: set[str] = set()

@@ -106,7 +106,7 @@ class FeedListener:
 def _seen(key: JobKey, run: JobRun, ledger: Ledger) -> JobSeen:
     owners = (pod.annotations.get(kube.OWNER, "") for pod in ledger.pods_of(key))
     taken_over = run.trained_before and run.restart is None
-    return JobSeen(*key, run.lineage, next(filter(None, owners), ""), taken_over)
+    return JobSeen(*key, run.told_as, next(filter(None, owners), ""), taken_over)
 
 
 def _barred(ledger: Ledger) -> Barred:

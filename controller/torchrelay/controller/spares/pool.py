@@ -242,22 +242,26 @@ class SparePool:
     def _places(self) -> list[VacatedPlace]:
         job = self._job
         left = [
-            VacatedPlace(w.worker, w.node, job.unusable(w), self._spares_on(w.node), job.nodes[w.node].spares)
+            VacatedPlace(w.worker, w.node, job.unusable(w), self._spares_on(w.node), self._is_to_have(w.node))
             for w in job.vacated(self._asked)
         ]
         left += [
-            VacatedPlace(gpu, node.node, "", self._spares_on(node.node), node.spares)
+            VacatedPlace(gpu, node.node, "", self._spares_on(node.node), self._is_to_have(node.node))
             for node in job.nodes.values()
             for gpu in job.free_gpus(node, self._asked)
         ]
         if not self._more.total() or "" in self._asked:
             return left
         new = [
-            VacatedPlace("", m.node, m.unusable, self._spares_on(m.node), job.nodes[m.node].spares + self._more[m.node])
+            VacatedPlace("", m.node, m.unusable, self._spares_on(m.node), self._is_to_have(m.node))
             for m in self._machines()
             if self._more[m.node] and not m.has_gpus
         ]
         return left + new
+
+    def _is_to_have(self, node: str) -> int:
+        """How many spares, with those that were asked for and not started yet."""
+        return self._job.nodes[node].spares + self._more[node]
 
     def _spares_on(self, node: str) -> int:
         return sum(w.node == node for w in self._usable()) + sum(a.node == node for a in self._asked.values())

@@ -109,6 +109,8 @@ class NotifyWebhook:
             return f"{type(e).__name__}: {e}", True
         except httpx2.InvalidURL:  # its text names the URL, which may be a secret
             return "the URL is none", False
+        except Exception as e:  # noqa: BLE001 - the next notice must not notice; its text may name the URL
+            return type(e).__name__, False
         if reply.is_success:
             return "", False
         again = reply.status_code >= 500 or reply.status_code in AGAIN_CODES

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.raw_memory.generators import NumpyMarker, PythonMarker
 from torchrelay.shim.adapters.raw_memory.memory import read
 from torchrelay.shim.adapters.raw_memory.torch_generator import TorchGenerator, as_told
@@ -89,16 +90,20 @@ def byte_tensor(data: bytes) -> torch.Tensor:
 
 
 def restore(state: RngState) -> None:
+    """Raises StateMismatchError where a device is not there that had been drawn on."""
     torch.set_rng_state(byte_tensor(as_told(state.torch_cpu)))
     random.setstate(pickle.loads(state.python))
     generators = sys.modules.get("numpy.random")
     if state.numpy and generators is not None:
         name, keys, *rest = pickle.loads(state.numpy)
         generators.set_state((name, memoryview(keys).cast("I"), *rest))
-    there = [(device, data) for device, data in state.cuda if device < torch.cuda.device_count()]
-    for device, data in there:
+    if missing := [device for device, _ in state.cuda if device >= torch.cuda.device_count()]:
+        raise StateMismatchError(
+            f"the rank has drawn random numbers on device {missing[0]}, which this process does not have"
+        )
+    for device, data in state.cuda:
         torch.cuda.set_rng_state(byte_tensor(data), device)
-    _used.add(device for device, _ in there)
+    _used.add(device for device, _ in state.cuda)
 
 
 def same(a: RngState, b: RngState) -> bool:

@@ -179,6 +179,10 @@ class Collectives:
         """Whether a call that is made here is the script's own, in a job that is protected."""
         return self._engine.on_training_thread() and not self._inside and self._engine.mode() != "off"
 
+    def communication_begins(self) -> None:
+        """In front of a message by a group's own method."""
+        self._engine.communication_begins()
+
     def is_answering(self) -> bool:
         return self._engine.mode() == "answer"
 

@@ -48,6 +48,7 @@ def _method(collectives: Collectives, name: str, original: Callable[..., Any]) -
         if by_torch or not collectives.sees_calls() or self not in c10d._world.pg_names:
             return plain(self, *args, **kwargs)
         if name in MESSAGES:
+            collectives.communication_begins()
             if collectives.is_answering():
                 raise UnsupportedError(f"ProcessGroup.{name} before the training loop is not recorded")
             if name in RECEIVES and collectives.is_late():

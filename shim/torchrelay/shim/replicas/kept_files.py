@@ -74,7 +74,7 @@ def clear(folder: Path, job: str, keep: int, job_id: str) -> str:
     be removed, or empty.
 
     What an earlier job of the name has left is of no use to this one. A job of another namespace may have the same folder: what
-    it has saved stays. The manifest goes first: what is left half removed is no whole one.
+    it has saved whole stays. The manifest goes first: what is left half removed is no whole one.
     """
     name = re.compile(rf"{re.escape(JIT_PREFIX + job)}-[0-9a-f]+-step\d+")
     try:

@@ -84,7 +84,7 @@ def test_what_rehearses_gives_way_to_training_and_what_takes_over_does_not(tmp_p
     supervisor = FakeSupervisor()
     late = made(tmp_path, supervisor)
     assert late.rehearse(9) == RehearserStarted("n1.t0", 70)
-    assert late.take_over(StartWorker(3)) == LateWorker("n1.r0", 3, 71)
+    assert late.take_over(StartWorker(3), is_more=True) == LateWorker("n1.r0", 3, 71)
     assert supervisor.niceness == {"n1.t0": 19, "n1.r0": 0}
     assert late.living_rehearsers() == ["n1.t0"]
     late.ended(WorkerId("n1.t0"))
@@ -107,37 +107,43 @@ def test_none_is_started_where_there_is_no_memory_for_what_its_rank_has(tmp_path
 
 def test_a_rank_of_another_machine_is_started_only_where_there_is_memory_for_one_more(tmp_path: Path) -> None:
     late = made(tmp_path, FakeSupervisor(), left=LEFT, largest=9)
-    assert late.take_over(StartWorker(3)) == LateWorker("n1.r0", 3, 0, LEFT)
-    assert late.take_over(StartWorker(3, "n1.w0")) == LateWorker("n1.r1", 3, 71, in_place_of="n1.w0"), (
+    assert late.take_over(StartWorker(3), is_more=True) == LateWorker("n1.r0", 3, 0, LEFT)
+    assert late.take_over(StartWorker(3, "n1.w0"), is_more=False) == LateWorker("n1.r1", 3, 71, in_place_of="n1.w0"), (
         "its memory is free"
     )
 
 
 def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
     late = made(tmp_path, FakeSupervisor("python3 cannot be started"))
-    assert late.take_over(StartWorker(2)) == LateWorker("n1.r0", 2, 0, "python3 cannot be started")
+    assert late.take_over(StartWorker(2), is_more=True) == LateWorker("n1.r0", 2, 0, "python3 cannot be started")
     assert late.rehearse(9) == RehearserStarted("n1.t0", 0, "python3 cannot be started")
 
 
 def test_new_spares_are_counted_on_and_say_whose_place_they_have(tmp_path: Path) -> None:
     late = made(tmp_path, FakeSupervisor())
-    assert late.take_over(StartWorker(NO_RANK, "n1.w0")) == LateWorker("n1.s0", NO_RANK, 70, in_place_of="n1.w0")
-    assert late.take_over(StartWorker(NO_RANK, "n1.s0")) == LateWorker("n1.s1", NO_RANK, 71, in_place_of="n1.s0")
+    assert late.take_over(StartWorker(NO_RANK, "n1.w0"), is_more=False) == LateWorker(
+        "n1.s0", NO_RANK, 70, in_place_of="n1.w0"
+    )
+    assert late.take_over(StartWorker(NO_RANK, "n1.s0"), is_more=False) == LateWorker(
+        "n1.s1", NO_RANK, 71, in_place_of="n1.s0"
+    )
     assert late.latest == "n1.s1"
 
 
 def test_a_spare_gives_way_to_training_and_a_process_for_a_rank_does_not(tmp_path: Path) -> None:
     giving_way = GivesWay()
     late = made(tmp_path, FakeSupervisor(), giving_way=giving_way)
-    late.take_over(StartWorker(3))
-    late.take_over(StartWorker(NO_RANK, idle=True))
+    late.take_over(StartWorker(3), is_more=True)
+    late.take_over(StartWorker(NO_RANK, idle=True), is_more=True)
     assert giving_way.lowered == {"n1.s0": 71}
 
 
 def test_a_spare_that_somebody_asked_for_needs_memory_of_its_own_and_is_counted(tmp_path: Path) -> None:
     late = made(tmp_path, FakeSupervisor(), left=LEFT, largest=9)
-    assert late.take_over(StartWorker(NO_RANK, idle=True, more=True)) == LateWorker("n1.s0", NO_RANK, 0, LEFT)
+    assert late.take_over(StartWorker(NO_RANK, idle=True, more=True), is_more=True) == LateWorker(
+        "n1.s0", NO_RANK, 0, LEFT
+    )
     assert late.spares_more == 0
     late = made(tmp_path, FakeSupervisor())
-    assert late.take_over(StartWorker(NO_RANK, idle=True, more=True)).pid
+    assert late.take_over(StartWorker(NO_RANK, idle=True, more=True), is_more=True).pid
     assert late.spares_more == 1

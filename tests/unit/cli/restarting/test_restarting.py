@@ -194,13 +194,13 @@ def test_the_checkpoint_that_a_run_is_to_enter_from_outlives_its_own_tidying_up(
     seen = []
 
     def tell(follower: JobFollower, options: RunOptions) -> int:
-        seen.append((Path(old).exists(), (tmp_path / "jit" / "000000ab-lives").exists()))
+        seen.append((Path(old).exists(), (tmp_path / "jit" / "000000ab.0-lives").exists()))
         say(follower, JobFinished(0, "done"))
         return 0
 
     run_all(tmp_path, tell, resume=Path(old))
     assert seen == [(True, True)]
-    assert not (tmp_path / "jit" / "000000ab-lives").exists()
+    assert not (tmp_path / "jit" / "000000ab.0-lives").exists()
 
 
 def test_checkpoints_are_found_in_every_folder_in_the_order_in_which_they_were_made(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_a_listener_hears_who_leads_which_jobs_there_are_and_what_they_tell_each
         say(w.run, "spares")
         say(w.run, "progress")
         first = news(listener, w)
-        assert first[:3] == [LEADS, f.Barred(()), f.JobSeen("team", "llama", w.run.lineage, "", False)]
+        assert first[:3] == [LEADS, f.Barred(()), f.JobSeen("team", "llama", w.run.told_as, "", False)]
         assert named(first) == ["spares", "progress"]
         assert news(listener, w) == []
         say(w.run, "phase")
@@ -92,7 +92,7 @@ def test_a_job_that_begins_again_is_told_to_its_end_and_then_goes_on_as_the_same
         again.relay.end(1, "enough")  # what was put into the outbox is told with it
         told = news(listener, w)
         assert named(told)[0] == "job_fell"
-        assert [line.lineage for line in told if isinstance(line, f.JobSeen)] == [w.run.lineage]
+        assert [line.lineage for line in told if isinstance(line, f.JobSeen)] == [w.run.told_as]
         restarted = next(
             line.event for line in told if isinstance(line, f.JobTold) and line.event.name == "job_restarted"
         )

@@ -7,6 +7,7 @@ import numpy
 import pytest
 import torch
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import used_devices
 from torchrelay.shim.capture import rng
 
@@ -102,10 +103,12 @@ def test_a_device_that_only_one_of_two_processes_uses_is_no_difference(monkeypat
     assert not rng.same(before, rng.capture())
 
 
-def test_a_device_that_is_not_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    devices = Devices(monkeypatch, {0})
-    rng.restore(rng.capture()._replace(cuda=((0, bytes([7])), (9, bytes([8])))))
-    assert devices.states == [7, 11, 12, 13]
+def test_what_was_drawn_on_a_device_that_is_not_there_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other numbers would be drawn in silence."""
+    Devices(monkeypatch, {0})
+    state = rng.capture()._replace(cuda=((0, bytes([7])), (9, bytes([8]))))
+    with pytest.raises(StateMismatchError, match="device 9"):
+        rng.restore(state)
 
 
 def test_a_torch_that_does_not_tell_of_contexts_has_the_current_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,10 @@ def free(workers: Sequence[WorkerId], gpus: Sequence[Device]) -> list[Device]:
 
 
 def in_place(worker: WorkerId, place: str, workers: Sequence[WorkerId], gpus: Sequence[Device]) -> list[WorkerId]:
-    """Return the workers with a further one, which uses what `place` says: an ended worker's GPU, or a GPU that is free."""
+    """Return the workers with a further one, which uses what `place` says: an ended worker's GPU, or a GPU that is free.
+
+    A GPU that somebody uses meanwhile stays with who uses it.
+    """
     if place in workers:
         return [worker if w == place else w for w in workers]
     names = [gpu.device for gpu in gpus]
@@ -52,7 +55,8 @@ def in_place(worker: WorkerId, place: str, workers: Sequence[WorkerId], gpus: Se
         return list(workers)
     at = names.index(place)
     found = [*workers, *[NOBODY] * (at + 1 - len(workers))]
-    found[at] = worker
+    if found[at] == NOBODY:
+        found[at] = worker
     return found
 
 

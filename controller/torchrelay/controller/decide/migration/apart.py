@@ -62,7 +62,8 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
     newest = {rank: known[common[-1]] for rank, known in told.items()}
     digests = {rank: {b: _all(known[b]) for b in seen} for rank, known in told.items()}
     of_wrappers = {path for check in newest.values() for path in check.ddp_paths}
-    decisive = of_wrappers or {path for check in newest.values() for path in check.digests}
+    derived = _derived(c for known in told.values() for c in known.values())
+    decisive = of_wrappers or {path for check in newest.values() for path in check.digests} - derived
     numbers: dict[tuple[str | None, ...], int] = {}
     trained = {
         rank: numbers.setdefault(tuple(held[b].get(p) for p in decisive for b in seen), len(numbers))
@@ -70,7 +71,6 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
     }
     """Of each rank the number of those that it trains with: the same for ranks that hold the same of what wrappers keep, or, where
     no wrapper keeps anything, of all but small buffers."""
-    derived = _derived(c for known in told.values() for c in known.values())
     modules: dict[str, list[str]] = {}
     for path in sorted({p for check in newest.values() for p in check.small} - of_wrappers):
         modules.setdefault(_module_of(path), []).append(path)

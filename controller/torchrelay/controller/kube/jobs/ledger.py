@@ -99,7 +99,8 @@ class Ledger:
         before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        is_same = any(worker.rpartition(".")[0] in self._agents(pod) for worker in before.holders.values())
+        agents = self._agents(pod)
+        is_same = any(worker.rpartition(".")[0] in agents for worker in before.holders.values())
         wishes, lineage = self._wishes(pod), before.lineage if is_same else ""
         run = JobRun(
             pod.key, size, launch, wishes, self._health, before.restarts, None, before.losses, before.used, lineage
@@ -177,7 +178,7 @@ class Ledger:
         size, losses = run.core.job.world_size, run.losses.known
         new = JobRun(run.key, size, run.launch, run.wishes, self._health, steps, restart, losses, run.used, run.lineage)
         new.story.go_on(run.story)
-        new.told_of = run.told_of
+        new.told_of, new.told_as = run.told_of, run.told_as
         self.over.append(run)
         self.enter(new)
         new.tell_restart(rung, reason, max(run.core.job.boundary - restart.step, 0) if restart.step >= 0 else 0)

@@ -73,6 +73,8 @@ class JobRun:
         self.key, self.id = key, secrets.token_hex(3)
         self.lineage = lineage or self.id
         """The same for all runs of one job, which may begin again."""
+        self.told_as = self.id
+        """The same for all runs of one job under one controller: who listens begins anew under the next one."""
         self.trained_before = restart is not None
         """Under this controller or another one."""
         self.holds_off = False

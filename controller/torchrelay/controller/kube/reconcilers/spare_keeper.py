@@ -160,7 +160,8 @@ class SpareKeeper:
         run.trouble = self._trouble(run.key, spares) or bounds
         free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
         warm = sum(f.warm for f in free)
-        run.tell_spares(SparesChanged(wanted, warm, len(free) - warm, run.trouble))
+        made = 0 if run.gathers or run.key in self._held_back else change.create
+        run.tell_spares(SparesChanged(wanted, warm, len(free) - warm + made, run.trouble))
         if "name" in pool["metadata"]:
             status = {"wanted": wanted, "ready": len(free), "warm": warm, "trouble": run.trouble}
             await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)

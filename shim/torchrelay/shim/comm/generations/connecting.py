@@ -18,6 +18,8 @@ NAME = "torchrelay-connect"
 
 def connected(generation: Generation, connect: Callable[[], Any]) -> Any:
     """Return what `connect` returns. Raises what it raises, and RuntimeError once the generation is broken."""
+    if generation.broken:
+        raise generation.failure()
     made: list[Any] = []
     failed: list[BaseException] = []
 

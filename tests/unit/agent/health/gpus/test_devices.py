@@ -50,6 +50,7 @@ def test_a_further_worker_uses_the_gpu_of_an_ended_one_or_a_free_one() -> None:
     assert [g.device for g in free(on_the_last, GPUS)] == ["GPU-b"]
     assert in_place(WorkerId("n0.r1"), "GPU-b", on_the_last, GPUS) == ["n0.w0", "n0.r1", late]
     assert in_place(late, "GPU-z", WORKERS, GPUS) == WORKERS
+    assert in_place(late, "GPU-b", WORKERS, GPUS) == WORKERS, "it is used meanwhile"
 
 
 def test_a_spare_that_takes_over_uses_its_own_gpu_in_the_place_of_the_lost_one() -> None:

@@ -36,6 +36,7 @@ def test_what_a_forward_has_made_is_left_alone() -> None:
     assert apart(alike(before, 5), now) is not None
     assert apart(alike(before, 5), now | {1: replace(now[1], derived=("v",))}) is None
     before[1] = [replace(c, derived=("v",)) for c in before[1]]
+    before[0][0] = check(1, v="q", w="b")
     assert apart(alike(before, 5), now) is None
     assert apart(alike(before, 5), now | {1: check(6, v="y", w="f")}) is not None
 

@@ -135,7 +135,7 @@ def test_a_command_that_is_killed_in_the_middle_of_a_save_loses_nothing_that_was
     process.kill()
     process.communicate(timeout=TIMEOUT_S)
     whole, torn = [], []
-    for folder in (cli.folder / "jit").iterdir():
+    for folder in filter(Path.is_dir, (cli.folder / "jit").iterdir()):
         (whole if (folder / "manifest.json").exists() else torn).append(folder)
     assert [len(whole), len(torn)] == [1, 1]
     assert list((torn[0] / "rank-0-tensors").glob(".tensors-00000.bin.partial"))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "members.py", 2
@@ -26,7 +27,8 @@ def test_nobody_takes_over_where_only_the_loop_has_them(tmp_path: Path) -> None:
     assert any("yields another item there than in the lost rank" in event["reason"] for event in run.named("job_fell"))
 
 
-@pytest.mark.parametrize("kind", ["popped", "ordered", "shuffled", "fields"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", few(2, ["shuffled", "fields", "popped", "ordered"]))
 def test_a_step_that_is_done_again_is_given_its_objects_as_they_were(
     kind: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

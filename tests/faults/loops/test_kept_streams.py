@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 from support.training import differences
 
 SCRIPT, PACKED, RANKS = "kept_stream.py", "packed_stream.py", 2
 
 
-@pytest.mark.slow
+@only_in_long
 def test_a_new_process_takes_no_batch_from_it_to_start_a_generator(undisturbed: Undisturbed, tmp_path: Path) -> None:
     faults = [
         "kill:rank=1,step=7,phase=forward", "kill:rank=0,step=12,phase=backward", "kill:rank=1,step=16,phase=after-step",
@@ -23,7 +24,7 @@ def test_a_new_process_takes_no_batch_from_it_to_start_a_generator(undisturbed: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("args", [(), ("shared",)])
+@pytest.mark.parametrize("args", few(1, [("shared",), ()]))
 def test_what_draws_change_in_the_scripts_objects_comes_again_with_their_items(
     undisturbed: Undisturbed, tmp_path: Path, args: tuple[str, ...]
 ) -> None:
@@ -35,7 +36,7 @@ def test_what_draws_change_in_the_scripts_objects_comes_again_with_their_items(
     assert_unharmed(run, undisturbed(PACKED, *args, ranks=RANKS), RANKS, faults, len(faults))
 
 
-@pytest.mark.slow
+@only_in_long
 def test_a_stream_that_cannot_be_led_to_its_place_is_no_process_with_other_batches(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

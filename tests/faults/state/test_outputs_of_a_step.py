@@ -16,7 +16,7 @@ RANKS, SCRIPT = 2, "outputs.py"
 @pytest.mark.parametrize(
     ("kind", "fault"),
     few(
-        2,
+        1,
         [
             ("read", "kill:rank=0,step=11,phase=after-step"),
             ("deleted", "kill:rank=1,step=9,phase=optimizer"),

@@ -16,7 +16,7 @@ SCRIPT, RANKS = "own_loaders.py", 2
 @pytest.mark.parametrize(
     ("kind", "workers", "fault"),
     few(
-        6,
+        3,
         [
             ("together", "0", "kill:rank=1,step=9,phase=backward"),
             ("shown", "1", "kill:rank=0,step=9,phase=backward"),

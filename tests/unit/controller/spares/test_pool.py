@@ -288,6 +288,17 @@ def test_as_many_more_are_made_as_gpus_are_free(tmp_path: Path) -> None:
     assert (status.spares_wanted, status.spares_warm) == (3, 3)
 
 
+def test_one_that_is_asked_for_on_a_machine_is_made_there_though_another_one_has_a_free_gpu_too(tmp_path: Path) -> None:
+    job = made(tmp_path, spares=0, world_size=4, nnodes=2)
+    for node in ("n0", "n1"):
+        devices = {w: f"nvidia-driver GPU-{w}" for w in job.ranks if w.startswith(node)}
+        job.give(msg.HealthSources({"nvidia": "ok"}, devices, (f"GPU-of-{node}",)), node)
+    assert more(job, 1, "n1").accepted
+    job.tick(1.0)
+    job.settle()
+    assert asked(job) == [("n1", "GPU-of-n1")]
+
+
 def test_more_are_refused_where_none_would_be_made(tmp_path: Path) -> None:
     assert more(made(tmp_path, config={"refill": False}), 1).message == "new ones are not made (--no-refill)"
     job = made(tmp_path)

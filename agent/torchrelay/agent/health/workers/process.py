@@ -38,11 +38,11 @@ def descendants_processor_s(pid: int) -> float:
 
 
 def _children(pid: int) -> list[int]:
-    """None where the kernel was built without CONFIG_PROC_CHILDREN."""
+    """Return none where the kernel does not tell: it was built without CONFIG_PROC_CHILDREN, or the process is hidden from us."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
             return [*map(int, file.read().split())]
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return []
 
 

@@ -146,6 +146,16 @@ def test_a_refused_pod_is_not_asked_for_again_at_once_and_everything_else_is_wri
     in_world(test)
 
 
+def test_a_spare_that_has_just_been_asked_for_is_told_as_one_that_is_made() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        await w.keeper.tend(w.run)
+        assert len(w.spares()) == 1
+        assert w.run._spares == e.SparesChanged(1, 0, 1, "")
+
+    in_world(test)
+
+
 def gathering(w: World) -> JobRun:
     fall(w, "/c/jit")
     Fallback(w.ledger).look(w.run, NOW_S)
@@ -263,6 +273,7 @@ def test_a_new_controller_takes_up_a_job_that_was_to_begin_again() -> None:
         again = w.ledger.runs[KEY]
         assert again.gathers
         assert (again.job_id, again.core._config.job_id) == (run.job_id, run.job_id)
+        assert again.told_as != run.told_as == w.ledger.over[0].told_as, "who listens begins anew under this controller"
         assert (again.restart, again.restarts, again.core.job.world_size) == (run.restart, (40,), 2)
         assert again.wishes.spares == 1
         again.story.take(e.to_job_event(e.Protection("armed", "all ranks are back"), 1002.0))

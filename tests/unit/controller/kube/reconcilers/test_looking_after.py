@@ -375,7 +375,7 @@ def test_how_many_spares_there_are_is_told_when_it_changes() -> None:
         await w.keeper.tend(w.run)
         w.run.relay.spares_changed()
         told = [json.loads(e.fields_json) for e in w.run.relay.told if e.name == "spares"]
-        assert [(t["wanted"], t["ready"], t["making"]) for t in told] == [(1, 0, 0), (1, 0, 1), (1, 1, 0)]
+        assert [(t["wanted"], t["ready"], t["making"]) for t in told] == [(1, 0, 1), (1, 1, 0)]
 
     in_world(test)
 

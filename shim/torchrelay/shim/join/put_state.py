@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from torchrelay.shim.capture.models.module_state import put_tree
 from torchrelay.shim.capture.records.encode import EncodedNode, decode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.records.set_up_trees import tree_of
+from torchrelay.shim.capture.state.parts import is_set_up
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.data import lead_iterators
@@ -55,8 +57,7 @@ def put_state(
     if draw is not None:
         kept = _draw_again(engine, rebuild, last_draw.WrittenDraw.of(draw))
         rebuild = _resolved(engine, nodes, innermost, whole=False)
-    if any(_has_workers(rebuild, record) for record in (loaders or {}).values()):
-        rebuild.fill(but=_STAND, can_come=True)  # workers are given the data set when their iterator is made
+    _fill_early(rebuild, (loaders or {}).values())
     for number, record in (loaders or {}).items():
         there, kind = rebuild.objects[number], nodes[number].kind
         if any(there is iterator for iterator in kept):
@@ -89,8 +90,11 @@ def _lead_cycle(
     lead_iterators.lead_cycle(engine.draws, there, place, record, loader)
 
 
-def _has_workers(rebuild: StateRebuild, record: payload.LoaderRecord) -> bool:
-    return record.loader >= 0 and getattr(rebuild.objects[record.loader], "num_workers", 0) > 0
+def _fill_early(rebuild: StateRebuild, records: Iterable[payload.LoaderRecord | None]) -> None:
+    """Workers are given the data set when their iterator is made. A loader that was made here has nothing to draw from yet."""
+    there = [rebuild.objects[record.loader] for record in records if record is not None and record.loader >= 0]
+    if any(loader is not ABSENT and (not is_set_up(loader) or loader.num_workers > 0) for loader in there):
+        rebuild.fill(but=_STAND, can_come=True)
 
 
 def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: payload.LoaderRecord) -> Any:
@@ -115,6 +119,7 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
     for number, node in written.items():
         rebuild.also(number, node)
     rebuild.make_room(draw.loaders)
+    _fill_early(rebuild, draw.loaders.values())
     kept = []
     for number, record in draw.loaders.items():
         if record is None:

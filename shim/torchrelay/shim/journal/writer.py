@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import data_changes
 from torchrelay.shim.capture.iteration import generator_position as stands
-from torchrelay.shim.capture.iteration.loader_order import LoaderIter
+from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records.encode import encode, encode_whole, in_blocks, pickled
 from torchrelay.shim.capture.records.set_up_trees import begin_set_up
@@ -26,6 +26,7 @@ from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.journal import last_draw, payload
+from torchrelay.shim.journal.made_loaders import can_be_made
 from torchrelay.shim.script import sites
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 SHARED_RANDOM = "a data loader whose sampler goes on drawing from random generators that other code draws from, too"
+_DATA = (Kind.DATASET, Kind.LOADER)
 KEPT_WORKERS = "a data loader with persistent_workers after its first epoch"
 _RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(1 << 65))))
 
@@ -75,6 +77,7 @@ def note_iterators(engine: Engine, trees: ModuleTrees) -> None:
     """For a walk: the iterators of the running loops, and cycles over data loaders."""
     stack, trees.led_cycles = engine.tracker.stack, engine.draws.led_cycles()
     trees.of_loops = {id(activation.iterator) for activation in stack}
+    trees.made_data.of_loops = {id(iterator) for activation in stack for iterator in activation.loaders}
     trees.loops[:] = [_state_of_loop(activation.iterator) for activation in stack]
 
 
@@ -153,7 +156,7 @@ class Writer:
 
     def _look_at_data(self, state: HostState) -> None:
         """Before a walk: what training has changed below data sets that `state` has is walked into."""
-        owners = [node.obj for node in state.nodes if node.kind in (Kind.DATASET, Kind.LOADER)]
+        owners = [node.obj for node in state.nodes if node.kind in _DATA]
         changes = self._engine.draws.data_changes
         changes.look(owners)
         changes.look_at_made([node.obj for node in state.nodes if node.kind is Kind.DATASET], state.index)
@@ -201,6 +204,8 @@ class Writer:
             assert self._set_up is not None
             self._young_at, self._set_up = -1, replace(self._set_up, young=False)
             self._put_set_up(self._set_up)
+        state = commit.state
+        self._engine.trees.made_data.set_up_is_over(node.obj for node in state.nodes if node.kind in _DATA)
         records = [self._link(depth, links) for depth in range(len(links))]
         written = self._last_draw(commit)
         commit.activation.entered = written is not None
@@ -288,6 +293,7 @@ class Writer:
                 for name, iterator in state.iterators
                 if id(iterator) not in of_loops and not self._can_be_led(iterator)
             )
+        found = (*found, *self._made_and_lost(state))
         if draws.remembers_any():
             draws.forget_cycles({id(c) for c in in_loops} | {id(iterator) for _, iterator in state.iterators})
         for activation in stack:
@@ -311,6 +317,17 @@ class Writer:
         """Whether a joiner is given this one, and the loader that it has to be made by."""
         tracks = self._engine.draws.tracks
         return isinstance(iterator, LoaderIter) and iterator in tracks and id(tracks[iterator].loader) in state.index
+
+    def _made_and_lost(self, state: HostState) -> Iterator[str]:
+        """Yield the loaders that training has made, goes on drawing from, and no other process could make."""
+        made = self._engine.trees.made_data
+        for number in sorted(state.drawn_from):
+            iterator = state.nodes[number].obj
+            loader = LOADER_OF.get(iterator) if isinstance(iterator, LoaderIter) else None
+            if loader is None or id(iterator) in made.of_loops or not made.is_made(loader):
+                continue
+            if not can_be_made(state, loader, made.is_made):
+                yield f"{state.path(number)}, the iterator of a data loader that training has made over what cannot be captured"
 
     @staticmethod
     def _not_led(activation: Activation) -> str:

@@ -14,6 +14,10 @@ def outside(set_up: SetUp | None) -> list[Gap]:
         text = "what set-up draws without a seed and asks of the system cannot be recorded with this Python"
         return [Gap("outside", LEFT, text)]
     found = [Gap("outside", BARS, f"{set_up.lost}: no rank can be replaced")] if set_up.lost else []
+    for name in set_up.gone():
+        found.append(
+            Gap("outside", BARS, f"{name}: set-up reads it, and it is not there any more: no rank can be replaced")
+        )
     if set_up.finds_more:
         text = (
             "set-up looks for more files than are kept in mind: a new process may find some that the job has made since"

@@ -1,8 +1,9 @@
-"""Which files a rank's set-up did not find, which it removed, and what small folders held: so that a joiner finds the same.
+"""Which files a rank's set-up did not find, which it removed, what small folders held, and what it read from small files: so that
+a joiner finds the same.
 
-What was there, is there still in most cases. Where it is not (another rank has renamed or removed it since), a joiner is told
-what the lost rank was told of it, but for its content. What the job has made since then was absent when set-up asked for it,
-made it or renamed something to it. Paths that Python's import system asks for are left out.
+What was there, is there still in most cases. Where it is not (another rank has renamed, removed or written it since), a joiner
+is told what the lost rank was told of it, and reads what that has read. What the job has made since then was absent when set-up
+asked for it, made it or renamed something to it. Paths that Python's import system asks for are left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import functools
 import io
 import os
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -23,6 +25,11 @@ _MAX_BYTES = 2 << 20
 """Of paths and names."""
 _MAX_NAMES, _SMALL_FOLDER_BYTES = 256, 16 << 10
 """A larger folder holds data rather than runs or checkpoints, and its content is not written down."""
+_SMALL_FILE_BYTES, _CONTENT_BYTES = 64 << 10, 1 << 20
+"""What is kept of one file that set-up reads, and of all of them."""
+_MOST_LARGE = 64
+"""Of files that set-up reads and whose content is not kept: so many are looked for later."""
+_NO_FILES = ("/proc/", "/sys/", "/dev/")
 _FOUND_BYTES, _ANSWER_BYTES = 1 << 20, 250
 """What is kept at most of what was there, and what one answer takes besides its path, roughly."""
 
@@ -68,12 +75,15 @@ class FilesSeen:
     """By canonical path: how often it was absent; what kind of thing was removed that set-up had not made; and the names in a
     folder, each time that it was listed.
 
-    `found`: by question and canonical path the latest answer about what was there."""
+    `found`: by question and canonical path the latest answer about what was there. `read`: by path what files held each time
+    that set-up opened them to read. `large`: files that it opened to read, and whose content is not kept."""
 
     absent: dict[str, int] = field(default_factory=dict)
     removed: dict[str, str] = field(default_factory=dict)
     listed: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
     found: dict[tuple[str, str], Any] = field(default_factory=dict)
+    read: dict[str, list[bytes]] = field(default_factory=dict)
+    large: list[str] = field(default_factory=list)
 
 
 def question(function: str, options: dict[str, Any]) -> str:
@@ -99,7 +109,7 @@ class SeenRecorder:
         self.seen = FilesSeen()
         self._created: set[str] = set()
         self._taken_away: set[str] = set()
-        self._left_bytes, self._found_left_bytes = _MAX_BYTES, _FOUND_BYTES
+        self._left_bytes, self._found_left_bytes, self._content_left_bytes = _MAX_BYTES, _FOUND_BYTES, _CONTENT_BYTES
         self._busy = Busy()
 
     def divert(self, diversions: Diversions) -> None:
@@ -154,6 +164,23 @@ class SeenRecorder:
         if (asked, name) not in self.seen.found:
             self._found_left_bytes -= len(name) + _ANSWER_BYTES
         self.seen.found[asked, name] = os.fsdecode(answer) if isinstance(answer, bytes) else answer
+
+    def _was_read(self, path: Any, descriptor: int) -> None:
+        name, seen = canonical(path), self.seen
+        if name.startswith((*_NO_FILES, *_INSTALLED)) or name in self._created:  # a joiner's set-up makes that, too
+            return
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return
+        if status.st_size > min(_SMALL_FILE_BYTES, self._content_left_bytes):
+            if len(seen.large) < _MOST_LARGE and name not in seen.large:
+                seen.large.append(name)
+            return
+        content = os.pread(descriptor, _SMALL_FILE_BYTES, 0)
+        known = seen.read.setdefault(name, [])
+        if content not in known:
+            self._content_left_bytes -= len(content) + len(name)
+        known.append(next((held for held in known if held == content), content))
 
     @property
     def _keeps_found(self) -> bool:
@@ -314,7 +341,10 @@ class SeenRecorder:
         def open(file: Any, mode: Any = "r", *args: Any, **options: Any) -> Any:
             concerned = self._concerns(file, {}) and isinstance(mode, str)
             creates = concerned and not set(mode).isdisjoint("wax")
-            return self._opening(lambda: original(file, mode, *args, **options), file, concerned, creates)
+            opened = self._opening(lambda: original(file, mode, *args, **options), file, concerned, creates)
+            if concerned and set(mode).isdisjoint("wax+"):
+                self._note(lambda: self._was_read(file, opened.fileno()))
+            return opened
 
         return open
 
@@ -322,7 +352,10 @@ class SeenRecorder:
         def open(path: Any, flags: Any, *args: Any, **options: Any) -> Any:
             concerned = self._concerns(path, options) and isinstance(flags, int)
             creates = concerned and bool(flags & CREATES)
-            return self._opening(lambda: original(path, flags, *args, **options), path, concerned, creates)
+            opened = self._opening(lambda: original(path, flags, *args, **options), path, concerned, creates)
+            if concerned and not creates and flags & os.O_ACCMODE == os.O_RDONLY:
+                self._note(lambda: self._was_read(path, opened))
+            return opened
 
         return open
 

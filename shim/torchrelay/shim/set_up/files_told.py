@@ -54,6 +54,18 @@ class FilesTold(FilesView):
         """What the lost rank was told of what was there then, and has been renamed or removed by another rank since; else None."""
         return None if self._is_own(name) else self._told.get((asked, name))
 
+    def _content(self, name: str) -> bytes | None:
+        """What the lost rank read there, if something else is there by now, or nothing; else None."""
+        contents = self._read.get(name)
+        if not contents or name in self._copies or self._is_own(name):
+            return None
+        content = contents.popleft() if len(contents) > 1 else contents[0]
+        try:
+            with io.open(name, "rb") as file:  # noqa: UP020 - the real one of both
+                return None if file.read(len(content) + 1) == content else content
+        except FileNotFoundError:
+            return content
+
     def _is_own(self, name: str) -> bool:
         """Whether this set-up has made it or a folder around it, where processes that it has started may write, too."""
         return any(folder in self._made for folder in (name, *map(str, Path(name).parents)))

@@ -15,6 +15,7 @@ class FilesView:
         self._absent, self._removed = dict(seen.absent), dict(seen.removed)
         self._listed = {path: deque(names) for path, names in seen.listed.items()}
         self._told = dict(seen.found)
+        self._read = {path: deque(contents) for path, contents in seen.read.items()}
         self._copies: dict[str, str] = {}
         self._made: set[str] = set()
         """By this set-up, for real."""
@@ -30,6 +31,7 @@ class FilesView:
         self._listed.clear()
         self._removed.clear()
         self._told.clear()
+        self._read.clear()
 
     def _hidden(self, name: str) -> bool:
         """Whether set-up finds nothing of that canonical name, asked once as the lost rank asked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -90,6 +91,10 @@ class SetUp:
     def finds_more(self) -> bool:
         """Whether a joiner may find files that the job has made since."""
         return self._files is not None and self._files.is_full
+
+    def gone(self) -> list[str]:
+        """Return files that set-up has read, that are not there any more, and whose content nobody has kept."""
+        return [name for name in self.seen.large if not os.path.lexists(name)]
 
     def at_boundary(self, number: int) -> None:
         """Training is where it may have to go back to. Set-up is over once a step is done."""

@@ -4,7 +4,7 @@ What set-up opens for writing, and exists, is a scratch copy. When set-up is ove
 of the real ones, and everything written meanwhile is dropped: the lost rank wrote it. What it removes, or renames, stays where
 it is, and is out of its own sight. What does not exist is made for real. In the check of a script all of this protects the
 files that are there. Not covered: `r+` (it neither truncates nor appends, and is how large arrays are mapped), and files that
-C code opens by itself.
+C code opens by itself. What set-up reads has the content that the lost rank read, where that was small.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ class JoinerFiles(FilesTold):
                 self._busy.on = False  # it is the opener that opens
                 return original(file, mode, *args, **options)  # type: ignore[no-any-return]  # as open says
             if set(mode).isdisjoint("wax"):
-                scratch = self._found(file)
+                scratch = self._to_read(file)
                 scratch = None if scratch is file else scratch
             else:
                 scratch = self._to_write(file, keeps="a" in mode, exclusive="x" in mode)
@@ -270,7 +270,7 @@ class JoinerFiles(FilesTold):
     def _os_open(self, original: Call) -> Call:
         def act(path: Any, flags: int, *args: Any, **options: Any) -> int:
             if not flags & _CREATES or flags & os.O_DIRECTORY:
-                return int(original(self._found(path), flags, *args, **options))
+                return int(original(self._to_read(path), flags, *args, **options))
             keeps, exclusive = not flags & os.O_TRUNC, bool(flags & os.O_EXCL)
             scratch = self._to_write(path, keeps=keeps, exclusive=exclusive)
             if scratch is None:
@@ -280,6 +280,17 @@ class JoinerFiles(FilesTold):
             return descriptor
 
         return self._guarded(original, act)
+
+    def _to_read(self, path: Any) -> Any:
+        """The path at which the content is that the lost rank has read. Raises FileNotFoundError."""
+        found = self._found(path)
+        content = self._content(canonical(path))
+        if content is None:
+            return found
+        scratch = self._scratch(canonical(path))
+        with io.open(scratch, "xb") as file:  # noqa: UP020 - the real one of both
+            file.write(content)
+        return scratch
 
     def _to_write(self, path: Any, *, keeps: bool, exclusive: bool) -> str | None:
         """The scratch copy to open in its place, or None if the file itself is to be opened."""

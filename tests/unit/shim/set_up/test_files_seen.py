@@ -306,12 +306,79 @@ def test_what_another_rank_has_renamed_since_is_told_as_it_was(root: Path) -> No
     assert content(root) == before
 
 
-def test_content_that_is_gone_is_not_made_up(root: Path) -> None:
-    first, seen = as_rank(lambda folder: (folder / "stale").exists() and (folder / "stale").read_text(), root)
-    assert first == "stale"
+def read_all(root: Path) -> list[Any]:
+    """In all ways that there are."""
+    handed = root / "handed"
+    found: list[Any] = [handed.read_text(), handed.read_bytes()]
+    descriptor = os.open(handed, os.O_RDONLY)
+    found.append(os.read(descriptor, 10))
+    os.close(descriptor)
+    with open(root / "log.txt") as log:
+        found.append(log.read())
+    return found
+
+
+def subprocess_write(path: Path, text: str) -> None:
+    """As another rank does."""
+    import subprocess
+
+    subprocess.run(["sh", "-c", f"printf %s {text} > {path}"], check=True)
+
+
+def test_small_files_are_read_as_the_lost_rank_read_them(root: Path) -> None:
+    (root / "handed").write_text("out")
+    first, seen = as_rank(read_all, root)
+    assert first[0] == "out"
+    (root / "handed").unlink()
+    (root / "log.txt").write_text("something else")
+    before = content(root)
+    assert as_joiner(read_all, root, seen) == first
+    assert content(root) == before
+
+
+def test_a_file_that_was_read_twice_is_read_as_it_was_each_time(root: Path) -> None:
+    def code(folder: Path, *, writes: bool) -> list[str]:
+        found = []
+        for text in ("one", "two"):
+            if writes:
+                subprocess_write(folder / "turn", text)
+            found.append((folder / "turn").read_text())
+        return found
+
+    first, seen = as_rank(lambda folder: code(folder, writes=True), root)
+    assert as_joiner(lambda folder: code(folder, writes=False), root, seen) == first == ["one", "two"]
+
+
+def test_what_is_read_once_set_up_is_over_is_read_from_the_file(root: Path) -> None:
+    _, seen = as_rank(lambda folder: (folder / "stale").read_text(), root)
+    (root / "stale").write_text("new")
+    with JoinerFiles(seen=seen) as files:
+        assert (root / "stale").read_text() == "stale"
+        files.forget()
+        assert (root / "stale").read_text() == "new"
+
+
+def test_what_set_up_writes_itself_is_not_kept(root: Path) -> None:
+    def code(folder: Path) -> str:
+        (folder / "own").write_text("own")
+        return (folder / "own").read_text()
+
+    assert as_rank(code, root)[1].read == {}
+
+
+def test_large_files_are_not_kept_and_are_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_seen, "_SMALL_FILE_BYTES", 4)
+    _, seen = as_rank(lambda folder: (folder / "stale").read_text(), root)
+    assert (seen.read, seen.large) == ({}, [str(root / "stale")])
     (root / "stale").unlink()
     with pytest.raises(FileNotFoundError):
-        as_joiner(lambda folder: (folder / "stale").exists() and (folder / "stale").read_text(), root, seen)
+        as_joiner(lambda folder: (folder / "stale").read_text(), root, seen)
+
+
+def test_little_is_kept_of_what_was_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_seen, "_CONTENT_BYTES", len("stale") + 1)
+    _, seen = as_rank(lambda folder: [(folder / name).read_text() for name in ("stale", "log.txt")], root)
+    assert ([*seen.read], seen.large) == ([str(root / "stale")], [str(root / "log.txt")])
 
 
 def test_what_set_up_removes_itself_is_gone_for_it(root: Path) -> None:

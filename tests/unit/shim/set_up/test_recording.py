@@ -24,8 +24,10 @@ import pytest
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.names import BARS
 from torchrelay.shim.adapters.cpython.diverted import can_divert
-from torchrelay.shim.set_up import entropy, outside
+from torchrelay.shim.observe import outer_gaps
+from torchrelay.shim.set_up import entropy, files_seen, outside
 from torchrelay.shim.set_up.recording import SetUp
 
 
@@ -272,3 +274,19 @@ def test_of_what_is_read_in_set_up_no_more_is_held_than_is_kept() -> None:
         rank.go_back()
     rank.mark()
     rank.go_back()
+
+
+def test_large_files_that_set_up_has_read_are_told_once_they_are_gone(
+    world: Callable[..., SetUp], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_seen, "_SMALL_FILE_BYTES", 4)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_text("weights")
+    rank = world()
+    checkpoint.read_text()
+    rank.end()
+    joiner = SetUp(rank.snapshot())
+    assert rank.gone() == joiner.gone() == []
+    checkpoint.unlink()
+    assert rank.gone() == joiner.gone() == [str(checkpoint)]
+    assert [gap.effect for gap in outer_gaps.outside(rank)] == [BARS]

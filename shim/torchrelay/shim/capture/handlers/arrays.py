@@ -153,7 +153,7 @@ def _encode_objects(encoder: Encoder, node: StateNode) -> Any:
     return encoder.elements(node.content)
 
 
-def _shape(obj: Any) -> Any:
+def _shape(encoder: Encoder, obj: Any) -> Any:
     return obj.shape
 
 

@@ -175,7 +175,7 @@ def undo_dict(node: StateNode) -> None:
 
 
 def _make_dict(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    factory = rebuild.decode(node.extra, ABSENT) if type(node.extra) is tuple else node.extra
+    factory = rebuild.decode(node.extra, ABSENT)
     if factory is ABSENT:
         rebuild.lacks(node)
         return ABSENT
@@ -291,12 +291,12 @@ def _alike(now: list[Any], then: list[Any]) -> bool:
     )
 
 
-def _maxlen(obj: Any) -> Any:
+def _maxlen(encoder: Encoder, obj: Any) -> Any:
     return obj.maxlen
 
 
-def _default_factory(obj: Any) -> Any:
-    return obj.default_factory if issubclass(type(obj), collections.defaultdict) else None
+def _default_factory(encoder: Encoder, obj: Any) -> Any:
+    return encoder.value(obj.default_factory) if issubclass(type(obj), collections.defaultdict) else None
 
 
 HANDLERS = (

@@ -14,21 +14,27 @@ from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
 from torchrelay.shim.capture.state.edges import same_mapping
 from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.state.parts import (
+    LOADER_PARTS,
+    attributes,
     below_dataset,
     below_loader,
     dataset_parts,
+    is_set_up,
     loader_own,
     loader_parts,
     loaders_below,
+    made_with,
     set_attributes,
     still_there,
 )
+from torchrelay.shim.capture.state.tags import OPAQUE
+from torchrelay.shim.capture.values.base_types import make_object
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.models.modules import ModuleTrees
-    from torchrelay.shim.capture.records.encode import EncodedNode
+    from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
     from torchrelay.shim.capture.state.host_state import StateNode
     from torchrelay.shim.capture.values.replay_point import ReplayPoint
@@ -59,8 +65,30 @@ def _undo_loader(node: StateNode) -> None:
     set_attributes(node.obj, node.content, remove_new=False)
 
 
+def _made_of(encoder: Encoder, obj: Any) -> dict[str, Any]:
+    """Return what torch keeps of the arguments that the loader was made with. The data set is too much to be written down."""
+    return {
+        name: encoder.reference(value) or (OPAQUE, type(value).__qualname__)
+        if name in LOADER_PARTS and value is not None
+        else encoder.value(value)
+        for name, value in made_with(obj).items()
+    }
+
+
+def _make_loader(rebuild: StateRebuild, node: EncodedNode) -> Any:
+    """One that training has made, without attributes so far."""
+    made = None if node.cls is None else make_object(node.cls)
+    return made_for_one_use(rebuild, node) if made is None else made
+
+
+def _is_whole_loader(rebuild: StateRebuild, node: EncodedNode) -> bool:
+    return rebuild.has_all(node.extra)
+
+
 def _fill_loader(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     """What is written beside plain values and iterators the lost rank's training had changed."""
+    if not is_set_up(obj):
+        set_attributes(obj, rebuild.mapping(node.extra, {}), remove_new=False)
     changed = [name for name, value in node.content.items() if type(value) is tuple]
     others = [name for name in changed if name not in loader_own(obj)]
     if others:
@@ -76,7 +104,17 @@ def _capture_loader_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key:
     """The loader may be nowhere else any more: a new process's has to be made by it."""
     number, loader = walk.add(kind, obj, parent, key, None), LOADER_OF.get(obj)
     if loader is not None:
+        _carry_made_data(walk.trees, obj, loader)
         walk.edge(number, "loader", loader)
+
+
+def _carry_made_data(trees: ModuleTrees, iterator: Any, loader: Any) -> None:
+    """Let all attributes be state of the data sets that the loader draws from and training has made."""
+    made, dataset = trees.made_data, loader.dataset
+    if id(iterator) in made.of_loops or not made.is_made(loader) or kind_of(type(dataset)) is not Kind.DATASET:
+        return
+    for owner in filter(made.is_made, (dataset, *data_changes.data_sets_below(dataset))):
+        data_changes.carry(owner, attributes(owner))
 
 
 def _of_loader_iterator(parent: Any, key: Any) -> Any:
@@ -101,6 +139,21 @@ def _lead(rebuild: StateRebuild, node: EncodedNode, obj: ReplayPoint) -> None:
 
 def _of_replay_point(parent: Any, key: Any) -> Any:
     return parent.place().get(key, ABSENT)
+
+
+def _unknown_of_dataset(encoder: Encoder, obj: Any) -> tuple[str, ...]:
+    """Return the attributes that are not carried: a data set with such a one is not made anew."""
+    known = {*dataset_parts(obj)[0], *data_changes.carried(obj)}
+    return tuple(name for name in attributes(obj) if name not in known)
+
+
+def _make_dataset(rebuild: StateRebuild, node: EncodedNode) -> Any:
+    made = None if node.cls is None or node.extra else make_object(node.cls)
+    return made_for_one_use(rebuild, node) if made is None else made
+
+
+def _is_whole_dataset(rebuild: StateRebuild, node: EncodedNode) -> bool:
+    return rebuild.has_all(node.content)
 
 
 def _capture_dataset(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
@@ -145,7 +198,9 @@ HANDLERS = (
         same=_same_loader,
         undo=_undo_loader,
         encode=encode_mapping,
-        make=made_for_one_use,
+        extra=_made_of,
+        make=_make_loader,
+        is_whole=_is_whole_loader,
         fill=_fill_loader,
         child=_of_loader,
         comes_and_goes=True,
@@ -172,7 +227,9 @@ HANDLERS = (
         same=_same_dataset,
         undo=_undo_dataset,
         encode=encode_mapping,
-        make=made_for_one_use,
+        extra=_unknown_of_dataset,
+        make=_make_dataset,
+        is_whole=_is_whole_dataset,
         fill=_fill_dataset,
         comes_and_goes=True,
     ),

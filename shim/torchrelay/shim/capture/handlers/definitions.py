@@ -15,7 +15,7 @@ from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.models.modules import ModuleTrees
-    from torchrelay.shim.capture.records.encode import EncodedNode
+    from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
     from torchrelay.shim.capture.walks.walk import Walk
 
@@ -24,6 +24,10 @@ _OF_FUNCTIONS = ("__defaults__", "__kwdefaults__")
 
 def name_of(obj: Any) -> tuple[str, str]:
     return str(obj.__module__), obj.__qualname__
+
+
+def _name(encoder: Encoder, obj: Any) -> tuple[str, str]:
+    return name_of(obj)
 
 
 def _fits(node: EncodedNode, there: Any) -> bool:
@@ -96,7 +100,7 @@ HANDLERS = (
         same=_same_function,
         undo=_undo_function,
         encode=encode_mapping,
-        extra=name_of,
+        extra=_name,
         fits=_fits,
         fill=_fill_function,
         child=_of_function,
@@ -108,7 +112,7 @@ HANDLERS = (
         same=_same_class,
         undo=_undo_class,
         encode=encode_mapping,
-        extra=name_of,
+        extra=_name,
         fits=_fits,
         fill=_fill_class,
         child=_of_class,

@@ -70,10 +70,12 @@ class Handler:
     """Puts the object back to the node's content, in the process that it was taken in."""
     encode: Callable[[Encoder, StateNode], Any] = encode_as_it_is
     """The content as plain data and references."""
-    extra: Callable[[Any], Any] | None = None
-    """What making such an object takes beside its content."""
+    extra: Callable[[Encoder, Any], Any] | None = None
+    """What making such an object takes beside its content, as plain data and references."""
     make: Callable[[StateRebuild, EncodedNode], Any] = not_made
     """An object of this kind, still empty, or ABSENT."""
+    is_whole: Callable[[StateRebuild, EncodedNode], bool] | None = None
+    """Asked of an object that was made, once all others are here: whether it has all that it is made of. Else there is none."""
     fits: Callable[[EncodedNode, Any], bool] = of_same_class
     fill: Callable[[StateRebuild, EncodedNode, Any], None] = nothing
     """Puts the recorded content into the object of another process."""

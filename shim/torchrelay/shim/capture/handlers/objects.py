@@ -18,7 +18,7 @@ from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.models.modules import ModuleTrees
-    from torchrelay.shim.capture.records.encode import EncodedNode
+    from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
     from torchrelay.shim.capture.state.host_state import StateNode
     from torchrelay.shim.capture.walks.walk import Walk
@@ -41,7 +41,7 @@ def _undo(node: StateNode) -> None:
     set_attributes(node.obj, node.content, remove_new=True)
 
 
-def _made_with(obj: Any) -> bytes | None:
+def _made_with(encoder: Encoder, obj: Any) -> bytes | None:
     """What making another one takes, pickled: a `threading.local` keeps that for the threads that come to it later."""
     if not issubclass(type(obj), threading.local):
         return None

@@ -92,7 +92,7 @@ def _encode(encoder: Encoder, node: StateNode) -> Any:
     return tuple(node.content) if type(node.content) is small.TensorValue else node.content
 
 
-def _own_class(obj: torch.Tensor) -> str | None:
+def _own_class(encoder: Encoder, obj: torch.Tensor) -> str | None:
     """Its name, which stands there where the class cannot be found by it."""
     return type(obj).__qualname__ if type(obj) is not torch.Tensor and is_of_own_class(obj) else None
 

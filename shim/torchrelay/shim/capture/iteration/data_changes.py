@@ -95,7 +95,7 @@ class DataChanges:
         """Its draws in this process may have changed it: what it was before tells nothing any more."""
         within = self._within.get(dataset)
         if within is None:
-            within = [*map(held, (dataset, *_data_sets_below(dataset)))]
+            within = [*map(held, (dataset, *data_sets_below(dataset)))]
             self._within.put(dataset, within)
         for there in within:
             owner = there()
@@ -127,7 +127,7 @@ class DataChanges:
     def look(self, datasets: Iterable[Any]) -> None:
         """Let be state what was changed since the look before."""
         for outer in datasets:
-            for owner in (outer, *_data_sets_below(outer)):
+            for owner in (outer, *data_sets_below(outer)):
                 known = self._before.get(owner)
                 now = self._note(owner)
                 if known is not None:
@@ -144,7 +144,7 @@ class DataChanges:
         """Let be state what data sets have made at their draws out of what is state. `state`: ids of its objects."""
         self.is_pending = False
         for outer in datasets:
-            for owner in (outer, *_data_sets_below(outer)):
+            for owner in (outer, *data_sets_below(outer)):
                 before = self._before_draws.get(owner)
                 made = _made_since(owner, before.plain) if before is not None else set()
                 if before is None or made <= _names(owner):
@@ -272,7 +272,7 @@ _MARKS: Mapping[Kind, Callable[[_Mark, Any], Any]] = {
 }
 
 
-def _data_sets_below(outer: Any) -> list[Any]:
+def data_sets_below(outer: Any) -> list[Any]:
     """Those that it is made of: in its attributes, and in containers there."""
     found: list[Any] = []
     seen = {id(outer)}

@@ -32,6 +32,7 @@ from torchrelay.shim.capture.models.spaces import (
     put_all,
     tensors,
 )
+from torchrelay.shim.capture.state.made_data import MadeData
 from torchrelay.shim.capture.values import callables, small
 from torchrelay.shim.capture.values.callables import is_hidden
 from torchrelay.shim.capture.values.device_reads import DeviceReads
@@ -331,6 +332,7 @@ class ModuleTrees:
         """`arrays`: what is known of this process's already."""
         self.arrays = arrays or LargeArrays()
         self.long_lists = LongLists()
+        self.made_data = MadeData()
         self.reads = DeviceReads()
         self.watched: Any = None
         """What is looked at in one go; see `watched`."""

@@ -251,12 +251,12 @@ class Encoder:
 
     def is_lost(self, value: Any) -> bool:
         """Whether no process that lacks the value can make it."""
-        return type(value) not in PLAIN and _is_lost(self.value(value))
+        return type(value) not in PLAIN and is_lost(self.value(value))
 
     def elements(self, content: Iterable[Any]) -> list[Any]:
         """The same of what another process cannot put back with one of them missing."""
         written = self.items(content)
-        self.lacks = any(type(value) is tuple and _is_lost(value) for value in written)
+        self.lacks = any(type(value) is tuple and is_lost(value) for value in written)
         return written
 
     def node(self, node: StateNode) -> tuple[Any, ...]:
@@ -265,9 +265,7 @@ class Encoder:
         handler = HANDLERS[kind]
         encoded = handler.encode(self, node)
         name = b"" if cls is IMPLIED.get(kind) else class_name(cls)
-        extra = handler.extra(node.obj) if handler.extra is not None and cls not in _WITHOUT_EXTRA else None
-        if callable(extra) and not by_value.is_importable(extra):  # the factory of a defaultdict
-            extra = self.value(extra)
+        extra = handler.extra(self, node.obj) if handler.extra is not None and cls not in _WITHOUT_EXTRA else None
         return (int(kind), name, node.parent, node.key, encoded, extra)
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
@@ -288,7 +286,7 @@ class Encoder:
         return (tree.base_place, flags, values, buffers, born, tree.forms(content), hooks, parts, hidden)
 
 
-def _is_lost(value: Any) -> bool:
+def is_lost(value: Any) -> bool:
     """Whether no process can make what was written, or a part of it: only one that has it there already can go on with it."""
     if type(value) is not tuple:
         return False
@@ -296,8 +294,8 @@ def _is_lost(value: Any) -> bool:
     if tag == OPAQUE:
         return len(value) == 2
     if tag == PARTIAL:
-        return any(map(_is_lost, (value[1], *value[2], *value[3].values())))
-    return any(map(_is_lost, value[2] if tag == TUPLE else value[1:2] if tag == METHOD else ()))
+        return any(map(is_lost, (value[1], *value[2], *value[3].values())))
+    return any(map(is_lost, value[2] if tag == TUPLE else value[1:2] if tag == METHOD else ()))
 
 
 def encode(state: HostState) -> Numbered[bytes]:

@@ -80,6 +80,8 @@ class StateRebuild:
         self.missing: list[str] = []
         self._dropped: list[str] = []
         self._left: set[int] = set()
+        self._made: list[int] = []
+        """Nodes that had no object here."""
         self._taken: set[int] = set()
         """Objects of this process that stand for a node, by id: two recorded objects are two here, too."""
         self.rebound: set[int] = set()
@@ -114,6 +116,22 @@ class StateRebuild:
                 is_told_whole = node.content[0] < 0 and node.content[4] is None
                 if self._put_parts(node, found) or is_told_whole:
                     self.rebound.add(id(found))
+        self._leave_incomplete()
+
+    def _leave_incomplete(self) -> None:
+        """Of what was made: one that lacks a part is not there, and so what is made of it is not."""
+        while lacking := [number for number in self._made if self._lacks_parts(number)]:
+            for number in lacking:
+                node, self.objects[number] = self._nodes[number], ABSENT
+                self._leave(number, f"{node.kind.name.lower()} {node.key!r}")
+
+    def _lacks_parts(self, number: int) -> bool:
+        is_whole = HANDLERS[self._nodes[number].kind].is_whole
+        return self.objects[number] is not ABSENT and is_whole is not None and not is_whole(self, self._nodes[number])
+
+    def has_all(self, content: dict[Any, Any]) -> bool:
+        """Return whether each of these values is here, or can be made."""
+        return all(self.decode(value, ABSENT) is not ABSENT for value in content.values())
 
     def _put_parts(self, node: EncodedNode, root: Any) -> bool:
         number = len(self.objects) - 1
@@ -195,7 +213,12 @@ class StateRebuild:
         handler = HANDLERS[node.kind]
         if _is_of_set_up(node):
             there = self._of_set_up(node, there)
-        return there if self._stands_for(node, there) else handler.make(self, node)
+        elif there is ABSENT and node.kind in _DATA:
+            there = self._elsewhere(len(self.objects), by_variables=True)
+        if self._stands_for(node, there):
+            return there
+        self._made.append(len(self.objects))
+        return handler.make(self, node)
 
     def _child(self, number: int, parent: Any, key: Any) -> Any:
         """What stands at a key of the object of a node, or ABSENT."""
@@ -209,15 +232,17 @@ class StateRebuild:
         by_variable = self._nodes[node.parent].kind in _VARIABLES
         if not by_variable and self._stands_for(node, there):
             return there
-        other = self._elsewhere(len(self.objects))
+        other = self._elsewhere(len(self.objects), by_variables=False)
         return there if other is ABSENT else other
 
     def _stands_for(self, node: EncodedNode, there: Any) -> bool:
         return there is not ABSENT and id(there) not in self._taken and HANDLERS[node.kind].fits(node, there)
 
-    def _elsewhere(self, number: int) -> Any:
+    def _elsewhere(self, number: int, *, by_variables: bool) -> Any:
         """The object of a node by whoever else holds it in the record, and is here already."""
         for holder, key in self._holders.get(number, ()):
+            if self._nodes[holder].kind in _VARIABLES and not by_variables:
+                continue
             parent = self.there(holder)
             there = ABSENT if parent is ABSENT else self._child(holder, parent, key)
             if self._stands_for(self._nodes[number], there):
@@ -237,11 +262,11 @@ class StateRebuild:
 
     @functools.cached_property
     def _holders(self) -> dict[int, list[tuple[int, Any]]]:
-        """What set-up has made -> which objects hold it, and where."""
-        wanted = {number for number, node in enumerate(self._nodes) if _is_of_set_up(node)}
+        """What set-up has made, or may have -> which objects hold it, and where: variables last."""
+        wanted = {number for number, node in enumerate(self._nodes) if _is_of_set_up(node) or node.kind in _DATA}
         found: dict[int, list[tuple[int, Any]]] = {}
-        for holder, key, value in self._held():
-            if value[0] == REF and value[1] in wanted and self._nodes[holder].kind not in _VARIABLES:
+        for holder, key, value in self._held_by_variables_last():
+            if value[0] == REF and value[1] in wanted:
                 found.setdefault(value[1], []).append((holder, key))
         return found
 
@@ -249,10 +274,13 @@ class StateRebuild:
     def _holders_of_parts(self) -> dict[tuple[int, str], list[tuple[int, Any]]]:
         """Node of a tree of modules, path in it -> which objects hold that module as well, and where: variables last."""
         found: dict[tuple[int, str], list[tuple[int, Any]]] = {}
-        for holder, key, value in sorted(self._held(), key=lambda held: self._nodes[held[0]].kind in _VARIABLES):
+        for holder, key, value in self._held_by_variables_last():
             if value[0] == PART:
                 found.setdefault(value[1:], []).append((holder, key))
         return found
+
+    def _held_by_variables_last(self) -> list[tuple[int, Any, tuple[Any, ...]]]:
+        return sorted(self._held(), key=lambda held: self._nodes[held[0]].kind in _VARIABLES)
 
     def _held(self) -> Iterator[tuple[int, Any, tuple[Any, ...]]]:
         """What is no plain value: node that holds it, where, and as it was written."""
@@ -272,8 +300,11 @@ class StateRebuild:
 
     def leaves(self, what: str) -> None:
         """The object of the node that is being resolved is not carried, and need not be."""
+        self._leave(len(self.objects), what)
+
+    def _leave(self, number: int, what: str) -> None:
         self.missing.append(what)
-        self._left.add(len(self.objects))
+        self._left.add(number)
 
     def path(self, node: EncodedNode) -> str:
         """Return the way to the node's object, as the script would write it."""
@@ -380,6 +411,8 @@ class StateRebuild:
 
 
 _VARIABLES = (Kind.FRAME, Kind.GLOBALS)
+_DATA = (Kind.LOADER, Kind.DATASET)
+"""The way that leads to one may go over an iterator, or a loader, that training has made."""
 
 
 def _is_of_set_up(node: EncodedNode) -> bool:

@@ -22,7 +22,7 @@ from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.tensors.taint import ABOUT_FORM
 
 _OPTIMIZER_SKIP = frozenset({"state", "param_groups"})
-_LOADER_PARTS = ("generator", "sampler", "batch_sampler", "dataset", "_iterator")
+LOADER_PARTS = ("generator", "sampler", "batch_sampler", "dataset", "_iterator")
 _BELOW_A_DATASET = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.DATASET)
 _ITERATORS = (Kind.LOADER_ITER, Kind.REPLAY_POINT, Kind.GENERATOR, Kind.ITERATOR, Kind.CYCLE)
 _TORCHS_OWN = frozenset(vars(dataloader.DataLoader(TensorDataset(torch.empty(1)))))
@@ -169,7 +169,7 @@ def optimizer_hooks(obj: torch.optim.Optimizer) -> list[tuple[str, tuple[Any, ..
 
 
 def loader_parts(obj: Any) -> dict[str, Any]:
-    found = ((name, getattr(obj, name, None)) for name in _LOADER_PARTS)
+    found = ((name, getattr(obj, name, None)) for name in LOADER_PARTS)
     return {name: value for name, value in found if value is not None}
 
 
@@ -186,6 +186,16 @@ def loader_own(obj: Any) -> dict[str, Any]:
     """Of a loader's own attributes: plain ones, and iterators."""
     kinds = {name: (kind_of(type(value)), value) for name, value in own_attributes(obj).items()}
     return {name: value for name, (kind, value) in kinds.items() if kind is Kind.PLAIN or kind in _ITERATORS}
+
+
+def made_with(obj: Any) -> dict[str, Any]:
+    """Return what torch keeps of the arguments that a loader was made with."""
+    return {name: value for name, value in attributes(obj).items() if name in _TORCHS_OWN and name != "_iterator"}
+
+
+def is_set_up(loader: Any) -> bool:
+    """Return whether a loader has what it was made with: one that is made for a recorded one is given it later."""
+    return "dataset" in attributes(loader)
 
 
 def dataset_parts(obj: Any) -> tuple[dict[str, Any], dict[str, Any]]:

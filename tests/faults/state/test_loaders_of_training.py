@@ -1,0 +1,38 @@
+"""Steps make the data loader that they go on drawing from: a new process makes it, too, and goes on in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.cells import few
+from support.relay_run import assert_unharmed, relay
+
+SCRIPT, RANKS = "loaders_of_training.py", 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "faults"),
+    few(
+        3,
+        [
+            ("subset", ["kill:rank=0,step=8,phase=backward", "kill:rank=1,step=14,phase=data"]),
+            ("fresh", ["kill:rank=1,step=7,phase=data", "kill:rank=1,step=15,phase=backward"]),
+            ("first", ["kill:rank=1,step=9,phase=backward"]),
+            ("kept", ["kill:rank=1,step=7,phase=data", "kill:rank=0,step=16,phase=after-step"]),
+            ("workers", ["kill:rank=0,step=9,phase=backward", "kill:rank=1,step=13,phase=data"]),
+            ("sampled", ["kill:rank=0,step=5,phase=after-step", "kill:rank=1,step=11,phase=backward"]),
+        ],
+    ),
+)
+def test_a_rank_is_replaced(kind: str, faults: list[str], undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, faults, len(faults))
+
+
+def test_one_that_cannot_be_made_again_is_told_before_a_rank_is_lost(tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, "unseen", ranks=RANKS)
+    assert run.status == 0, run.told()
+    assert "the iterator of a data loader that training has made over what cannot be captured" in run.told()

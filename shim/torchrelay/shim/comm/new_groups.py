@@ -10,11 +10,12 @@ from typing import Any
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.process_groups import agent_store, process_group
+from torchrelay.shim.adapters.process_groups import agent_store, gloo_constructor, process_group
 from torchrelay.shim.backends import registry
 from torchrelay.shim.comm.collective_call import CollectiveCall
 from torchrelay.shim.comm.collectives import DEFAULT_GROUP, NEW_GROUP, Collectives
 from torchrelay.shim.comm.generations.communicators import Communicators
+from torchrelay.shim.comm.generations.connecting import connected
 
 _ARGUMENTS = ("ranks", "timeout", "backend", "pg_options", "use_local_synchronization", "group_desc", "device_id")
 """Of `torch.distributed.new_group`, in their order (torch 2.13)."""
@@ -133,7 +134,8 @@ class NewGroups:
 
     def _real(self, making: Callable[[], Any], before: process_group.GroupNames) -> Any:
         try:
-            with self._comms.breaking.connecting(self._comms.now):
+            now = self._comms.now
+            with self._comms.breaking.connecting(now), gloo_constructor.called_by(functools.partial(connected, now)):
                 return making()
         except BaseException:
             process_group.forget_later(before)  # half made; it will be made again under the same name

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -103,6 +104,25 @@ def test_an_interrupted_group_that_could_not_be_connected_is_none(comms: Communi
 
     with pytest.raises(StateMismatchError, match="this one was interrupted in"):
         new_groups(comms, Played(between=between)).make_default(failing(1), "gloo")
+    assert not dist.is_initialized()
+
+
+def test_a_rank_whose_peer_is_lost_before_it_has_called_does_not_wait_for_it() -> None:
+    comms = Communicators(0, 2, "127.0.0.1", LogLines(LogPart.SHIM))
+    comms.now.stores.append(dist.HashStore())
+    interrupted = []
+
+    def between() -> bool:
+        interrupted.append(True)
+        comms.now.incomplete = frozenset({"0"})
+        return True
+
+    breaker = threading.Thread(target=comms.now.breaks)
+    breaker.start()
+    with pytest.raises(StateMismatchError, match="this one was interrupted in"):
+        new_groups(comms, Played(between=between)).make_default(dist.init_process_group, "gloo")
+    breaker.join()
+    assert interrupted
     assert not dist.is_initialized()
 
 

@@ -30,6 +30,7 @@ def failed(
         from torchrelay.shim.observe import lost_device
 
         lost_device.end_if_lost(engine, failure)
+        failure = engine.unprotected.behind(failure)
     if joiner is not None:
         joiner.failed(failure)
     boundary = engine.commit.boundary if engine is not None and engine.commit is not None else -1

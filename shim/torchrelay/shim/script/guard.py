@@ -27,6 +27,10 @@ class GuardedEngine(Protocol):
         """Whether an exception has to come through, since a migration has raised it or is under way."""
         ...
 
+    def raises(self, error: Exception) -> None:
+        """Note that an exception goes to the script."""
+        ...
+
     def give_up(self, error: Exception) -> None: ...
 
 
@@ -103,6 +107,7 @@ class Guard:
             self._disable(reason_of(error))
             return True
         if engine.fails_closed(error):
+            engine.raises(error)
             return False
         engine.give_up(error)
         return True

@@ -148,6 +148,7 @@ class Engine:
         self.take_boundary, self.go_back = TakingBoundaries(self).take, GoingBack(self).to
         self.unprotected = Unprotected(self)
         self.fails_closed, self.give_up = self.unprotected.fails_closed, self.unprotected.give_up
+        self.raises = self.unprotected.raises
         self.left, self.again = LeftLoops(self), DoneAgain()
         self.ended = self.left.ended
         self.summed_up, self.trained_in_draw = self.updates.summed_up, self.updates.trained_in_draw

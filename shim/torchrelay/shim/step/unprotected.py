@@ -20,6 +20,8 @@ class Unprotected:
         self._engine = engine
         self.reason = ""
         """Empty as long as the rank is protected."""
+        self._raised: tuple[Exception, int] | None = None
+        """The latest exception of ours that went to the script, and how many gates were passed then."""
 
     def fails_closed(self, error: Exception) -> bool:
         """Whether going on without protection could end in a wrong number, or leave others waiting."""
@@ -28,6 +30,17 @@ class Unprotected:
             return True
         has_migrated = self._engine.comms.now.number > 0 or self._engine.draws.rewinds > 0
         return has_migrated and isinstance(error, TorchrelayError)
+
+    def raises(self, error: Exception) -> None:
+        """Note that an exception goes to the script."""
+        self._raised = error, self._engine.step.gates_passed
+
+    def behind(self, failure: BaseException) -> BaseException:
+        """Return why the script has failed: where it has caught an exception of ours in this step, and exited, that one."""
+        if isinstance(failure, SystemExit) and self._raised is not None:
+            error, gates_passed = self._raised
+            return error if gates_passed == self._engine.step.gates_passed else failure
+        return failure
 
     def migrates(self) -> bool:
         """Whether a migration is under way for this rank, the step that is done again after it included."""

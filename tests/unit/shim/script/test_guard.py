@@ -19,9 +19,13 @@ class Engine:
     def __init__(self, closed: bool = False) -> None:
         self.closed = closed
         self.gave_up: list[str] = []
+        self.raised: list[Exception] = []
 
     def fails_closed(self, error: Exception) -> bool:
         return self.closed
+
+    def raises(self, error: Exception) -> None:
+        self.raised.append(error)
 
     def give_up(self, error: Exception) -> None:
         self.gave_up.append(str(error))

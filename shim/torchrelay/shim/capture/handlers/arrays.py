@@ -16,6 +16,7 @@ from torchrelay.shim.capture.models.aliases import Alias, as_tensor, is_by_value
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import same_items
 from torchrelay.shim.capture.state.host_state import Inside
+from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.values import large_arrays, small
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.array_windows import is_window
@@ -81,7 +82,7 @@ def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
         return content.copy("K")
     root = ABSENT if content is None else rebuild.there(content.root)
     if root is ABSENT:
-        rebuild.leaves(f"array {node.key!r}")
+        rebuild.leaves(f"array {text_of(node.key)}")
         return ABSENT
     return content.array(root)
 
@@ -168,7 +169,7 @@ def _objects_fit(node: EncodedNode, there: Any) -> bool:
 
 
 def _fill_objects(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    put(obj, _with_objects(obj.shape, rebuild.items(node.content, _objects(obj), repr(node.key))))
+    put(obj, _with_objects(obj.shape, rebuild.items(node.content, _objects(obj), text_of(node.key))))
 
 
 def _object(parent: Any, key: Any) -> Any:

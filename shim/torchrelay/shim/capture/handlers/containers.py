@@ -10,6 +10,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, of_same_class
 from torchrelay.shim.capture.state.edges import same_items, same_mapping
 from torchrelay.shim.capture.state.host_state import Inside, Nth, StateNode
+from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.keys import Key, is_value, write
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.base_types import (
@@ -127,13 +128,13 @@ def _make_deque(rebuild: StateRebuild, node: EncodedNode) -> Any:
 def _fill_list(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     content = node.content
     if isinstance(content, list):
-        put_list_items(obj, rebuild.items(content, list_items(obj), repr(node.key)))
+        put_list_items(obj, rebuild.items(content, list_items(obj), text_of(node.key)))
     elif content is not None:  # None at a gate: as at the boundary
         put_list_items(obj, decoded(*content))
 
 
 def _fill_deque(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    put_deque_items(obj, rebuild.items(node.content, deque_items(obj), repr(node.key)))
+    put_deque_items(obj, rebuild.items(node.content, deque_items(obj), text_of(node.key)))
 
 
 def _deque_fits(node: EncodedNode, there: Any) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values.kinds import IMPLIED, Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
@@ -42,7 +43,7 @@ def not_made(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 def made_for_one_use(rebuild: StateRebuild, node: EncodedNode) -> Any:
     """What is made for one use, such as an evaluation's loader, is made again for the next one."""
-    rebuild.leaves(f"{node.kind.name.lower()} {node.key!r}")
+    rebuild.leaves(f"{node.kind.name.lower()} {text_of(node.key)}")
     return ABSENT
 
 

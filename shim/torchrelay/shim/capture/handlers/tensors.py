@@ -16,6 +16,7 @@ from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
 from torchrelay.shim.capture.models.aliases import Alias
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import LargeTensor, StateNode
+from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.base_types import fields
 from torchrelay.shim.capture.values.kinds import Kind
@@ -115,7 +116,7 @@ def _like(node: EncodedNode, made: torch.Tensor) -> torch.Tensor:
 def _make_plain(rebuild: StateRebuild, node: EncodedNode) -> Any:
     content = node.content
     if content is None:
-        rebuild.leaves(f"view of a parameter {node.key!r}")
+        rebuild.leaves(f"view of a parameter {text_of(node.key)}")
         return ABSENT
     if isinstance(content, Alias):
         return _like(node, content.make())

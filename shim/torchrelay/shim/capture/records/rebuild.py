@@ -28,6 +28,7 @@ from torchrelay.shim.capture.records.bound_calls import method, partial
 from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.state.host_state import path_of
+from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.keys import by_place
 from torchrelay.shim.capture.state.tags import (
     BOUND,
@@ -123,7 +124,7 @@ class StateRebuild:
         while lacking := [number for number in self._made if self._lacks_parts(number)]:
             for number in lacking:
                 node, self.objects[number] = self._nodes[number], ABSENT
-                self._leave(number, f"{node.kind.name.lower()} {node.key!r}")
+                self._leave(number, f"{node.kind.name.lower()} {text_of(node.key)}")
 
     def _lacks_parts(self, number: int) -> bool:
         is_whole = HANDLERS[self._nodes[number].kind].is_whole
@@ -312,8 +313,8 @@ class StateRebuild:
 
     def lacks(self, node: EncodedNode) -> None:
         """Training has made what cannot be made again."""
-        self.missing.append(f"{node.kind.name.lower()} {node.key!r}")
-        self._dropped.append(f"{node.key!r} ({_what(node)})")
+        self.missing.append(f"{node.kind.name.lower()} {text_of(node.key)}")
+        self._dropped.append(f"{text_of(node.key)} ({_what(node)})")
 
     def decode(self, value: Any, there: Any) -> Any:  # noqa: C901 - one case for each tag
         """`there`: what stands in the place now; kept where the recorded value has no state."""

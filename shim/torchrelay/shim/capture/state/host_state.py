@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchrelay.shim.adapters.tensors.dtensor import Spread
+from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.shared import AnyNumbered, Numbered, NumberTable, copy_of, copy_of_places
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
@@ -154,7 +155,7 @@ def _step(key: Any, *, of_dict: bool = False) -> str:
         return f"{_step(key.key, of_dict=of_dict)}{_step(key.place)}"
     if type(key) is Deep:
         return "".join(map(_step, key.steps))
-    return f".{key}" if isinstance(key, str) and key.isidentifier() and not of_dict else f"[{key!r}]"
+    return f".{key}" if isinstance(key, str) and key.isidentifier() and not of_dict else f"[{text_of(key)}]"
 
 
 TreeVersions = list[tuple[list[tuple[str, torch.Tensor]], list[int]]]

@@ -11,7 +11,7 @@ os.environ.setdefault(_VERBOSITY, "NONE")
 
 
 def user_environment() -> dict[str, str]:
-    """The environment as the user gave it, for the script."""
+    """Return the environment as the user gave it, for the script."""
     environment = dict(os.environ)
     if not _WAS_SET:
         environment.pop(_VERBOSITY, None)

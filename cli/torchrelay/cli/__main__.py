@@ -15,13 +15,13 @@ from torchrelay.protocol.names import EXIT_USAGE
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs one command and ends the process with its exit code."""
+    """Run one command and end the process with its exit code."""
     open_closed_ones()
     end_with(app, "torchrelay", arguments)
 
 
 def end_with(commands: typer.Typer, program: str, arguments: list[str] | None = None) -> NoReturn:
-    """Runs one of these commands and ends the process with its exit code. `program`: as a user calls it."""
+    """Run one of these commands and end the process with its exit code. `program`: as a user calls it."""
     command = typer.main.get_command(commands)
     try:
         code = command.main(arguments, prog_name=program, standalone_mode=False)

@@ -42,7 +42,10 @@ class LocalMachine:
         return True
 
     def free_port(self) -> int:
-        """Not one of those that the kernel gives away itself: somebody else could get it before rank 0 listens there."""
+        """Return a free port outside the range that the kernel gives away itself.
+
+        In that range, another program could get the port before rank 0 listens there.
+        """
         ephemeral = ephemeral_ports()
         candidates = [port for port in range(_FIRST_PORT, 1 << 16) if port not in ephemeral]
         for port in random.sample(candidates, min(_TRIES, len(candidates))):
@@ -85,7 +88,10 @@ class LocalMachine:
 
 
 def ephemeral_ports(setting: Path = _EPHEMERAL) -> range:
-    """Those that outgoing connections get, and whoever asks for any port; Linux's own default where it cannot be read."""
+    """Return the ports that the kernel gives to outgoing connections, and to programs that ask for any port.
+
+    Linux's own default if the setting cannot be read.
+    """
     try:
         first, last = map(int, setting.read_text(encoding="ascii").split())
     except (OSError, ValueError):
@@ -94,7 +100,7 @@ def ephemeral_ports(setting: Path = _EPHEMERAL) -> range:
 
 
 def any_address_socket() -> socket.socket:
-    """For a port on every address: of both families where the kernel has both."""
+    """Make a socket for a port on every address, of both families if the kernel has both."""
     if not socket.has_dualstack_ipv6():
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
@@ -103,7 +109,7 @@ def any_address_socket() -> socket.socket:
 
 
 def _listen(port: int) -> socket.socket:
-    """Listens as torch's TCPStore does: on every address, both families where the kernel has both."""
+    """Listen like torch's TCPStore: on every address, of both families if the kernel has both."""
     sock = any_address_socket()
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -127,7 +133,7 @@ def _nvidia_gpus() -> int:
 
 
 def _amd_gpus(nodes: Path = _AMD_NODES) -> int:
-    """The kernel's list of nodes has processors, too, whose number is 0."""
+    """Count the AMD GPUs in the kernel's list of nodes. Processors are in the list, too, with the number 0."""
     count = 0
     for number in nodes.glob("*/gpu_id"):
         with suppress(OSError):  # of a GPU that this container was not given
@@ -136,7 +142,7 @@ def _amd_gpus(nodes: Path = _AMD_NODES) -> int:
 
 
 def visible_gpus(installed: int, selection: str) -> int:
-    """How many GPUs are shown of those installed: the list ends at its first entry that names none."""
+    """Return how many of the installed GPUs are shown: the list ends at its first entry that names none."""
     count = 0
     for entry in selection.split(","):
         entry = entry.strip()
@@ -148,7 +154,7 @@ def visible_gpus(installed: int, selection: str) -> int:
 
 
 def address_towards(host: str) -> str:
-    """The address of this machine from which it would reach `host`. Raises UserError if that is not known."""
+    """Return the address from which this machine would reach `host`. Raises UserError if that is not known."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as sock:

@@ -10,7 +10,7 @@ FOR_THE_WEBHOOK = {"allow_extra_args": True, "ignore_unknown_options": True, "he
 
 
 def help_of_inject(example: str) -> str:
-    """`example`: as it is called by this program."""
+    """Return the help of `inject`. `example`: as it is called by this program."""
     return (
         "Print a Kubernetes manifest with its pods prepared, as the webhook would. Asks no cluster. Options: `inject --help`."
         f"\n\nExample: {example}"

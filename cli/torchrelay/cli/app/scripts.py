@@ -20,7 +20,7 @@ scripts = typer.Typer()
 
 
 def _normalize(option: str) -> str:
-    """torchrun takes both spellings of every option."""
+    """Replace underscores in an option by hyphens: torchrun takes both spellings of every option."""
     return option.replace("_", "-")
 
 

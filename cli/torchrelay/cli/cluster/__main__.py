@@ -7,7 +7,7 @@ from torchrelay.cli.cluster.app import app
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs one command and ends the process with its exit code."""
+    """Run one command and end the process with its exit code."""
     end_with(app, "kubectl torchrelay", arguments)
 
 

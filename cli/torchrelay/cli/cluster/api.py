@@ -39,7 +39,7 @@ class ResourceKind:
 
     @property
     def full(self) -> str:
-        """As kubectl takes it."""
+        """Return the name of the kind as kubectl takes it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -93,18 +93,18 @@ class Cluster:
         await self._client.close()
 
     async def get(self, kind: ResourceKind, name: str) -> Object:
-        """Raises UserError if there is none."""
+        """Return the object of this name. Raises UserError if there is none."""
         with self._errors("get", kind, name):
             return dict(await self._client.get(kind.resource, name))
 
     async def all(self, kind: ResourceKind, fields: Mapping[str, str] | None = None) -> list[Object]:
-        """`fields`: a selector."""
+        """Return all objects of a kind. `fields`: a selector."""
         return (await self._list(kind, fields))[0]
 
     async def states(
         self, kind: ResourceKind, fields: Mapping[str, str] | None = None
     ) -> AsyncGenerator[list[Object], None]:
-        """All objects: as they are now, and after each change."""
+        """Yield all objects: as they are now, and again after each change."""
         where = self._where(kind, fields)
         while True:
             listed, version = await self._list(kind, fields)
@@ -170,7 +170,7 @@ class Cluster:
 
 
 def _place(one: Object) -> tuple[str, str]:
-    """Two namespaces can have a job of the same name."""
+    """Return namespace and name: two namespaces can have a job of the same name."""
     return one["metadata"].get("namespace", ""), one["metadata"]["name"]
 
 

@@ -60,7 +60,7 @@ def _show_jobs(console: Console, jobs: Sequence[Object], job: str | None, everyw
 
 
 def _show(console: Console, shown: RenderableType, facts: Sequence[Object], as_json: bool) -> None:
-    """Facts are the resources themselves, one a line."""
+    """Show something to a person, or print its facts: the resources themselves, one a line."""
     if not as_json:
         console.print(shown)
         return
@@ -68,7 +68,7 @@ def _show(console: Console, shown: RenderableType, facts: Sequence[Object], as_j
 
 
 def _answer(facts: Sequence[Object], as_json: bool) -> None:
-    """The resources that a command has made or changed, one a line, for programs alone: people are told on stderr."""
+    """Print the resources that a command has made or changed, one a line, for programs only. People are told on stderr."""
     for fact in facts if as_json else ():
         print(json.dumps(fact), flush=True)
 
@@ -231,7 +231,10 @@ async def quarantine_add(cluster: Cluster, node: str, device: str, reason: str, 
 
 
 async def quarantine_clear(cluster: Cluster, subject: str, as_json: bool = False) -> int:
-    """`subject`: a node, a device, or the name of a Quarantine. Raises UserError if there is none of it."""
+    """Delete the Quarantines of a subject. Raises UserError if there is none.
+
+    `subject`: a node, a device, or the name of a Quarantine.
+    """
     found = [
         q
         for q in await cluster.all(QUARANTINES)

@@ -13,22 +13,22 @@ TIMEOUT_S = 2.0
 
 
 def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the TrainingJobs of the namespace."""
+    """Return names of the TrainingJobs of the namespace."""
     return _names(ctx, "JOBS", incomplete)
 
 
 def migrations(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the Migrations of the namespace."""
+    """Return names of the Migrations of the namespace."""
     return _names(ctx, "MIGRATIONS", incomplete)
 
 
 def quarantines(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the Quarantines of the cluster."""
+    """Return names of the Quarantines of the cluster."""
     return _names(ctx, "QUARANTINES", incomplete)
 
 
 def _names(ctx: typer.Context, kind: str, incomplete: str) -> list[str]:
-    """Return none where the cluster does not answer soon, or refuses: the shell then offers none."""
+    """Return names of a kind; none if the cluster does not answer soon, or refuses. Then the shell offers none."""
     given = ctx.params
     try:
         from torchrelay.cli.cluster import api

@@ -59,7 +59,7 @@ class Door:
 
 @asynccontextmanager
 async def opened(port: int) -> AsyncIterator[Door]:
-    """A door at `port` of the loopback device; 0: a free one. Raises UserError for a port that is taken."""
+    """Open a door at `port` of the loopback device; 0: a free port. Raises UserError for a port that is taken."""
     try:
         sock = socket.create_server((LOOPBACK, port), backlog=64)
     except OSError as e:
@@ -74,7 +74,7 @@ async def opened(port: int) -> AsyncIterator[Door]:
 
 
 async def _ask(reader: asyncio.StreamReader, to_there: asyncio.StreamWriter) -> None:
-    """Until the browser has gone: then the other side is told so."""
+    """Pass on what the browser sends until it has gone. Then tell the other side so."""
     with contextlib.suppress(OSError):
         while data := await reader.read(AT_ONCE_BYTES):
             to_there.write(data)
@@ -84,7 +84,7 @@ async def _ask(reader: asyncio.StreamReader, to_there: asyncio.StreamWriter) -> 
 
 
 async def _answer(there: asyncio.StreamReader, writer: asyncio.StreamWriter, asking: asyncio.Task[None]) -> None:
-    """All that comes; what nobody wants any more is read and dropped."""
+    """Pass on all that comes back. Once the browser has gone, the rest is read and dropped."""
     answering = asyncio.ensure_future(_copy(there, writer, asking))
     try:
         await asyncio.wait((answering, asking), return_when=asyncio.FIRST_COMPLETED)

@@ -52,7 +52,7 @@ async def _migrations(cluster: Cluster, job: str) -> set[str]:
 
 
 def _of(job: str, events: Iterable[Object], migrations: set[str]) -> list[Object]:
-    """Those about the job, in their order."""
+    """Return the events about the job, in their order."""
     own = [
         e
         for e in events
@@ -68,7 +68,7 @@ def _is_about(event: Object, kind: str, name: str) -> bool:
 
 
 def _order(event: Object) -> tuple[str, int]:
-    """Times are whole seconds; within one, as the API server has counted them."""
+    """Return a key to sort events by: times are whole seconds, and within one second the API server's count decides."""
     version = str(event["metadata"].get("resourceVersion", ""))
     return str(event.get("lastTimestamp") or ""), int(version) if version.isdecimal() else 0
 
@@ -85,7 +85,7 @@ def _tell(console: Console, events: Iterable[Object], told: set[str], as_json: b
 
 
 def _clock(event: Object) -> str:
-    """As this machine's clock has it."""
+    """Return the event's time by this machine's clock."""
     try:
         at = datetime.fromisoformat(str(event.get("lastTimestamp")).replace("Z", "+00:00"))
     except ValueError:

@@ -77,7 +77,7 @@ async def _forward(cluster: Cluster, port: int, context: str) -> None:
 
 
 async def _leader(cluster: Cluster) -> str:
-    """Empty where nobody has the lease."""
+    """Return the pod of the controller that leads; empty if nobody has the lease."""
     lease = await cluster.get(LEASES, kube.CONTROLLER_LEASE)
     return str(lease["spec"].get("holderIdentity") or "")
 
@@ -106,7 +106,7 @@ class _Forwarded:
 
 @asynccontextmanager
 async def _forwarded(namespace: str, pod: str, context: str) -> AsyncIterator[_Forwarded]:
-    """`kubectl port-forward`, from when it listens. Raises UserError with what it says where it does not."""
+    """Run `kubectl port-forward`, and yield once it listens. If it does not, raises UserError with what it says."""
     command = ["kubectl", *(["--context", context] if context else []), "port-forward", f"--namespace={namespace}"]
     ports = f":{kube.DASHBOARD_PORT}"  # from a free one
     process = await asyncio.create_subprocess_exec(
@@ -141,7 +141,7 @@ async def _forwarded(namespace: str, pod: str, context: str) -> AsyncIterator[_F
 
 
 async def _drop(stream: asyncio.StreamReader) -> None:
-    """A word for each connection, which nobody reads here."""
+    """Read and drop what kubectl says of each connection."""
     while await stream.read(4096):
         pass
 
@@ -169,7 +169,7 @@ def _why_not(said: str, namespace: str, pod: str) -> str:
 
 
 async def _check(port: int, namespace: str) -> None:
-    """Raises UserError where nobody answers behind the port."""
+    """Check that a dashboard answers behind the port. Raises UserError if none does."""
     async with httpx2.AsyncClient(timeout=ANSWER_S, trust_env=False) as client:
         try:
             (await client.get(f"http://{LOOPBACK}:{port}/api/settings")).raise_for_status()

@@ -74,7 +74,7 @@ def _anew(loss: Object) -> FaultCost:
 
 
 def _processes_of_a_pod(status: Object) -> int:
-    """1 where nothing is known."""
+    """Return how many processes a pod has; 1 if nothing is known."""
     if packed := status.get("holders"):
         pods = [worker.rpartition(".")[0] for _, worker, _ in unpack_holders(packed)]
     else:

@@ -22,7 +22,7 @@ MIGRATIONS_SHOWN = 5
 
 
 def status_of(found: Object) -> Object:
-    """Empty where nobody has written one yet."""
+    """Return an object's status; empty if nobody has written one yet."""
     status: Object = found.get("status") or {}
     return status
 
@@ -33,7 +33,7 @@ def place(found: Object) -> tuple[str, str]:
 
 
 def ranks_on(jobs: Iterable[Object], node: str) -> dict[str, list[int]]:
-    """By job, as NAMESPACE/NAME, the ranks that live on a node. Raises FrameError for a job of which that cannot be read."""
+    """Return the ranks that live on a node, by job as NAMESPACE/NAME. Raises FrameError for a job whose ranks cannot be read."""
     found: dict[str, list[int]] = {}
     for job in jobs:
         meta, status = job["metadata"], status_of(job)
@@ -60,7 +60,7 @@ def _protection(status: Object) -> Text:
 
 
 def jobs_view(jobs: Sequence[Object], everywhere: bool) -> RenderableType:
-    """One line for each job."""
+    """Return a table with one line for each job."""
     table = _table(
         *(("namespace",) if everywhere else ()), "job", "phase", "ranks", "step", "spares", "protection", "why"
     )
@@ -83,7 +83,7 @@ def jobs_view(jobs: Sequence[Object], everywhere: bool) -> RenderableType:
 
 
 def top_view(jobs: Sequence[Object], migrations: Sequence[Object], now_s: float, everywhere: bool) -> RenderableType:
-    """All of `top`: jobs that go on at `now_s`, by the wall clock, and the latest migrations."""
+    """Return the whole view of `top`: jobs that run at `now_s`, by the wall clock, and the latest migrations."""
     foot = Text("q ends this view, and no job; every rank: kubectl torchrelay dashboard", style="dim")
     running = [job for job in jobs if not status_of(job).get("finishedAt")]
     if not running:
@@ -110,13 +110,13 @@ def top_view(jobs: Sequence[Object], migrations: Sequence[Object], now_s: float,
 
 
 def _states(status: Object) -> str:
-    """How many ranks there are, and how many of them do not train."""
+    """Say how many ranks there are, and how many of them do not train."""
     odd = [f"{n} {state}" for state, n in (status.get("rankStates") or {}).items() if n and state != "running"]
     return " ".join((str(status.get("worldSize", "-")), *([f"({', '.join(odd)})"] if odd else [])))
 
 
 def job_view(job: Object) -> RenderableType:
-    """All that is known of one job."""
+    """Return all that is known of one job."""
     meta, status = job["metadata"], status_of(job)
     head = Table.grid(padding=(0, 2))
     head.add_row("job", Text.assemble((meta["name"], "bold"), f" in {meta.get('namespace', '')}"))
@@ -139,7 +139,7 @@ def job_view(job: Object) -> RenderableType:
 
 
 def migrations_view(migrations: Sequence[Object]) -> RenderableType:
-    """One line for each, the newest last, with who asked for it."""
+    """Return a table with one line for each migration, the newest last, with who asked for it."""
     table = _table("migration", "rank", "kind", "outcome", "downtime", "from", "to", "asked by", "reason")
     for found in sorted(migrations, key=lambda m: str(status_of(m).get("startedAt", ""))):
         s = status_of(found)
@@ -155,7 +155,7 @@ def migrations_view(migrations: Sequence[Object]) -> RenderableType:
 
 
 def migration_view(found: Object) -> RenderableType:
-    """The story of one migration, as its object has it."""
+    """Return the story of one migration, as its object has it."""
     s, spec = status_of(found), found.get("spec", {})
     rank = render.listed(s.get("ranks") or ([s["rank"]] if "rank" in s else ()))
     head = Table.grid(padding=(0, 2))

@@ -33,7 +33,7 @@ def controllers(given: GivenOptions, nnodes: int) -> tuple[tuple[str, int], ...]
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
-    """`HOST:PORT`, `HOST` or `[IPv6]:PORT` -> host and port. Raises UserError."""
+    """Return host and port of `HOST:PORT`, `HOST` or `[IPv6]:PORT`. Raises UserError."""
     match = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?", text)
     if match is None:
         raise UserError(f"{option} {text}: give HOST:PORT, as in node0:{DEFAULT_CONTROLLER_PORT}")

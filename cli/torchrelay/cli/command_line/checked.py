@@ -35,7 +35,10 @@ MINIMUM_SECRET_CHARACTERS = 16
 def check(
     given: GivenOptions, machine: MachineFacts, environment: Mapping[str, str], *, needs_script: bool = True
 ) -> RunOptions:
-    """The options of a run. Raises UserError, with what to do, for whatever could not work."""
+    """Check the whole command line, and return the options of a run.
+
+    Raises UserError, with what to do, for anything that could not work.
+    """
     nnodes = _node_count(given.nnodes)
     nproc = _process_count(given.nproc_per_node, machine)
     _check_nodes(given, nnodes)
@@ -261,7 +264,7 @@ def _notify(given: GivenOptions) -> NotifyTarget | None:
 
 
 def parse_streams(option: str, text: str, nproc: int) -> tuple[int, ...]:
-    """torchrun's notation (`3`, or `0:1,1:2` by local rank) -> one of 0..3 for each local rank. Raises UserError."""
+    """Read torchrun's notation (`3`, or `0:1,1:2` by local rank): return one of 0..3 for each local rank. Raises UserError."""
     if re.fullmatch(r"[0-3]", text):
         return (int(text),) * nproc
     if not re.fullmatch(r"\d+:[0-3](,\d+:[0-3])*", text):

@@ -10,7 +10,7 @@ SHOWN_CHARACTERS = 60
 
 
 def running_jobs(incomplete: str) -> list[tuple[str, str]]:
-    """Names and ids of the jobs of this user that run here, each with its command."""
+    """Return names and ids of this user's jobs that run here, each with its command."""
     from torchrelay.cli.folders import folder
 
     runs = folder.one_of_each(folder.state_folder(os.environ))
@@ -18,7 +18,7 @@ def running_jobs(incomplete: str) -> list[tuple[str, str]]:
 
 
 def kept_runs(incomplete: str) -> list[tuple[str, str]]:
-    """Names and ids of the runs that are kept, the newest first, each with its command."""
+    """Return names and ids of the kept runs, the newest first, each with its command."""
     from torchrelay.cli.folders import history
 
     heads = [run.head for run in history.kept_runs(history.history_folder(os.environ))]
@@ -26,7 +26,7 @@ def kept_runs(incomplete: str) -> list[tuple[str, str]]:
 
 
 def _offered(incomplete: str, found: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Each word once, with the first thing that is said of it."""
+    """Return each word once, with the first description that was given for it."""
     offered: dict[str, str] = {}
     for word, what in found:
         if word and word.startswith(incomplete):

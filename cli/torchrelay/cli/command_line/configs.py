@@ -29,12 +29,12 @@ DIRECTORY = "{directory}"
 
 
 def script_command(options: RunOptions) -> tuple[str, ...]:
-    """What follows `python -u`, or with --no-python the whole command."""
+    """Return what follows `python -u`, or with --no-python the whole command."""
     return (*(("-m",) if options.given.module else ()), options.script, *options.given.script_args)
 
 
 def program_fields(options: RunOptions) -> dict[str, Any]:
-    """Fields of messages.Program; empty on one machine, which has nobody to differ from."""
+    """Return the fields of messages.Program. Empty for a job on one machine, which has no other to compare with."""
     if options.nnodes == 1:
         return {}
     sources = program.sources(options)
@@ -63,9 +63,10 @@ def agent_config(
     host: str,
     candidate: str = "",
 ) -> dict[str, Any]:
-    """Keys of agent.config.AgentConfig. `controller` is HOST:PORT, `host` this machine as the other ones reach it.
+    """Return the keys of agent.config.AgentConfig.
 
-    `candidate`: HOST:PORT of a controller that this command may start, where machines are several.
+    `controller` is HOST:PORT, `host` this machine as the other machines reach it.
+    `candidate`: HOST:PORT of a controller that this command may start, if there are several machines.
     """
     return {
         **handed_on(options, AgentOptions),
@@ -102,7 +103,7 @@ def agent_config(
 
 
 def handed_on(options: RunOptions, keys: type[JobOptions]) -> dict[str, Any]:
-    """Return the values of `keys`: of the options with these names, checked where they are checked, else as they were given."""
+    """Return the options that `keys` names: the checked value if there is one, else the value as it was given."""
     names = [field.name for field in dataclasses.fields(keys)]
     return {name: _json(getattr(options if hasattr(options, name) else options.given, name)) for name in names}
 
@@ -123,7 +124,7 @@ def _metrics(options: RunOptions, offset: int = 0) -> dict[str, Any]:
 
 
 def controller_config(options: RunOptions, run_id: str, secret_file: Path, address_file: Path) -> dict[str, Any]:
-    """Keys of controller.config.ControllerConfig."""
+    """Return the keys of controller.config.ControllerConfig."""
     return {
         **handed_on(options, ControllerOptions),
         "run_id": run_id,
@@ -155,17 +156,17 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
 
 
 def respawned(starts: Iterable[tuple[int, float]]) -> list[str]:
-    """ControllerConfig.respawned, from ranks and times of day."""
+    """Return the value of ControllerConfig.respawned, from ranks and times of day."""
     return [f"{rank} {time_s:.3f}" for rank, time_s in starts]
 
 
 def controller_file(run_folder: Path) -> Path:
-    """Where the controller says how it is reached."""
+    """Return the file in which the controller says how it is reached."""
     return run_folder / "controller-address.json"
 
 
 def reachable(listen_host: str) -> str:
-    """Where a process of this machine finds a controller that listens on `listen_host`."""
+    """Return the host under which processes of this machine reach a controller that listens on `listen_host`."""
     return LOOPBACK if listen_host == EVERY_ADDRESS else listen_host
 
 
@@ -176,6 +177,6 @@ def _streams(by_local_rank: tuple[int, ...]) -> str:
 
 
 def resume_command(given: GivenOptions, directory: str) -> str:
-    """Return the command that goes on from the checkpoint in `directory`: as it was given, without the faults."""
+    """Return the command that goes on from the checkpoint in `directory`: the user's command without the faults."""
     flags = ["--resume", directory, *flags_to_go_on(given)]
     return shlex.join([*program.own_command(), "run", *flags, given.script, *given.script_args])

@@ -122,7 +122,10 @@ def flags_to_go_on(given: GivenOptions) -> list[str]:
 
 
 def own_node_rank(given: int | None, nnodes: str, environment: Mapping[str, str]) -> int:
-    """As given, else the number that Slurm has for this node among those of the step, if these are the job's machines."""
+    """Return this machine's number: the given one, else the one that Slurm has for this node among the nodes of its step.
+
+    Slurm's number counts only if the step has as many nodes as the job has machines.
+    """
     if given is not None or nnodes == "1":
         return given or 0
     number, nodes = (environment.get(name, "") for name in ("SLURM_NODEID", "SLURM_NNODES"))

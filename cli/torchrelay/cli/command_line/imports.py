@@ -10,9 +10,10 @@ MOST_FILES = 2000
 
 
 def imported(folder: Path, first: Path) -> tuple[Path, ...]:
-    """`first` and all files in `folder`, which Python looks through, that it imports, directly or not; MOST_FILES at most.
+    """Return `first` and the files in `folder` that it imports, directly or not; MOST_FILES at most.
 
-    An import that may fail, in a `try` with an `except`, does not count. What cannot be read or is no Python imports nothing.
+    `folder` is one that Python looks through. An import that may fail, in a `try` with an `except`, does not count. A file that
+    cannot be read or is no Python imports nothing.
     """
     found, left = {first: None}, [first]
     while left and len(found) < MOST_FILES:
@@ -24,7 +25,7 @@ def imported(folder: Path, first: Path) -> tuple[Path, ...]:
 
 
 def module_file(folder: Path, name: str) -> Path | None:
-    """Of `python -m name`; None if it is not in the folder."""
+    """Return the file that `python -m name` runs; None if it is not in the folder."""
     below = folder.joinpath(*name.split("."))
     candidates = (below.with_name(f"{below.name}.py"), below / "__main__.py")
     return next((path for path in candidates if path.is_file()), None)
@@ -52,7 +53,7 @@ def _up(path: Path, level: int) -> Path:
 
 
 def _certain(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those that stand in a `try` which handles an exception."""
+    """Yield all nodes except those inside a `try` that handles an exception."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not (isinstance(child, ast.Try) and child.handlers):
@@ -60,7 +61,7 @@ def _certain(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _files(base: Path, parts: list[str]) -> Iterator[Path]:
-    """Of a module and of the packages that it is in, as far as they are there."""
+    """Yield the files of a module and of the packages that it is in, if they exist."""
     below = base
     for number, part in enumerate(parts, 1):
         below = below / part

@@ -14,10 +14,10 @@ class MachineFacts(Protocol):
     def port_is_free(self, port: int) -> bool: ...
     def free_port(self) -> int: ...
     def script_problem(self, script: str) -> str | None:
-        """Why Python could not run `script`, or None."""
+        """Return why Python could not run `script`, or None."""
 
     def program_problem(self, program: str) -> str | None:
-        """Why `program` could not be executed, or None."""
+        """Return why `program` could not be executed, or None."""
 
     def folder_problem(self, folder: Path) -> str | None:
-        """Why nothing could be written into `folder` (made if absent), or None."""
+        """Return why nothing could be written into `folder` (made if absent), or None."""

@@ -80,18 +80,18 @@ class RunOptions:
 
     @property
     def controller(self) -> tuple[str, int] | None:
-        """Where the job's controller listens at first, if this command does not start it."""
+        """Return where the job's controller listens at first; None if this command starts it."""
         return None if leads_first(self.node_rank, self.controllers) else self.controllers[0]
 
     @property
     def parks_scripts(self) -> bool:
-        """Whether ranks wait in front of their scripts until it is clear which machines are there."""
+        """Return whether ranks wait before they run their scripts, until it is clear which machines are there."""
         anew = self.restarts_done > 0 and self.resume is None
         return anew and self.nnodes > 1 and not self.joins
 
     @property
     def needs_fake_machine(self) -> bool:
-        """Whether faults are given to devices, which must not be the real ones."""
+        """Return whether faults strike devices, so that the devices must not be real ones."""
         return self.replay is not None or any(fault.is_of_a_device for fault in self.faults)
 
     @property

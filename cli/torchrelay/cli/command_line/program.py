@@ -24,12 +24,12 @@ _DIGEST_BYTES = 8
 
 
 def script_path(options: RunOptions) -> str:
-    """Where Python finds it on this machine; a module by its name, which only the interpreter that runs it can find."""
+    """Return the script's path on this machine. A module keeps its name: only the interpreter that runs it can find its file."""
     return f"-m {options.script}" if options.given.module else os.path.abspath(options.script)
 
 
 def script_digest(options: RunOptions) -> str:
-    """Of the script's file; empty where it is none, or cannot be read."""
+    """Return the digest of the script's file; empty if the script is a module, or cannot be read."""
     try:
         return "" if options.given.module else hashlib.sha256(Path(options.script).read_bytes()).hexdigest()
     except OSError:
@@ -67,12 +67,12 @@ def _digest(path: Path) -> str:
 
 
 def own_command() -> list[str]:
-    """What a shell has to be told in front of `run`, for the same torchrelay as this one."""
+    """Return the words that start this same torchrelay from a shell, to be followed by `run`."""
     return ["torchrelay"] if shutil.which("torchrelay") else [sys.executable, "-m", "torchrelay.cli"]
 
 
 def torch_version() -> str:
-    """Of the one that ranks import, without importing it; empty if there is none."""
+    """Return the version of the torch that ranks import, without importing it; empty if there is none."""
     try:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -80,21 +80,21 @@ def torch_version() -> str:
 
 
 def python_version(options: RunOptions) -> str:
-    """Empty for a program that brings its own."""
+    """Return Python's version; empty for a program that brings its own Python."""
     return "" if options.given.no_python else platform.python_version()
 
 
 def faults_of_all(options: RunOptions) -> list[str]:
-    """Return what every machine has to be given: all faults but those that strike the controller, on its own machine.
+    """Return the faults that every machine is given: all but those that strike the controller, on its own machine.
 
-    Those that have struck are among them: the command of a machine that comes back after a restart does not know of them.
+    Faults that have struck already are among them: a machine that comes back after a restart does not know that they have.
     """
     given = (parse_fault(text, options.world_size) for text in options.given.inject)
     return sorted(str(fault) for fault in given if fault.kind is not FaultKind.CONTROLLER)
 
 
 def _python_files(folder: Path, depth: int) -> Iterator[Path]:
-    """Without what is hidden, and without environments, whose packages have versions of their own."""
+    """Yield Python files, without hidden folders and without environments, whose packages have versions of their own."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:

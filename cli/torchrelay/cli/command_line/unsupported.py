@@ -30,6 +30,6 @@ ADVICE = {
 
 
 def advice(option: str) -> str | None:
-    """What to do about an unknown option, or None if it is none of torchrun's."""
+    """Return what to do about an unknown option; None if it is not one of torchrun's."""
     text = ADVICE.get(option.replace("_", "-"))
     return f"torchrun's {option} is not supported: {text}" if text else None

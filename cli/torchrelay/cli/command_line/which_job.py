@@ -6,7 +6,7 @@ from torchrelay.protocol.errors import UserError
 
 
 def which_job(named: str | None, option: str | None) -> str | None:
-    """Return the job that is meant, by its id or name; None where none is named. Raises UserError if two are."""
+    """Return the id or name of the wanted job; None if none is named. Raises UserError if two are named."""
     if named is not None and option is not None and named != option:
         raise UserError(f"{named} and --run {option} are two jobs: name one of them")
     return named if named is not None else option

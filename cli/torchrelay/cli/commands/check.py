@@ -79,7 +79,7 @@ class CheckRun:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether the script might say more if nothing is cut: it has failed, or made no step that could be looked at."""
+        """Return whether an uncut run might say more: this one has failed, or made no step that could be looked at."""
         if self.is_over or self.is_late:
             return False
         coverage = self.summary.coverage
@@ -88,7 +88,7 @@ class CheckRun:
 
 
 async def check(options: RunOptions, command: tuple[str, ...], timeout_s: float, as_json: bool) -> int:
-    """Runs the check and prints the report; returns the exit code. Raises UserError before anything was started."""
+    """Run the check, print the report, and return the exit code. Raises UserError before anything was started."""
     options = dataclasses.replace(options, events=options.events.absolute() if options.events else None)
     attempt = await _in_a_copy(options, command, timeout_s) if options.check_batches else None
     if attempt is None or attempt.says_nothing:
@@ -102,12 +102,12 @@ async def check(options: RunOptions, command: tuple[str, ...], timeout_s: float,
 
 
 def _why(cut: CheckRun) -> str:
-    """Why a script with cut loaders said nothing."""
+    """Return why a script with cut loaders said nothing."""
     return cut.summary.reason or "no step was made"
 
 
 async def _in_a_copy(options: RunOptions, command: tuple[str, ...], timeout_s: float) -> CheckRun:
-    """With cut loaders, in a copy of the working folder where that is small, whose places are told as places in the original."""
+    """Run with cut loaders, in a copy of the working folder if that is small enough. Report places as in the original."""
     own = Path.cwd()
     with owned_folder("check") as made:
         copy = made / "work"
@@ -132,7 +132,7 @@ def _inside(place: Path) -> Iterator[None]:
 
 
 def _told_as(attempt: CheckRun, copy: str, own: str) -> CheckRun:
-    """Files of the copy are told as the user has them."""
+    """Replace paths in the copy by the user's own paths."""
     summary, seen = attempt.summary, attempt.seen
     coverage = summary.coverage
     if coverage is not None:
@@ -208,7 +208,7 @@ def _print(console: Console, coverage: Coverage | None, attempt: CheckRun, optio
 
 
 def _next(coverage: Coverage, options: RunOptions) -> str:
-    """What to do before relying on it."""
+    """Return what the user should do before relying on the protection."""
     if coverage.level == Level.UNPROTECTED:
         return ""
     script = f"-m {options.script}" if options.given.module else options.script
@@ -216,7 +216,7 @@ def _next(coverage: Coverage, options: RunOptions) -> str:
 
 
 def _output(logs: Path) -> str:
-    """The last lines of what the ranks said."""
+    """Return the last lines that the ranks printed."""
     parts = []
     for path in sorted(logs.rglob("*.log")):
         lines = path.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
@@ -226,7 +226,7 @@ def _output(logs: Path) -> str:
 
 
 def remove_made(listed: Path) -> None:
-    """Removes what the ranks have made: files, and folders that are empty then. What is gone already is no matter."""
+    """Remove the files that the ranks have made, and folders that are empty then. A missing file is no error."""
     try:
         made = list(dict.fromkeys(listed.read_bytes().split(b"\n")))
     except FileNotFoundError:

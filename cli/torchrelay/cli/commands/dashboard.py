@@ -65,7 +65,7 @@ class FileRun:
         return Seen(record, record.newest_s, command, unreachable=killed, when=when, is_over=True)
 
     async def follow(self) -> None:
-        """Until its last event."""
+        """Follow the file until its last event."""
         while True:
             try:
                 more = self._lines.read_more()
@@ -82,7 +82,7 @@ class FileRun:
 
 
 def silence(record: RunRecord, now_s: float) -> str:
-    """Why a file is taken for one that does not grow any more, though its run has no end in it; empty if it may."""
+    """Return why a file without the run's end is believed to grow no more; empty if it may still grow."""
     usual_s = SILENT_STEPS / record.steps_per_s if record.steps_per_s > 0 else 0.0
     quiet_s = now_s - record.newest_s
     if record.ended is not None or quiet_s < max(SILENT_S, usual_s):
@@ -91,7 +91,7 @@ def silence(record: RunRecord, now_s: float) -> str:
 
 
 async def dashboard(options: DashboardOptions) -> int:
-    """Serves until it is ended by a signal. Raises UserError."""
+    """Serve until a signal ends it. Raises UserError."""
     try:
         from torchrelay.dashboard import guard, server
     except ImportError as e:
@@ -124,7 +124,7 @@ async def dashboard(options: DashboardOptions) -> int:
 
 
 def _prepare(hub: Hub, options: DashboardOptions) -> Coroutine[Any, Any, None]:
-    """What follows the runs. Raises UserError if there is no such run or file."""
+    """Return the coroutine that follows the runs. Raises UserError if there is no such run or file."""
     if options.events is not None:
         lines = EventLines(options.events)
         while not lines.record.run_id and lines.read_more():
@@ -139,7 +139,7 @@ def _prepare(hub: Hub, options: DashboardOptions) -> Coroutine[Any, Any, None]:
 
 
 async def _follow_all(hub: Hub, state: Path) -> None:
-    """All jobs of this user, whenever they begin, and the newest runs that are over."""
+    """Follow all jobs of this user, whenever they begin, and add the newest runs that are over."""
     following = asyncio.ensure_future(follow_jobs(hub.put, state, None))
     try:
         await put_kept(hub, history_folder(os.environ))
@@ -150,7 +150,7 @@ async def _follow_all(hub: Hub, state: Path) -> None:
 
 
 async def put_kept(hub: Hub, history: Path | None) -> None:
-    """Put the newest runs that are over, each when it is read. One that cannot be read is left out."""
+    """Put the newest finished runs into the hub, one by one as they are read. A run that cannot be read is left out."""
     for run in reversed(kept_runs(history)[:KEPT_SHOWN]):
         if run.head.is_running or hub.find(run.head.run_id) is not None:
             continue
@@ -163,7 +163,7 @@ async def put_kept(hub: Hub, history: Path | None) -> None:
 
 
 def read_token(path: Path) -> str:
-    """Of the file, which is made with a new token if it is not there. Raises UserError if others could read it."""
+    """Read the token's file, and make it with a new token if it is missing. Raises UserError if others could read it."""
     try:
         if not path.exists():
             folder.write_private(path, (secrets.token_urlsafe(32) + "\n").encode())

@@ -45,7 +45,10 @@ class DoctorJson:
 
 
 def doctor(given: GivenOptions, environ: Mapping[str, str]) -> int:
-    """Exit code of the command. `given`: of the run that it is about; its script may be empty."""
+    """Make all checks, print the findings, and return the exit code.
+
+    `given`: the options of the run that the checks are about; its script may be empty.
+    """
     found = look(CHECKS, Probe(environ), subject_of(given, LocalMachine(), environ))
     if given.json_summary:
         print_json(as_json(found))
@@ -57,7 +60,7 @@ def doctor(given: GivenOptions, environ: Mapping[str, str]) -> int:
 
 
 def lines(found: Sequence[CheckResult], plain: bool = False) -> list[Text]:
-    """Grouped, one line a finding, with what to do and where that is explained below those that are not well."""
+    """Return the findings by group, one a line. Below a finding that is not well: what to do, and where that is explained."""
     told: list[Text] = []
     for group, members in itertools.groupby(found, key=lambda f: f.check.group):
         told += [Text(group.value, style="bold"), Text("-" * len(group.value))]
@@ -81,7 +84,7 @@ _CONCLUSIONS = {
 
 
 def as_json(found: Sequence[CheckResult]) -> DoctorJson:
-    """Checks keep their order."""
+    """Return the findings for JSON, in the order of the checks."""
     worst = max((f.finding.mark for f in found), key=list(FindingMark).index, default=FindingMark.WELL)
     return DoctorJson(worst, tuple(map(_checked, found)))
 

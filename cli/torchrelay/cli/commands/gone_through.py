@@ -38,13 +38,13 @@ class GoneThrough:
     cut_failed: str = ""
 
     def told_as(self, copy: str, own: str) -> GoneThrough:
-        """Files of a copy, told as the user has them."""
+        """Replace paths in the copy by the user's own paths."""
         events = tuple(dataclasses.replace(e, file=e.file.replace(copy, own)) for e in self.events)
         return dataclasses.replace(self, events=events, files=tuple(f.replace(copy, own) for f in self.files))
 
 
 def read(seen: Path, made: Path, cut: bool) -> GoneThrough:
-    """What the ranks have written; each thing once, whichever rank came there."""
+    """Read what the ranks have written; each thing once, even if several ranks have written it."""
     events = [Event(**json.loads(line)) for line in _lines(seen)]
     files = [os.fsdecode(line) for line in _lines(made) if os.path.isfile(line)]
     return GoneThrough(tuple(dict.fromkeys(events)), tuple(dict.fromkeys(files)), cut)
@@ -58,7 +58,7 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def view(seen: GoneThrough) -> list[Text]:
-    """For people: what the steps of a check have come through, and what not."""
+    """Return, for people, what the steps of a check have come through, and what not."""
     parts = [Text(), Text("what these steps came through", style="bold")]
     for event in seen.events:
         place = f"{event.file}:{event.line}: " if event.file else ""

@@ -7,5 +7,5 @@ import sys
 
 
 def inject(arguments: list[str]) -> int:
-    """The exit code: 0 done, 2 the manifest or its annotations cannot be meant."""
+    """Run the injection. Return the exit code: 0 done, 2 the manifest or its annotations make no sense."""
     return subprocess.run([sys.executable, "-m", "torchrelay.webhook.offline", *arguments], check=False).returncode

@@ -29,7 +29,7 @@ GREEN, AMBER = "#2c7a58", "#e3b04b"
 
 
 def plot(events: Path, out: Path) -> int:
-    """Writes steps over time with each standstill, and a bar of phases for each migration. Raises UserError."""
+    """Draw steps over time with each standstill, and a bar of phases for each migration. Raises UserError."""
     record = EventLines(events).read_all()
     if not record.line.points:
         raise UserError(f"{events}: the run did no step, so there is nothing to draw")

@@ -49,12 +49,12 @@ def _as_ours(error: grpc.aio.AioRpcError, address: str) -> TorchrelayError:
 
 
 def target(host: str, port: int) -> str:
-    """As gRPC and the agent's configuration write an address."""
+    """Return the address as gRPC and the agent's configuration write it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def local_user() -> str:
-    """Who asks: the user of this process by name, and whoever took on that user's rights with sudo."""
+    """Return who asks: the name of this process's user, and with sudo also the user who called sudo."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # as in a container
@@ -107,7 +107,7 @@ class Control:
         return await self._ask(self._stub.AddSpares, AddSparesRequest(count, node, self._by), AddSparesReply)
 
     async def stop(self, signal_number: int, *, of_own_command: bool = False) -> None:
-        """`of_own_command`: the job's command ends it, so nobody else has asked."""
+        """Stop the job. `of_own_command`: the job's own command ends it, so nobody else has asked."""
         await self._ask(self._stub.Stop, StopRequest(signal_number, "" if of_own_command else self._by), Empty)
 
     async def _ask(
@@ -125,7 +125,7 @@ class Control:
         return reply
 
     async def watch(self, without_progress: bool, follow: bool = True) -> AsyncGenerator[JobEvent, None]:
-        """Every event of the job from its start; without `follow` those so far. Ends when the controller ends the stream."""
+        """Yield every event of the job from its start, until the controller ends the stream. Without `follow` only those so far."""
         call = self._stub.Watch(convert.to_proto(WatchRequest(without_progress, not follow)), wait_for_ready=True)
         try:
             async for event in call:

@@ -23,7 +23,7 @@ AGAIN_S = 0.2
 
 
 def json_line(event: JobEvent) -> str:
-    """One line of --events, without its end."""
+    """Return the event as a line of --events, without the line's end."""
     return json.dumps({"time_s": event.time_s, "name": event.name, **json.loads(event.fields_json)})
 
 
@@ -63,7 +63,10 @@ class JobFollower:
             self._kept.close()
 
     async def follow(self, control: Control) -> None:
-        """Until the job's last event. A controller that is gone may come back, or another one take its place at that address."""
+        """Follow the job until its last event.
+
+        A controller that is gone may come back, or another one may answer at its address.
+        """
         self._newest_s = 0.0  # another machine's clock says nothing of what this controller has told
         while True:
             if await self._follow_one(control):
@@ -71,7 +74,7 @@ class JobFollower:
             await asyncio.sleep(AGAIN_S)
 
     async def _follow_one(self, control: Control) -> bool:
-        """Whether there is no more to hear."""
+        """Follow one stream of events. Return whether nothing more is to come."""
         nobody_looks = self._file is None and self._kept is None and not self._teller.is_live
         known_s = self._newest_s
         async with aclosing(control.watch(without_progress=nobody_looks)) as events:

@@ -13,7 +13,10 @@ from torchrelay.protocol.errors import ChannelClosedError, FatalError
 
 @asynccontextmanager
 async def controller_of(state: Path, wanted: str | None) -> AsyncIterator[tuple[folder.KnownRun, Control]]:
-    """`wanted`: the job's id or name. Raises UserError if there is no such job, FatalError if its controller does not answer."""
+    """Yield the job and an open connection to its controller. `wanted`: the job's id or name.
+
+    Raises UserError if there is no such job, FatalError if its controller does not answer.
+    """
     run = folder.choose_run(state, wanted)
     async with Control(run.controller_host, run.controller_port, folder.read_secret(state / run.folder)) as control:
         try:

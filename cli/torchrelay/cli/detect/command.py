@@ -56,7 +56,7 @@ class DetectOptions:
 
 
 def detect(options: DetectOptions) -> int:
-    """0, or 1 if a target was missed. Raises UserError, FatalError."""
+    """Play the faults and judge what was detected. Return 0, or 1 if a target was missed. Raises UserError, FatalError."""
     script = options.script or Path(__file__).parents[4] / "bench" / "endless_training.py"
     if not script.is_file():
         raise UserError(f"--script {script}: no such file; give a training script that goes on until it is ended")
@@ -88,7 +88,10 @@ def load_episodes() -> list[dict[str, Any]]:
 
 
 def timeline(episodes: list[dict[str, Any]]) -> dict[str, Any]:
-    """As the agent plays it, each on a GPU of its own: GPU becomes the episode's number, and the last one is no episode's."""
+    """Return the timeline that the agent plays. Each episode has a GPU of its own; one more GPU belongs to none.
+
+    In the calls, the word GPU is replaced by the episode's number.
+    """
     made = []
     for number, e in enumerate(episodes):
         calls = {
@@ -99,7 +102,7 @@ def timeline(episodes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _replay(out: Path, script: Path, are_done: Callable[[int], None]) -> list[ScoreRow]:
-    """Faults of devices, in a job that observes; at the end its agent is stopped, as a node that hangs."""
+    """Play faults of devices in a job that only observes. At the end stop its agent, as in a node that hangs."""
     episodes = load_episodes()
     out.mkdir(parents=True, exist_ok=True)
     plan, played = out / "timeline.json", out / "played.jsonl"
@@ -131,7 +134,7 @@ def _is_played(lines: list[dict[str, Any]], are_done: Callable[[int], None]) -> 
 
 
 def _losses(out: Path, script: Path, are_done: Callable[[int], None]) -> list[ScoreRow]:
-    """Processes that end, stop, and hang, with spares that take over."""
+    """Let processes end, stop and hang, while spares take over, and return how each was detected."""
     hung = out / "hung"
     hung.unlink(missing_ok=True)
     options = ["--spares=3", f"--inject=stop:rank={STOPPED[0]},step={STOPPED[1]}"]
@@ -186,7 +189,7 @@ class _Job:
         return [e for e in _lines(self._out / "events.jsonl") if e["name"] == name]
 
     def wait(self, condition: Callable[[], bool], otherwise: str, limit_s: float = RUN_LIMIT_S) -> None:
-        """Raises FatalError with `otherwise` if it does not come true; without, goes on."""
+        """Wait until the condition is true. Otherwise raises FatalError with `otherwise`, or returns if that is empty."""
         end_s = time.monotonic() + limit_s
         while not condition():
             if self._process.poll() is not None or time.monotonic() > end_s:
@@ -196,7 +199,7 @@ class _Job:
             time.sleep(POLL_S)
 
     def rank_pid(self, rank: int) -> int:
-        """Raises FatalError."""
+        """Return the process id of a rank. Raises FatalError if its process is gone."""
         agent = self.agent_pid()
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -214,7 +217,7 @@ class _Job:
 
 @contextmanager
 def _running(out: Path, script: Path, options: list[str], variables: Mapping[str, str] | None = None) -> Iterator[_Job]:
-    """A job that is ended when the block is left."""
+    """Run a job, and end it when the block is left."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "events.jsonl").unlink(missing_ok=True)
     command = [

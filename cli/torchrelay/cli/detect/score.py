@@ -38,7 +38,7 @@ class ScoreRow:
 
 
 def subject_of(episode: Mapping[str, Any], number: int, node: str) -> str:
-    """As health_verdict names it."""
+    """Return the episode's subject as health_verdict names it."""
     subject = str(episode.get("subject", "gpu"))
     named = {
         "gpu": f"GPU-fa4e0000-0000-0000-0000-{number:012d}",
@@ -56,8 +56,9 @@ def judge(
     verdicts: Sequence[Mapping[str, Any]],
     until_s: float = math.inf,
 ) -> ScoreRow:
-    """`played_s`: when each of the episode's calls was made; `verdicts`: the job's events health_verdict.
+    """Judge one episode.
 
+    `played_s`: when each of the episode's calls was made; `verdicts`: the job's events health_verdict.
     `until_s`: when the next episode began; what is said from then on is not about this one.
     """
     name, expected = str(episode["class"]), str(episode["expect"])

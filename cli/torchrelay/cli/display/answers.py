@@ -119,5 +119,5 @@ class SparesAddJson:
 
 
 def print_json(told: Any) -> None:
-    """One object on a line of its own. `told`: of a dataclass."""
+    """Print an object of a dataclass as one line of JSON."""
     print(json.dumps(dataclasses.asdict(told)), flush=True)

@@ -15,22 +15,22 @@ MINIMUM_ROWS = 6
 
 
 def reserve(rows: int) -> str:
-    """Takes the last of `rows` rows out of the scrolling region, with the cursor left above it."""
+    """Take the last of `rows` rows out of the scrolling region, and leave the cursor above it."""
     return f"\n{_SAVE}\x1b[1;{rows - 1}r{_RESTORE}\x1b[1A"
 
 
 def draw(rows: int, line: str) -> str:
-    """`line` (with its colours, no wider than the terminal) in the last row."""
+    """Draw `line` (with its colours, no wider than the terminal) in the last row."""
     return f"{_SAVE}\x1b[{rows};1H\x1b[0m\x1b[K{line}\x1b[0m{_RESTORE}"
 
 
 def release(rows: int) -> str:
-    """The whole terminal scrolls again, the last row is empty, the cursor is where it was."""
+    """Let the whole terminal scroll again, with an empty last row and the cursor where it was."""
     return f"{_SAVE}\x1b[r\x1b[{rows};1H\x1b[K{_RESTORE}"
 
 
 def is_possible(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether `stream` is a terminal in the foreground, high enough, that knows scrolling regions."""
+    """Return whether `stream` is a terminal in the foreground, high enough, that knows scrolling regions."""
     if environment.get("TERM", "dumb") in ("dumb", "unknown") or not stream.isatty():
         return False
     try:

@@ -42,27 +42,27 @@ _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
 
 
 def line(text: str, style: str = "") -> Text:
-    """One line of ours among the script's."""
+    """Return one line of torchrelay's own, marked as such among the script's lines."""
     return Text.assemble((PREFIX, "bold"), (text, style))
 
 
 def hint(command: str) -> Text:
-    """What to do: a command that works when it is pasted."""
+    """Return a line that says what to do: a command that works when pasted."""
     return line(f"hint: {command}", "dim")
 
 
 def _of(command: str, summary: RunSummary) -> str:
-    """The command about this run."""
+    """Return the command with the option that names this run."""
     return f"torchrelay {command} --run {summary.run_id}" if summary.run_id else f"torchrelay {command}"
 
 
 def _explain(migration: str, summary: RunSummary) -> list[Text]:
-    """Where to read the whole story. A run that nobody keeps has none once it is over."""
+    """Return a hint to the whole story. There is none for a run that is not kept: its story is gone when it is over."""
     return [hint(_of(f"explain {migration}", summary))] if summary.is_kept else []
 
 
 def notes(before: RunSummary, event: events.Occurrence, verbose: bool = False) -> list[Text]:
-    """What one event is worth telling. `before`: the summary without it; `verbose`: details, too."""
+    """Return what one event is worth telling. `before`: the summary without it; `verbose`: details, too."""
     return _details(before, event) if verbose and isinstance(event, _DETAILS) else _notes(before, event, verbose)
 
 
@@ -206,7 +206,7 @@ def _without_numbers(reason: str) -> str:
 
 
 def _covered(before: RunSummary, now: Coverage) -> list[Text]:
-    """Its level has a line of its own, and the whole report is in `torchrelay status`."""
+    """Say where the training loop is, and how many gaps there are. The level has a line of its own."""
     last = before.coverage
     if not now.file or (last is not None and (last.file, bool(last.gaps)) == (now.file, bool(now.gaps))):
         return []
@@ -215,7 +215,7 @@ def _covered(before: RunSummary, now: Coverage) -> list[Text]:
 
 
 def _rehearsed(before: RunSummary, event: events.RehearsalFinished) -> list[Text]:
-    """What it says that the one before has not said of this rank."""
+    """Say how a rehearsal ended, unless the previous one of this rank has said the same."""
     last = before.rehearsals.get(event.rank)
     known = last is not None and (last.outcome, last.reason) == (event.outcome, event.reason)
     if known or event.outcome == REHEARSAL_BROKEN_OFF:
@@ -317,7 +317,7 @@ def _because(reason: str) -> str:
 def closing(
     summary: RunSummary, exit_code: int, resume_command: str, never_fired: list[str], no_restart: str = ""
 ) -> list[RenderableType]:
-    """The end of a run: tables if there were migrations or restarts, what was asked for and did not happen, and how it ended.
+    """Tell the end of a run: tables of migrations or restarts, if any, what was asked for and did not happen, and how it ended.
 
     `no_restart`: why it was not started again.
     """
@@ -348,7 +348,7 @@ def closing(
 
 
 def stopped(summary: RunSummary, number: int) -> Text:
-    """The end of a run by a signal: Ctrl-C, or `torchrelay stop`."""
+    """Tell the end of a run by a signal: Ctrl-C, or `torchrelay stop`."""
     at = f"after step {summary.boundary}" if summary.boundary > 0 else "before the first step"
     saved = (
         f"the newest checkpoint of torchrelay is in {summary.checkpoint}" if summary.checkpoint else "nothing was saved"

@@ -34,7 +34,7 @@ LEVEL_STYLES = {
 
 
 def count(number: int, noun: str) -> str:
-    """`1 spare`, `2 spares`."""
+    """Return `1 spare`, `2 spares`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -52,18 +52,18 @@ def clock(time_s: float) -> str:
 
 
 def phase(value: str) -> str:
-    """A phase as a table's head has it."""
+    """Return a phase as the head of a table has it."""
     return value.replace("_", " ")
 
 
 def spares(now: events.SparesChanged) -> str:
-    """`1 of 2 spares ready, 1 being made`."""
+    """Return `1 of 2 spares ready, 1 being made`."""
     making = f", {now.making} being made" if now.making else ""
     return f"{now.ready} of {count(now.wanted, 'spare')} ready{making}"
 
 
 def step(boundary: int) -> str:
-    """A boundary as people count steps; before the first one there is none."""
+    """Return a boundary as people count steps; `-` before the first one."""
     return str(boundary) if boundary >= 0 else "-"
 
 
@@ -75,7 +75,7 @@ def _table(*columns: str, right: tuple[str, ...] = (), gap: int = 2) -> Table:
 
 
 def progress_line(summary: RunSummary) -> Text:
-    """The one line that a terminal shows while the job runs."""
+    """Return the one line that a terminal shows while the job runs."""
     parts = [count(summary.ranks, "rank")] if summary.moving is None else []
     running = next((m for m in reversed(summary.migrations) if m.outcome == UNDER_WAY), None)
     if summary.boundary >= 0:
@@ -99,7 +99,7 @@ def progress_line(summary: RunSummary) -> Text:
 
 
 def bar(share: float) -> str:
-    """`█████░░░░░` of BAR_CELLS. `share`: from 0 to 1."""
+    """Return `█████░░░░░` of BAR_CELLS. `share`: from 0 to 1."""
     full = int(share * BAR_CELLS)
     return "█" * full + "░" * (BAR_CELLS - full)
 
@@ -109,7 +109,7 @@ def protection(level: Level, reason: str) -> Text:
 
 
 def migrations_table(migrations: tuple[MigrationSummary, ...]) -> RenderableType:
-    """Every migration with its outcome, then the seconds of downtime by phase, with their sum."""
+    """Return every migration with its outcome, then the seconds of downtime by phase, with their sum."""
     what = _table(
         "migration", "rank", "kind", "outcome", "spare", "redone", "moved", "reason", right=("rank", "redone")
     )
@@ -138,7 +138,7 @@ def migrations_table(migrations: tuple[MigrationSummary, ...]) -> RenderableType
 
 
 def restarts_table(restarts: tuple[RestartSummary, ...]) -> RenderableType:
-    """Every restart of all processes, with the steps and seconds that it cost."""
+    """Return every restart of all processes, with the steps and seconds that it cost."""
     table = _table(
         "restart", "rung", "at step", "lost", "seconds", "why", right=("restart", "at step", "lost", "seconds")
     )
@@ -149,7 +149,7 @@ def restarts_table(restarts: tuple[RestartSummary, ...]) -> RenderableType:
 
 
 def rungs_table(taken: tuple[RungTaken, ...]) -> RenderableType:
-    """Each way to go on that was taken after losses, with the steps and seconds that it cost."""
+    """Return each rung that was taken after losses, with the steps and seconds that it cost."""
     table = _table("rung", "times", "redone", "seconds", right=("times", "redone", "seconds"))
     for r in taken:
         table.add_row(r.rung, str(r.times), str(r.steps), seconds(r.seconds))
@@ -173,7 +173,7 @@ def spares_view(status: JobStatus) -> RenderableType:
 
 
 def age(seconds_s: float) -> str:
-    """`12 s`, `3 min`, `2 h`, `4 d`."""
+    """Return `12 s`, `3 min`, `2 h`, `4 d`."""
     for size_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds_s >= 2 * size_s:
             return f"{seconds_s / size_s:.0f} {unit}"

@@ -18,7 +18,7 @@ _ANSWERS = {"yes": "green", "partly": "yellow", "no": "red"}
 
 
 def report_view(c: Coverage, world_size: int) -> RenderableType:
-    """The whole report."""
+    """Return the whole report."""
     head = Table.grid(padding=(0, 2))
     head.add_row("protection", render.protection(Level(c.level), c.reason))
     if c.file:
@@ -45,7 +45,7 @@ def report_view(c: Coverage, world_size: int) -> RenderableType:
 
 
 def replaced(c: Coverage, text: str, by: str) -> Coverage:
-    """With `by` in place of `text` wherever a file is named."""
+    """Return the report with `by` instead of `text`, wherever it names a file."""
     gaps = tuple(dataclasses.replace(g, text=g.text.replace(text, by), file=g.file.replace(text, by)) for g in c.gaps)
     notes = tuple(note.replace(text, by) for note in c.notes)
     told = dataclasses.replace(

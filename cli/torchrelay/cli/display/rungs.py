@@ -13,7 +13,10 @@ COPIES = "copies"
 
 
 def rungs_taken(summary: RunSummary) -> tuple[RungTaken, ...]:
-    """In the order in which they are tried. Seconds of a restart that never came to train are not known, and not counted."""
+    """Return the rungs that were taken, in the order in which they are tried.
+
+    The seconds of a restart after which nothing trained are not known, and not counted.
+    """
     found: dict[str, RungTaken] = {}
     for rung, steps, seconds in _taken(summary):
         before = found.get(rung, RungTaken(rung, 0, 0, 0.0))
@@ -31,7 +34,10 @@ def _taken(summary: RunSummary) -> Iterator[tuple[str, int, float]]:
 
 
 def rung_of(migration: MigrationSummary) -> str:
-    """Empty for one that made no loss good. Where a spare and a new process came in, training waited for the new process."""
+    """Return the migration's rung; empty if it replaced no lost rank.
+
+    If a spare and a new process came in, it is the new process's rung: training waited for that.
+    """
     if migration.outcome != COMMITTED or migration.kind in (PLANNED, RESUME, SAVE):
         return ""
     if migration.kind == ROLLBACK:
@@ -40,12 +46,12 @@ def rung_of(migration: MigrationSummary) -> str:
 
 
 def _started_for_a_rank(worker: str) -> bool:
-    """By its name, `n0.r0`; a spare is called `n0.s0`."""
+    """Return whether a process was started for a rank. Its name says so: `n0.r0`; a spare is called `n0.s0`."""
     return worker.rpartition(".")[2].startswith("r")
 
 
 def in_words(taken: Iterable[RungTaken]) -> list[str]:
-    """One line each."""
+    """Return one line for each rung."""
     return [
         f"{r.rung}: {r.times} time{'s' * (r.times != 1)}, {r.steps} step{'s' * (r.steps != 1)} done again, {r.seconds:.1f} s"
         for r in taken
@@ -53,7 +59,7 @@ def in_words(taken: Iterable[RungTaken]) -> list[str]:
 
 
 def restart_in_words(restart: RestartSummary) -> str:
-    """One line of `torchrelay status`."""
+    """Return one line of `torchrelay status`."""
     whence = f"at step {restart.boundary}" if restart.directory else "from the script's beginning"
     lost = f"{restart.steps} step{'s' * (restart.steps != 1)} lost"
     cost = lost + (f", {restart.down_s:.1f} s" if restart.down_s is not None else "")

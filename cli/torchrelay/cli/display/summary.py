@@ -127,7 +127,7 @@ class RunSummary:
 
     @property
     def moves(self) -> tuple[MigrationSummary, ...]:
-        """Neither a start from a checkpoint, nor a save, nor a suspicion that did not hold is a migration to a reader."""
+        """Return the migrations as a reader counts them: no starts from checkpoints, no saves, no suspicions that did not hold."""
         return tuple(m for m in self.migrations if m.kind not in (RESUME, SAVE) and m.outcome != CLEARED)
 
     @property
@@ -140,12 +140,12 @@ class RunSummary:
 
     @property
     def downtime_s(self) -> dict[str, float]:
-        """Seconds by phase, all committed migrations together."""
+        """Return the seconds of downtime by phase, summed over all committed migrations."""
         return {row: sum(m.downtime_s.get(row, 0.0) for m in self.committed) for row in DOWNTIME_ROWS}
 
     @property
     def has_entered(self) -> bool:
-        """Whether all ranks of these processes have entered from a checkpoint."""
+        """Return whether all ranks of these processes have entered from a checkpoint."""
         return any(m.kind == RESUME and m.outcome == COMMITTED for m in self.migrations[self.first_migration :])
 
     @property
@@ -158,7 +158,7 @@ class RunSummary:
 
     @property
     def began_with(self) -> str:
-        """Why the first of the latest restarts was, none of which came to train; empty if the latest one did."""
+        """Return the reason of the first of the latest restarts after which nothing trained; empty if the latest one did train."""
         reason = ""
         for r in reversed(self.restarts):
             if r.down_s is not None:
@@ -167,7 +167,7 @@ class RunSummary:
         return reason
 
     def holders(self, first: Iterable[str]) -> tuple[str, ...]:
-        """Who has each rank now. `first`: who began with it."""
+        """Return which worker has each rank now. `first`: which began with it."""
         now = list(first)
         for m in self.migrations[self.first_migration :]:
             if m.outcome == COMMITTED:
@@ -177,19 +177,19 @@ class RunSummary:
 
 
 def faults_that_never_fired(wanted: Iterable[Fault], summary: RunSummary) -> list[str]:
-    """Those of --inject that no rank reported, as often as they were asked for."""
+    """Return the faults of --inject that no rank reported, as often as they were asked for."""
     missing = Counter(map(str, wanted)) - Counter(summary.faults_injected)
     return list(missing.elements())
 
 
 def has_planned_without_migration(wanted: Iterable[Fault], summary: RunSummary) -> bool:
-    """Whether a `planned` one of --inject fired, and nothing came of it."""
+    """Return whether a `planned` fault of --inject fired, and nothing came of it."""
     asked = {fault.as_asked for fault in wanted}
     return any(move.asked in asked for move in summary.moves_not_made)
 
 
 def fold(s: RunSummary, event: events.Occurrence, time_s: float) -> RunSummary:  # noqa: C901 - one case for each event
-    """The summary after one more event, which happened at `time_s`."""
+    """Return the summary after one more event, which happened at `time_s`."""
     match event:
         case events.JobStarted():
             size = event.world_size
@@ -273,7 +273,7 @@ def _finished(s: RunSummary, event: events.MigrationFinished) -> RunSummary:
 
 
 def _begun_anew(s: RunSummary, event: events.JobRestarted) -> RunSummary:
-    """What is known of the processes before, and of their protection, says nothing of the new ones."""
+    """Drop what is known of the old processes and their protection: it says nothing of the new ones."""
     over = (
         replace(m, outcome=ABANDONED, outcome_reason=event.reason) if m.outcome == UNDER_WAY else m
         for m in s.migrations
@@ -300,7 +300,7 @@ def _begun_anew(s: RunSummary, event: events.JobRestarted) -> RunSummary:
 
 
 def _taken_over(s: RunSummary, event: events.TakenOver) -> RunSummary:
-    """What was under way has no other end: the new controller counts its own migrations."""
+    """End the migration that was under way: no event will do so, since the new controller counts its own migrations."""
     outcome = COMMITTED if event.outcome == COMMITTED else ABANDONED
     reason = event.reason or "its controller ended before any rank took part"
     for m in s.migrations:

@@ -29,7 +29,7 @@ MINIMUM_WIDTH = 100
 
 
 def make_console(stream: TextIO) -> Console:
-    """Fits a terminal; lines for a file or a pipe are left whole."""
+    """Make a console that fits the terminal. In a file or a pipe, lines are not broken."""
     if stream.isatty():
         return Console(file=stream, highlight=False)
     return Console(file=stream, highlight=False, soft_wrap=True, width=MINIMUM_WIDTH)
@@ -47,7 +47,7 @@ class Teller:
 
     @property
     def is_live(self) -> bool:
-        """Whether there is a line that shows progress."""
+        """Return whether there is a line that shows progress."""
         return self._bottom is not None
 
     def event(self, before: RunSummary, after: RunSummary, event: events.Occurrence) -> None:
@@ -73,7 +73,7 @@ class Teller:
             self._bottom = None
 
     def _say_as_json(self, text: RenderableType) -> None:
-        """Tables and empty lines are for people; `--json-file` has what is in them."""
+        """Print a text as a line of JSON, without tables and empty lines: those are for people. `--json-file` has what they say."""
         if isinstance(text, Text) and text.plain:
             styles = {str(span.style) for span in text.spans}
             level = "error" if "red" in styles else "warning" if "yellow" in styles else "info"
@@ -81,7 +81,7 @@ class Teller:
             self._console.print(self._lines.json_line(level, told, time.time()), markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """The live line goes; to be called however the run ends."""
+        """Remove the live line. To be called however the run ends."""
         if self._bottom is not None:
             with suppress(OSError):
                 self._bottom.close()

@@ -27,7 +27,7 @@ _SIGN_OF = {"running": "■", "standing": "▣", "lost": "✗", "starting": "□
 
 
 def top_view(jobs: Sequence[Seen]) -> RenderableType:
-    """All of it; as many lines as it takes."""
+    """Return the whole view, with as many lines as it takes."""
     foot = Text("q ends this view, and no job", style="dim")
     if not jobs:
         return Group(Text("no job of this user runs on this machine; this shows the next one that does"), foot)

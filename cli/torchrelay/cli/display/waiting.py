@@ -14,7 +14,7 @@ from torchrelay.protocol.events import MigrationProgressed
 
 @contextmanager
 def waiting(console: Console, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield what is to be told how many of `total` are done. What is printed on `console` meanwhile comes above the bar."""
+    """Yield a function that is told how many of `total` are done. What is printed on `console` meanwhile comes above the bar."""
     if not console.is_terminal:
         yield lambda done: None
         return
@@ -33,7 +33,7 @@ def waiting(console: Console, what: str, total: int) -> Iterator[Callable[[int],
 
 @contextmanager
 def waiting_for_bytes(console: Console) -> Iterator[Callable[[MigrationProgressed | None], None]]:
-    """Yield what is to be told how far tensors are; None: there are none on their way, and no bar."""
+    """Yield a function that is told how many bytes of tensors have moved. With None nothing is moving, and there is no bar."""
     if not console.is_terminal:
         yield lambda moving: None
         return

@@ -50,7 +50,7 @@ class ScriptChange:
 
 
 def changes(coverage: Coverage | None, copy: Path, folder: Path) -> list[ScriptChange]:
-    """One for each gap. Places in `copy`, where the script ran, are told as places in `folder`, where the user has it."""
+    """Return one change for each gap. Paths in `copy`, where the script ran, become paths in `folder`, where the user has it."""
     return [] if coverage is None else [_change(gap, copy, folder) for gap in _once(coverage.gaps)]
 
 

@@ -50,7 +50,7 @@ class DrillOptions:
 
 
 def drill(options: DrillOptions) -> int:
-    """Runs the drill, prints what it has found, and returns the exit code. Raises UserError."""
+    """Run the drill, print what it has found, and return the exit code. Raises UserError."""
     signal.signal(signal.SIGTERM, _end)
     working_folder.check_size(options.program.folder)
     console = make_console(sys.stderr)
@@ -77,7 +77,7 @@ def drill(options: DrillOptions) -> int:
 
 
 def _end(number: int, _frame: object) -> None:
-    """As Ctrl-C does: what is being run ends with this command."""
+    """End like Ctrl-C does: what is being run ends with this command."""
     raise SystemExit(128 + number)
 
 
@@ -86,7 +86,7 @@ def _tell(console: Console, text: str, style: str = "") -> None:
 
 
 def _strike(options: DrillOptions, found: Undisturbed, folder: Path, console: Console) -> list[practice.StruckCell]:
-    """Nothing where a comparison would tell nothing."""
+    """Strike the script with faults, and return the results; nothing if a comparison would tell nothing."""
     if not found.agreement.is_deterministic or found.differences:
         return []
     cells = practice.cells(options.program, found, options.faults, options.seed, options.kinds, options.phases)
@@ -108,7 +108,7 @@ def _strike(options: DrillOptions, found: Undisturbed, folder: Path, console: Co
 
 
 def keep_other_run(found: Undisturbed, keep: Path | None) -> None:
-    """Keep what the run with torchrelay and no fault has said, where it was another one than torchrun's."""
+    """Keep the output of the run with torchrelay and no fault, if it differs from torchrun's run."""
     if keep is not None and found.relay is not None and found.differences:
         _keep(found.relay, keep / "no-fault")
 

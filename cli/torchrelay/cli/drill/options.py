@@ -42,7 +42,10 @@ class GivenDrill:
 def check(
     given: GivenDrill, machine: MachineFacts, environment: Mapping[str, str], command: tuple[str, ...]
 ) -> DrillOptions:
-    """The options of a drill. Raises UserError, with what to do, for whatever could not work."""
+    """Check the command line, and return the options of a drill.
+
+    Raises UserError, with what to do, for anything that could not work.
+    """
     folder = (given.workdir or Path.cwd()).absolute()
     if not folder.is_dir():
         raise UserError(f"--workdir {given.workdir}: there is no such folder")

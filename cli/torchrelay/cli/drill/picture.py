@@ -23,9 +23,9 @@ COLORS = {
 
 
 def draw(drill: Drill, path: Path) -> None:
-    """Writes a PNG: a row for each kind of fault, a column for each phase, a square for each fault.
+    """Write a PNG: a row for each kind of fault, a column for each phase, a square for each fault.
 
-    Raises UserError where matplotlib is not installed.
+    Raises UserError if matplotlib is not installed.
     """
     try:
         import matplotlib as mpl

@@ -62,7 +62,7 @@ def cells(
     kinds: Sequence[str] = (),
     phases: Sequence[str] = (),
 ) -> list[Cell]:
-    """`count` faults for the script: each kind and phase once before any comes twice. Raises UserError."""
+    """Choose `count` faults for the script: each kind and phase once before any comes twice. Raises UserError."""
     steps = found.steps if _never_protected(found) else found.boundaries
     if steps < LEAST_STEPS:
         raise UserError(
@@ -75,7 +75,7 @@ def cells(
 
 
 def _never_protected(found: Undisturbed) -> str:
-    """Why no step was ever protected, so that faults have no occasion to strike; empty if one was."""
+    """Return why no step was ever protected, so that no fault can strike; empty if a step was protected."""
     summary = found.summary
     if summary.boundary > 0:
         return ""
@@ -83,7 +83,7 @@ def _never_protected(found: Undisturbed) -> str:
 
 
 def choose(every: Sequence[Cell], count: int, seed: int) -> list[Cell]:
-    """Kinds take turns, and within a kind its phases; ranks are drawn."""
+    """Choose `count` cells. Kinds take turns, and within a kind its phases; ranks are drawn."""
     chance = random.Random(seed)
     by_kind: dict[str, list[Cell]] = {}
     for kind in dict.fromkeys(cell.kind for cell in every):
@@ -100,7 +100,7 @@ def choose(every: Sequence[Cell], count: int, seed: int) -> list[Cell]:
 
 
 def _phases_first(of_kind: Sequence[Cell]) -> list[Cell]:
-    """One of each phase, then the next one of each."""
+    """Sort cells so that one of each phase comes first, then the next one of each."""
     seen: dict[str, int] = {}
     turns = []
     for cell in of_kind:
@@ -117,9 +117,9 @@ def strike(
     together: int = TOGETHER,
     keep: Callable[[DrillRun, Cell], None] = lambda run, cell: None,
 ) -> Iterator[StruckCell]:
-    """Runs the cells, several in a run where they can share it, each in a new folder below `folder`; results as they come.
+    """Run the cells, several in a run if they can share it, and yield results as they come.
 
-    `keep(run, cell)` is called for each that is not identical, before its folder goes.
+    Each run has a new folder below `folder`. `keep(run, cell)` is called for each that is not identical, before its folder goes.
     """
     refused = _never_protected(found)
     if refused:
@@ -137,7 +137,7 @@ def strike(
 
 
 def worse_of(alone: StruckCell, *together: StruckCell) -> StruckCell:
-    """What became of a fault: a promise that was broken behind other faults is broken, whatever becomes of the fault alone."""
+    """Return the worse result of a fault, alone or together with others: a promise broken together counts as broken."""
     broken = [struck for struck in together if struck.outcome.outcome in (promise.FALSE_PROMISE, promise.WRONG)]
     return max((alone, *broken), key=lambda struck: promise.OUTCOMES.index(struck.outcome.outcome))
 
@@ -149,7 +149,7 @@ def _run(
     folder: Path,
     keep: Callable[[DrillRun, Cell], None],
 ) -> list[StruckCell]:
-    """What became of each fault; of several that a run does not speak for, of the one that it did not come past."""
+    """Return what became of each fault. If the run does not speak for all, return only the fault that it did not get past."""
     faults, together = sum(len(cell.faults) for cell in of_run), len(of_run)
     run = run_relay(program, folder, found.reference, of_run, faults + 1, found.limit_s(faults))
     ran = as_ran(found, run, of_run)
@@ -167,13 +167,16 @@ def _run(
 
 
 def _in_place(outcome: Outcome, run: DrillRun, program: DrilledProgram) -> Outcome:
-    """Files of the copy are told as the user has them, and messages of several lines in one."""
+    """Replace paths in the copy by the user's own paths, and join messages of several lines into one."""
     reason = outcome.reason.replace(str(run.folder / "work"), str(program.folder))
     return dataclasses.replace(outcome, reason=" ".join(_TERMINAL_CODES.sub("", reason).split()))
 
 
 def as_ran(found: Undisturbed, run: DrillRun, of_run: Sequence[Cell]) -> Ran:
-    """What the classification of the relay score takes: a run that had computed something else ended as if all were well."""
+    """Return the run as the relay score's classification takes it.
+
+    A run that had computed something else is given as one that ended as if all were well.
+    """
     assert run.log is not None
     injected = {fault for cell in of_run for fault in cell.faults} <= set(run.log.summary.faults_injected)
     reference = found.reference

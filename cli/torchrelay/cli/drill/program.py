@@ -30,7 +30,7 @@ class DrilledProgram:
         return self.script
 
     def command(self, copy: Path) -> list[str]:
-        """What follows a launcher's options, for a run in `copy`."""
+        """Return what follows a launcher's options, for a run in `copy`."""
         if self.module:
             return ["-m", self.script, *self.args]
         return [working_folder.in_copy(self.script, self.folder, copy), *self.args]

@@ -30,7 +30,7 @@ class Outcome:
 
 
 def outcome(cell: Cell, ran: Ran, verdict: CellVerdict) -> Outcome:
-    """What became of a cell, by what was promised before it struck."""
+    """Return what became of a cell, by what was promised before it struck."""
     if verdict.outcome == classify.WRONG:
         return Outcome(WRONG, verdict.reason, verdict.outcome)
     if verdict.outcome == classify.IDENTICAL:
@@ -49,7 +49,7 @@ def outcome(cell: Cell, ran: Ran, verdict: CellVerdict) -> Outcome:
 
 
 def promised(occurrences: Sequence[events.Occurrence]) -> RunSummary:
-    """What was known of the job before the last fault struck, or before its end where none did."""
+    """Return what was known of the job before the last fault struck; if none struck, before the job's end."""
     last = max((i for i, o in enumerate(occurrences) if isinstance(o, events.FaultFired)), default=len(occurrences))
     summary = RunSummary()
     for occurrence in occurrences[:last]:
@@ -58,13 +58,13 @@ def promised(occurrences: Sequence[events.Occurrence]) -> RunSummary:
 
 
 def _was_replaced(occurrences: Sequence[events.Occurrence]) -> bool:
-    """Whether the rank that the last fault struck was taken over: what goes wrong behind that was not announced."""
+    """Return whether the rank that the last fault struck was taken over. What goes wrong after that was not announced."""
     last = max((i for i, o in enumerate(occurrences) if isinstance(o, events.FaultFired)), default=len(occurrences))
     return any(isinstance(o, events.MigrationFinished) and o.outcome == COMMITTED for o in occurrences[last:])
 
 
 def refusal(cell: Cell, summary: RunSummary) -> str:
-    """Why this cell would not be recovered, as far as torchrelay has said so; empty if it has not."""
+    """Return why this cell would not be recovered, if torchrelay has said so; empty if it has not."""
     reason = unprotected(summary)
     coverage = summary.coverage
     if reason or coverage is None:
@@ -78,7 +78,7 @@ def refusal(cell: Cell, summary: RunSummary) -> str:
 
 
 def unprotected(summary: RunSummary) -> str:
-    """Why no rank can be replaced, as far as torchrelay has said so; empty if it has promised that some can."""
+    """Return why no rank can be replaced, if torchrelay has said so; empty if it has promised that some can."""
     if summary.protection.promises:
         return ""
     return f"{summary.protection.words}: {summary.protection_reason or 'protection was never on'}"

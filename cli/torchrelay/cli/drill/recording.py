@@ -32,13 +32,13 @@ class RecordingSettings:
 
 
 def variables(settings: RecordingSettings, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What the environment of a run has to have. `inherited`: the environment as the user gave it."""
+    """Return the variables that a run needs. `inherited`: the environment as the user gave it."""
     path = os.pathsep.join(filter(None, (str(_folder()), inherited.get("PYTHONPATH"))))
     return {"PYTHONPATH": path, ENV_RECORD: json.dumps(asdict(settings))}
 
 
 def _folder() -> Path:
-    """Raises UserError where the shim is not installed."""
+    """Return the recorder's folder. Raises UserError if the shim is not installed."""
     spec = importlib.util.find_spec("torchrelay.shim")
     if spec is None or not spec.submodule_search_locations:
         raise UserError("torchrelay.shim is not installed: nothing can be recorded")

@@ -49,7 +49,7 @@ class Record:
 
 
 def read(folder: Path, ranks: int) -> list[Record]:
-    """One for each rank; empty where nothing was written. A line that is not whole is left out."""
+    """Read the record of each rank; empty if nothing was written. A line that is not whole is left out."""
     return [_read(folder / f"rank-{rank}.jsonl") for rank in range(ranks)]
 
 
@@ -91,12 +91,12 @@ class RunComparison:
 
     @property
     def is_deterministic(self) -> bool:
-        """As far as it matters: the parameters are the same."""
+        """Return whether the parameters are the same. Only that matters."""
         return PARAMETERS in self.judged
 
 
 def agreement(one: Sequence[Record], two: Sequence[Record]) -> RunComparison:
-    """Of two undisturbed runs of the same script. Parts without any line agree on nothing."""
+    """Compare two undisturbed runs of the same script. Parts without any line agree on nothing."""
     names = dict.fromkeys(name for record in one for line in record.lines for name in line.parts)
     differs: dict[str, str] = {}
     for rank, (a, b) in enumerate(zip(one, two, strict=True)):
@@ -135,7 +135,10 @@ class Followed:
 
 
 def follow(reference: Record, record: Record, judged: Sequence[str]) -> Followed:
-    """Content decides: whoever has the same as the undisturbed run after a step, in all that is judged, is right there."""
+    """Find how far a rank has followed the undisturbed run.
+
+    Content decides: if all that is judged is the same as after a step of the undisturbed run, the rank is at that step.
+    """
     contents = [_content(line, judged) for line in reference.lines]
     places: dict[tuple[str, ...], list[int]] = {}
     for number, content in enumerate(contents, 1):
@@ -163,7 +166,7 @@ def _content(line: Line, judged: Sequence[str]) -> tuple[str, ...]:
 
 
 def _place(found: Sequence[int], steps: int) -> int:
-    """The next step if it is that one; a step that is done again; or one further on, for a process that came in there."""
+    """Choose the step: the next one if possible, else one that is done again, else a later one, where a new process came in."""
     if steps + 1 in found:
         return steps + 1
     return max((number for number in found if number <= steps), default=found[0])
@@ -179,7 +182,10 @@ def _unknown(reference: Record, line: Line, steps: int, judged: Sequence[str]) -
 
 
 def differences(reference: Sequence[Record], other: Sequence[Record], judged: Sequence[str]) -> list[str]:
-    """Of a run that has come to its end. In words; empty if every rank has gone through the same steps to the same end."""
+    """Return the differences of a run that has come to its end, in words.
+
+    Empty if every rank has gone through the same steps to the same end.
+    """
     found = []
     for rank, (ours, theirs) in enumerate(zip(reference, other, strict=True)):
         if theirs.unrecorded:
@@ -202,7 +208,7 @@ def _ends(ours: Parts, theirs: Parts | None, judged: Iterable[str]) -> list[str]
 
 
 def wrong_before_it_ended(reference: Sequence[Record], other: Sequence[Record], judged: Sequence[str]) -> list[str]:
-    """Of a run that has not come to its end: where it had certainly computed something else by then."""
+    """Return where a run that has not come to its end had certainly computed something else."""
     found = []
     for rank, (ours, theirs) in enumerate(zip(reference, other, strict=True)):
         followed = follow(ours, theirs, judged)
@@ -215,6 +221,6 @@ def wrong_before_it_ended(reference: Sequence[Record], other: Sequence[Record], 
 
 
 def step_seconds(record: Record) -> list[float]:
-    """How long each step took, without the time that the recorder took; the first ones are left out, as are changes of process."""
+    """Return how long each step took, without the recorder's time. The first ones, and changes of process, are left out."""
     pairs = [(a, b) for a, b in zip(record.lines, record.lines[1:]) if a.process == b.process]
     return [b.entered_s - a.left_s for a, b in pairs[1:]]

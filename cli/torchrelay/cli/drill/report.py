@@ -35,7 +35,7 @@ STYLES = {
 
 
 def as_text(drill: Drill) -> list[RenderableType]:
-    """Whether the script is deterministic, the table of faults, reasons, costs, what to change, the score."""
+    """Return the report: whether the script is deterministic, the table of faults, reasons, costs, what to change, the score."""
     found = drill.found
     is_judged = found.agreement.is_deterministic
     parts: list[RenderableType] = [Text(_judged(found)) if is_judged else _not_deterministic(found)]
@@ -81,7 +81,7 @@ def _judged(found: Undisturbed) -> str:
 
 
 def _table(struck: Sequence[StruckCell]) -> Table:
-    """A row for each kind, a column for each phase; several faults in one place stand side by side."""
+    """Return a table: a row for each kind, a column for each phase. Several faults in one place stand side by side."""
     present = {(s.cell.kind, s.cell.phase) for s in struck}
     phases = [p for p in PHASES if any(phase == p for _, phase in present)]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -103,7 +103,7 @@ def _cell(struck: Iterable[StruckCell]) -> Text:
 
 
 def _reasons(struck: Sequence[StruckCell]) -> list[Text]:
-    """Of all that are not identical, worst first."""
+    """Return a line for each fault that is not identical, worst first."""
     bad = [s for s in struck if s.outcome.outcome != promise.IDENTICAL]
     bad.sort(key=lambda s: -promise.OUTCOMES.index(s.outcome.outcome))
     return [
@@ -132,7 +132,7 @@ def _change(change: ScriptChange) -> Text:
 
 
 def closing(drill: Drill) -> str:
-    """The result in one line."""
+    """Return the result in one line."""
     counts = drill.counts
     judged = len(drill.struck) - counts[promise.NOT_STRUCK]
     others = [f"{counts[name]} {WORDS[name]}" for name in promise.OUTCOMES[1:] if counts[name]]

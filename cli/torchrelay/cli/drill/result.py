@@ -46,7 +46,7 @@ class Drill:
 
     @property
     def score(self) -> float:
-        """Share of the faults that struck which left the same numbers in the same steps; 0 where none struck."""
+        """Return the share of faults that left the same numbers in the same steps, of all that struck; 0 if none struck."""
         struck = len(self.struck) - self.counts[promise.NOT_STRUCK]
         return self.counts[promise.IDENTICAL] / struck if struck else 0.0
 
@@ -62,7 +62,7 @@ class Drill:
 
 
 def as_json(drill: Drill) -> dict[str, Any]:
-    """The object of `torchrelay drill --json`, documented in docs/drill.md."""
+    """Return the object of `torchrelay drill --json`, documented in docs/drill.md."""
     found, cost = drill.found, drill.found.cost
     return {
         "command": list(drill.command),

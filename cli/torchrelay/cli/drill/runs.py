@@ -44,7 +44,7 @@ class DrillRun:
 
     @property
     def output(self) -> str:
-        """The last lines of what it said."""
+        """Return the last lines that the run printed."""
         return process.tail(self.folder / "stderr", OUTPUT_LINES) or process.tail(self.folder / "stdout", OUTPUT_LINES)
 
 
@@ -65,13 +65,13 @@ class Reference:
 
     @property
     def stop_at(self) -> dict[str, Parts]:
-        """By rank, the last step, if the script was ended there."""
+        """Return the last step of each rank where the script was ended early."""
         last = {str(rank): r.lines[-1].parts for rank, r in enumerate(self.records) if r.stopped and r.lines}
         return {rank: {name: parts[name] for name in self.judged} for rank, parts in last.items()}
 
 
 def run_plain(program: DrilledProgram, folder: Path, steps: int, timeout_s: float) -> DrillRun:
-    """With torchrun, for `steps` optimizer steps; 0: to the script's end. `folder` is made."""
+    """Run with torchrun, for `steps` optimizer steps; 0: to the script's end. Makes `folder`."""
     copy, recorded = _prepare(program, folder)
     return _run(program, folder, program.torchrun(copy), RecordingSettings(str(recorded), steps), timeout_s)
 
@@ -85,9 +85,9 @@ def run_relay(
     timeout_s: float,
     steps: int = 0,
 ) -> DrillRun:
-    """With torchrelay and the faults of `cells`, as far as the reference went, or for `steps` where it has no records.
+    """Run with torchrelay and the faults of `cells`, as far as the reference went, or for `steps` if it has no records.
 
-    The path of `folder` is short, and it is made.
+    Makes `folder`, whose path has to be short.
     """
     copy, recorded = _prepare(program, folder)
     log = EventFile(folder / "events.jsonl")
@@ -129,8 +129,10 @@ class StandingJob:
         self._news_s = 0.0
 
     def is_lost(self, now_s: float) -> bool:
-        """Whether there was a fault when no rank could be replaced, nobody is replaced all the same, and no step was made since for
-        STANDS_S."""
+        """Return whether the job stands for good.
+
+        This is so if a fault struck when no rank could be replaced, no migration has begun, and for STANDS_S no step was made.
+        """
         told, seen = self._log.occurrences, (len(self._log.occurrences), self._log.summary.boundary)
         if seen != self._seen:
             self._seen, self._news_s = seen, now_s
@@ -149,7 +151,7 @@ class _Watch:
         self._next_s = time.monotonic() + LOOK_S
 
     def __call__(self) -> None:
-        """Raises _Diverged, _Stands."""
+        """Look at the run once. Raises _Diverged, _Stands."""
         if self._hold is not None:
             self._hold.watch()
         else:

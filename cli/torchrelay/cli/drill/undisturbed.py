@@ -65,7 +65,7 @@ class Undisturbed:
 
     @property
     def cost(self) -> Cost | None:
-        """None where too few steps were made to say."""
+        """Return the cost; None if too few steps were made to tell."""
         if self.relay is None:
             return None
         plain, relay = _median_step_s(self.plain), _median_step_s(self.relay)
@@ -74,14 +74,14 @@ class Undisturbed:
         return Cost(plain, relay, _memory_bytes(self.plain), _memory_bytes(self.relay))
 
     def limit_s(self, faults: int) -> float:
-        """How long a run with so many faults may take."""
+        """Return how long a run with so many faults may take."""
         walls = [run.wall_s for run in (self.plain, self.relay) if run is not None]
         return max(PATIENCE * max(walls), LEAST_LIMIT_S) + PER_FAULT_S * faults
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of the slowest rank: median seconds of a step with torchrun and with torchrelay; most memory of a rank, in bytes."""
+    """Costs of the slowest rank: median seconds of a step with torchrun and with torchrelay; most memory of a rank, in bytes."""
 
     plain_step_s: float
     relay_step_s: float
@@ -96,7 +96,7 @@ class Cost:
 def look(
     program: DrilledProgram, folder: Path, steps: int, timeout_s: float, tell: Callable[[str], None] = lambda _: None
 ) -> Undisturbed:
-    """Three runs, or four where the script seeds nothing or torchrelay's differs, each in a new folder below `folder`.
+    """Make three runs, each in a new folder below `folder`; four if the script seeds nothing or torchrelay's run differs.
 
     Raises ScriptFails.
     """
@@ -126,7 +126,7 @@ def look(
 def _by_chance(
     program: DrilledProgram, folder: Path, steps: int, limit_s: float, plain: Undisturbed, tell: Callable[[str], None]
 ) -> Undisturbed:
-    """With torchrelay a rank's chance can be chosen, since torchrelay seeds what the script leaves unseeded."""
+    """Compare two runs with torchrelay and chosen seeds: torchrelay seeds what the script leaves unseeded."""
     tell("the two runs differ; twice with torchrelay and chosen chance, in case the script seeds nothing")
     chosen = Reference((), (), ENTROPY)
     relay = run_relay(program, folder / RELAY_FOLDER, chosen, (), 1, limit_s, steps)

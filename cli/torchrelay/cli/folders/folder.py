@@ -33,7 +33,7 @@ class Process:
 
     @classmethod
     def find(cls, pid: int) -> Process | None:
-        """None if it has ended already."""
+        """Return the process; None if it has ended already."""
         try:
             return cls(pid, psutil.Process(pid).create_time())
         except psutil.Error:
@@ -89,7 +89,7 @@ class KnownRun:
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """Where the running jobs of this user are listed; not made here."""
+    """Return the folder that lists the running jobs of this user. Does not make it."""
     if environment.get(ENV_STATE_DIR):
         return Path(environment[ENV_STATE_DIR]).absolute()
     if environment.get("XDG_RUNTIME_DIR"):
@@ -98,7 +98,7 @@ def state_folder(environment: Mapping[str, str]) -> Path:
 
 
 def state_folder_problem(folder: Path) -> str:
-    """Why the folder, if it is there, must not be used, and what to do; empty if it may be. Raises OSError."""
+    """Return why an existing folder must not be used, and what to do; empty if it may be used. Raises OSError."""
     if len(os.fsencode(folder)) > LONGEST_STATE_DIR_BYTES:
         return (
             f"the state folder {folder} has a path of more than {LONGEST_STATE_DIR_BYTES} bytes, too long for "
@@ -116,7 +116,7 @@ def state_folder_problem(folder: Path) -> str:
 
 
 def make_state_folder(folder: Path) -> None:
-    """Raises UserError if the folder is not this user's alone: others could put their own jobs there."""
+    """Make the folder. Raises UserError if it is not this user's alone: others could put their own jobs there."""
     try:
         problem = state_folder_problem(folder)
         if not problem:
@@ -131,7 +131,7 @@ def make_state_folder(folder: Path) -> None:
 
 
 def make_run_folder(state: Path, name: str) -> Path:
-    """A new run's folder. Raises UserError if it cannot be made, or if a job of this name runs already."""
+    """Make a new run's folder. Raises UserError if it cannot be made, or if a job of this name runs already."""
     make_state_folder(state)
     running_jobs(state)  # removes what a dead one of the same name has left
     remove_what_is_left()
@@ -146,7 +146,7 @@ def make_run_folder(state: Path, name: str) -> Path:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Writes a file that only this user can read, whole or not at all."""
+    """Write a file that only this user can read, whole or not at all."""
     partial = path.with_name(path.name + ".partial")
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as f:
         f.write(data)
@@ -160,7 +160,7 @@ def write_secret(folder: Path, secret: bytes) -> Path:
 
 
 def read_secret(folder: Path) -> bytes:
-    """Raises UserError if the run ended meanwhile."""
+    """Read the run's secret. Raises UserError if the run has just ended."""
     try:
         return (folder / _SECRET_FILE).read_bytes()
     except OSError as e:
@@ -179,7 +179,7 @@ def _as_run(data: dict[str, Any]) -> KnownRun:
 
 
 def read_run(folder: Path) -> KnownRun | None:
-    """None if there is no (whole) entry."""
+    """Read an entry; None if there is no whole one."""
     try:
         return _as_run(json.loads((folder / _RUN_FILE).read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
@@ -199,7 +199,7 @@ def _folders(state: Path) -> Iterable[Path]:
 
 
 def running_jobs(state: Path) -> list[KnownRun]:
-    """The jobs of this user that run; what dead ones left behind is removed."""
+    """Return the jobs of this user that run. Remove what dead ones left behind."""
     found = []
     for folder in _folders(state):
         run = read_run(folder)
@@ -213,12 +213,12 @@ def running_jobs(state: Path) -> list[KnownRun]:
 
 
 def one_of_each(state: Path) -> list[KnownRun]:
-    """The jobs that run, each once: several machines of one may be on this host."""
+    """Return each running job once: several machines of one job may be on this host."""
     return list({run.run_id: run for run in running_jobs(state)}.values())
 
 
 def choose_run(state: Path, wanted: str | None) -> KnownRun:
-    """Return the one job that is meant, by its id or its name. Raises UserError if there is none, or more than one."""
+    """Return the wanted job, by its id or name. Raises UserError if there is none, or more than one."""
     runs = one_of_each(state)
     named = {run.run_id for run in running_jobs(state) if run.name == wanted}
     meant = [run for run in runs if wanted in (None, run.run_id)] or [run for run in runs if run.run_id in named]

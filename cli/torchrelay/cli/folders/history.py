@@ -30,18 +30,18 @@ class KeptRun:
         return self.folder / EVENTS_FILE
 
     def is_called(self, wanted: str) -> bool:
-        """Whether this is its id, its name, or that of its folder."""
+        """Return whether this is the run's id, its name, or the name of its folder."""
         return wanted in (self.head.run_id, self.head.machine, self.head.name, self.folder.name)
 
     def record(self) -> RunRecord:
-        """Raises UserError if its events cannot be read."""
+        """Read the run's events. Raises UserError if they cannot be read."""
         return EventLines(self.events).read_all()
 
 
 def history_folder(environment: Mapping[str, str]) -> Path | None:
-    """Return where runs are kept; None where none are to be. It need not be there.
+    """Return where runs are kept; None if none are to be kept. The folder need not exist.
 
-    Who has a state folder of their own, such as a drill, keeps none unless they say where.
+    With a state folder of its own, as in a drill, no run is kept unless a folder is named for that.
     """
     chosen = environment.get(ENV_HISTORY_DIR)
     if chosen is not None or environment.get(ENV_STATE_DIR):
@@ -78,7 +78,7 @@ def choose_kept(history: Path | None, wanted: str) -> KeptRun:
 
 
 def events_file(environment: Mapping[str, str], given: str | None) -> Path:
-    """Return the file that is meant: a path, or the events of a kept run by its id or name; of the newest if nothing is given.
+    """Return the wanted file: a path, or the events of a kept run by its id or name; of the newest run if nothing is given.
 
     Raises UserError if there is none.
     """

@@ -18,7 +18,7 @@ MEMORY = Path("/dev/shm")
 
 
 def journal_folder(name: str, run_folder: Path) -> Path:
-    """In memory where the machine has that."""
+    """Return the folder for the run's journals: in memory, if the machine has that."""
     if os.access(MEMORY, os.W_OK):
         return MEMORY / f"{_prefix()}{name}"
     return run_folder / "journal"
@@ -29,7 +29,7 @@ def _prefix() -> str:
 
 
 def remove_what_is_left() -> None:
-    """Remove what commands of this user have left that were killed, whatever their state folders were."""
+    """Remove what killed commands of this user have left, whatever their state folders were."""
     remove_left(MEMORY, _prefix())
     remove_left(Path(tempfile.gettempdir()), TEMPORARY_PREFIX)
     for place in {tempfile.gettempdir(), temporary_folder(os.environ)}:
@@ -38,8 +38,9 @@ def remove_what_is_left() -> None:
 
 @contextmanager
 def own_journals(name: str, run_folder: Path) -> Iterator[None]:
-    """Empty at first, since what an earlier run of this name has left there would be taken for this one's, and gone at the end.
+    """Hold the folder of journals: empty at first, and removed at the end.
 
+    What an earlier run of this name has left there would be taken for this run's journals.
     Raises UserError if it cannot be made, or while another run has it.
     """
     folder = journal_folder(name, run_folder)
@@ -61,13 +62,13 @@ def own_journals(name: str, run_folder: Path) -> Iterator[None]:
 
 
 def empty_journals(name: str, run_folder: Path) -> None:
-    """Before an agent begins: what one that was killed has left there would be taken for what this one's processes have written."""
+    """Empty the folder before an agent begins: a killed agent's files would be taken for those of the new one's processes."""
     for left in journal_folder(name, run_folder).iterdir():
         shutil.rmtree(left, ignore_errors=True)
 
 
 def remove_journals(name: str, run_folder: Path) -> None:
-    """What a run that is dead has left; nothing if another one has the folder."""
+    """Remove the journals of a dead run, unless another run has the folder."""
     with suppress(OSError):
         if (lock := lock_folder(journal_folder(name, run_folder))) is not None:
             shutil.rmtree(journal_folder(name, run_folder), ignore_errors=True)

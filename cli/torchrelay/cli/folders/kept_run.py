@@ -41,12 +41,12 @@ class RunHead:
 
     @property
     def folder_name(self) -> str:
-        """Sorts by time."""
+        """Return the folder's name, by which runs sort by time."""
         return time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.started_s)) + f"-{self.machine}"
 
 
 def read_head(folder: Path) -> RunHead | None:
-    """Return None where there is no whole one."""
+    """Read what a run was; None if there is no whole file."""
     try:
         data: dict[str, Any] = json.loads((folder / HEAD_FILE).read_bytes())
         process = data.pop("process")
@@ -108,9 +108,10 @@ class RunWriter:
                 self._fail(e)
 
     def _is_kept(self, event: JobEvent) -> bool:
-        """What ranks report comes to the job's `report`: of theirs the first one counts, as the sign that steps begin.
+        """Return whether the event is kept.
 
-        Progress is kept more and more seldom.
+        Of the reports of ranks only the first is, as the sign that steps begin: the job's own report has the rest. Progress is kept
+        more and more seldom.
         """
         if event.name == _REPORT:
             self._reports += 1

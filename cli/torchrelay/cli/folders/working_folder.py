@@ -13,7 +13,7 @@ _LEFT_OUT = {".git", ".hg", "__pycache__", "node_modules", ".mypy_cache", ".ruff
 
 
 def copy(folder: Path, to: Path) -> None:
-    """Raises UserError where it is too large, or cannot be read."""
+    """Copy the folder. Raises UserError if it is too large, or cannot be read."""
     check_size(folder)
     try:
         shutil.copytree(folder, to, symlinks=True, ignore=_ignored)
@@ -22,7 +22,10 @@ def copy(folder: Path, to: Path) -> None:
 
 
 def in_copy(script: str, folder: Path, to: Path) -> str:
-    """How a script is started in the copy. One that lies in the folder is run from there: many look for files beside themselves."""
+    """Return how to start a script in the copy.
+
+    A script that lies in the folder is run from the copy: many look for files beside themselves.
+    """
     path = (folder / script).absolute()
     if not path.is_relative_to(folder.absolute()):
         return str(path)
@@ -30,7 +33,7 @@ def in_copy(script: str, folder: Path, to: Path) -> str:
 
 
 def check_size(folder: Path) -> None:
-    """Raises UserError for a folder that is too large to be copied for each run."""
+    """Raise UserError if the folder is too large to be copied for each run."""
     total = 0
     for top, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - _ignored(top, [*folders, *files]))
@@ -47,6 +50,6 @@ def check_size(folder: Path) -> None:
 
 
 def _ignored(top: str, names: list[str]) -> set[str]:
-    """Caches, and virtual environments; scripts hardly ever read them by a relative path."""
+    """Return caches and virtual environments: scripts hardly ever read them by a relative path."""
     environments = {n for n in names if os.path.exists(os.path.join(top, n, "pyvenv.cfg"))}
     return {n for n in names if n in _LEFT_OUT} | environments

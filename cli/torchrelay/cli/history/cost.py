@@ -66,7 +66,7 @@ class CostReport:
 
     @property
     def saved_device_h(self) -> float:
-        """What restarts would have cost, less what the migrations and the spares did; negative if it did not pay."""
+        """Return what restarts would have cost, less the cost of migrations and spares; negative if protection did not pay."""
         return self.restart_device_h - self.lost_device_h - self.spare_device_h
 
 

@@ -21,7 +21,7 @@ def parts(told: CostReport) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def draw(told: CostReport, path: Path) -> None:
-    """Raises UserError without matplotlib, and for a file that cannot be written."""
+    """Draw the bars. Raises UserError without matplotlib, and for a file that cannot be written."""
     try:
         import matplotlib as mpl
     except ImportError as e:

@@ -25,7 +25,7 @@ _STYLES = {SEEN: "yellow", DECIDED: "cyan"}
 
 
 async def explain(migration: str | None, wanted: str | None, as_json: bool) -> int:
-    """Raises UserError if there is no such run or migration."""
+    """Print the story of a migration, and return 0. Raises UserError if there is no such run or migration."""
     record = await find_record(os.environ, wanted)
     told = tell(record, choose_migration(record, migration), time.time())
     if as_json:
@@ -36,7 +36,7 @@ async def explain(migration: str | None, wanted: str | None, as_json: bool) -> i
 
 
 def choose_migration(record: RunRecord, wanted: str | None) -> MigrationRecord:
-    """Return the one that is named, or the latest. Raises UserError if there is none."""
+    """Return the named migration, or else the latest. Raises UserError if there is none."""
     if not record.migrations:
         raise UserError(f"run {record.run_id} has had no migration: nothing was lost, and nothing was moved")
     if wanted is None:

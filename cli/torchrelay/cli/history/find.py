@@ -14,7 +14,7 @@ from torchrelay.protocol.events import from_job_event
 
 
 async def find_record(environment: Mapping[str, str], wanted: str | None) -> RunRecord:
-    """Return what the running job or the kept run `wanted` (id or name) has been; of the newest one if nothing is named.
+    """Return the record of the running job or the kept run `wanted` (id or name); of the newest one if nothing is named.
 
     Raises UserError if there is none, or several run and none is named.
     """

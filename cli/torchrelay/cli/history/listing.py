@@ -51,7 +51,7 @@ class HistoryJson:
 
 
 async def history(count: int, as_json: bool, wanted: str | None = None) -> int:
-    """Prints the newest `count` runs, of all or of the id or name that is wanted."""
+    """Print the newest `count` runs: of all runs, or of those with the wanted id or name."""
     where = history_folder(os.environ)
     runs = [run for run in kept_runs(where) if wanted is None or run.is_called(wanted)]
     lines = [line_of(run, time.time()) for run in runs[:count]]

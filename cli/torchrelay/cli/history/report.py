@@ -33,7 +33,7 @@ class ReportForm(str, Enum):
 
 
 def which_form(text: str, as_json: bool = False) -> ReportForm:
-    """Of --format, and of --json, which says the same as `--format json`. Raises UserError for one that there is not."""
+    """Return the form of --format, or of --json, which means `--format json`. Raises UserError for an unknown form."""
     if as_json:
         text = ReportForm.JSON.value
     forms = [each.value for each in ReportForm]
@@ -43,18 +43,18 @@ def which_form(text: str, as_json: bool = False) -> ReportForm:
 
 
 def what_is_assumed(checkpoint_every: str, restart: str) -> Assumed:
-    """Of the options as they were typed. Raises UserError for what is no time."""
+    """Read the options as they were typed. Raises UserError if one is no time."""
     return Assumed(time_s("--checkpoint-every", checkpoint_every), time_s("--restart", restart))
 
 
 async def report(wanted: str | None, assumed: Assumed, form: ReportForm, picture: Path | None = None) -> int:
-    """Raises UserError if there is no such run."""
+    """Print the report of a run. Raises UserError if there is no such run."""
     show(cost_report(await find_record(os.environ, wanted), time.time(), assumed), form, picture=picture)
     return 0
 
 
 def show(told: CostReport, form: ReportForm, noun: str = "Run", picture: Path | None = None) -> None:
-    """Print it, and draw it if a file is given for that. `noun`: what it is about. Raises UserError."""
+    """Print the report, and draw it if `picture` names a file. `noun`: what it is about. Raises UserError."""
     if picture is not None:
         cost_picture.draw(told, picture)
     if form is ReportForm.JSON:
@@ -121,7 +121,7 @@ def _redone(told: CostReport) -> str:
 
 
 def hours(device_h: float) -> str:
-    """`3.2 device-hours`, `4.0 device-minutes`, `0.8 device-seconds`."""
+    """Return `3.2 device-hours`, `4.0 device-minutes`, `0.8 device-seconds`."""
     for unit_h, unit in ((1.0, "hours"), (1 / 60, "minutes")):
         if device_h >= unit_h:
             return f"{device_h / unit_h:.1f} device-{unit}"

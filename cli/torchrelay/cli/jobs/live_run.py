@@ -43,7 +43,7 @@ class LiveRun:
         return Seen(self._record, time.time(), command, self._status, self._problem, self._status is not None)
 
     async def follow(self) -> None:
-        """Until the job is over. Its controller may go, and another one come at another address."""
+        """Follow the job until it is over. Its controller may end, and another one may answer at another address."""
         while self._record.ended is None:
             try:
                 self._run = folder.choose_run(self._state, self._run.run_id)
@@ -89,7 +89,10 @@ class LiveRun:
             return
 
     async def _ask(self, control: Control) -> None:
-        """Until it is not answered: a stream waits for a controller that is gone, and another one may be elsewhere."""
+        """Ask for the status again and again, until nobody answers.
+
+        The stream alone would wait for a controller that is gone, while another one may be elsewhere.
+        """
         while True:
             try:
                 self._status = await control.status()
@@ -119,7 +122,7 @@ class LiveRun:
 
 
 async def follow_jobs(put: Callable[[str, LiveRun], object], state: Path, run_id: str | None) -> None:
-    """Each job of this user from when it is seen, whenever it begins, or `run_id` alone. `put` is told id and job."""
+    """Follow each job of this user, whenever it begins, or only `run_id`. `put` is told id and job."""
     following: dict[str, asyncio.Task[None]] = {}
     try:
         while True:

@@ -24,7 +24,10 @@ OVER, ANOTHER = "the job ended before the migration did", "another rank was lost
 
 
 async def migrate(rank: int, reason: str, wanted: str | None, wait: bool, as_json: bool = False) -> int:
-    """0 committed or, without `wait`, accepted; 1 abandoned or too late; 2 refused. Raises UserError if there is no such job."""
+    """Move a rank. Return 0 if committed or, without `wait`, accepted; 1 if abandoned or too late; 2 if refused.
+
+    Raises UserError if there is no such job.
+    """
     state = folder.state_folder(os.environ)
     run = folder.choose_run(state, wanted)
     console = make_console(sys.stderr)
@@ -57,13 +60,13 @@ async def migrate(rank: int, reason: str, wanted: str | None, wait: bool, as_jso
 
 
 def _advice(status: JobStatus, run_id: str) -> str:
-    """The command that leads on from a refusal."""
+    """Return the command that helps after a refusal."""
     lacks_spares = not status.spares_warm and not status.spares_making and not status.spares_reason
     return f"torchrelay spares add 1 --run {run_id}" if lacks_spares else f"torchrelay status --run {run_id}"
 
 
 def _report(console: Console, record: MigrationSummary | None, rank: int) -> tuple[str, str]:
-    """Say what became of this rank's move where the migration's own end does not, and return outcome and reason."""
+    """Say what became of this rank's move, if the migration's own end does not say it. Return outcome and reason."""
     if record is None:
         console.print(narrate.line(OVER, "red"))
         return ABANDONED, OVER
@@ -74,7 +77,10 @@ def _report(console: Console, record: MigrationSummary | None, rank: int) -> tup
 
 
 def _what_came_of(record: MigrationSummary | None, rank: int) -> tuple[str, int, float]:
-    """Return who has the rank now, empty if it has not moved; the steps that were done again; and for how long training stood."""
+    """Return three facts: the worker that has the rank now, the steps that were done again, and how long training stood still.
+
+    The worker is empty if the rank has not moved.
+    """
     if record is None:
         return "", 0, 0.0
     moved = dict(zip(record.ranks, record.spares)) if record.outcome == COMMITTED else {}

@@ -23,7 +23,7 @@ from torchrelay.protocol.names import EXIT_USAGE
 
 
 async def show(wanted: str | None, as_json: bool) -> int:
-    """Prints what is in quarantine, each with its reason. Raises UserError if there is no such job."""
+    """Print what is in quarantine, each with its reason. Raises UserError if there is no such job."""
     async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
         kept = (await control.status()).quarantine
     if as_json:

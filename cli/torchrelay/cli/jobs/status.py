@@ -24,7 +24,7 @@ REFRESH_S = 1.0
 
 
 async def show_status(wanted: str | None, as_json: bool, watch: bool) -> int:
-    """Prints the job's status; with `watch` each second until the job is gone. Raises UserError if there is none."""
+    """Print the job's status; with `watch` each second until the job is gone. Raises UserError if there is none."""
     state = folder.state_folder(os.environ)
     runs = [folder.choose_run(state, wanted)] if wanted or watch else folder.one_of_each(state)
     if not runs:

@@ -52,7 +52,7 @@ def _is_over(runs: dict[str, LiveRun], run_id: str | None) -> bool:
 
 @contextmanager
 def keys(stopped: asyncio.Event) -> Iterator[None]:
-    """Read each key as it is pressed, show none, and set `stopped` at one that ends the view."""
+    """Read each key as it is pressed, and do not show it. Set `stopped` at a key that ends the view."""
     fd, loop = sys.stdin.fileno(), asyncio.get_running_loop()
     before = termios.tcgetattr(fd)
 

@@ -39,7 +39,7 @@ async def ask_all(addresses: Iterable[str], request: LeadRequest, secret: bytes)
 
 
 async def _answer(address: str, request: LeadRequest, secret: bytes) -> LeadReply | TorchrelayError:
-    """Ask over a connection of its own: one that has failed waits before it tries again."""
+    """Ask over a new connection: one that has failed waits before it tries again."""
     async with Control(*parse_address("controller", address), secret) as control:
         try:
             return await control.lead(request, ANSWER_S)

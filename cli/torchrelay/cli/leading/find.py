@@ -49,7 +49,7 @@ class Asked:
 
 
 async def find(asked: Asked, secret: bytes, say: Callable[[str], None]) -> FoundController | None:
-    """None if this machine is to lead.
+    """Find the controller to follow; None if this machine is to lead.
 
     Raises UserError if the controller has no place for this machine, or a program answers there that does not know the job's
     secret; FatalError if the job is not started anew after all.
@@ -85,7 +85,7 @@ async def find(asked: Asked, secret: bytes, say: Callable[[str], None]) -> Found
 
 
 async def _waiting(addresses: Sequence[str]) -> str:
-    """Return what this machine waits for, and which names it does not know: a name server may know them later."""
+    """Return what this machine waits for, and which host names it does not know: a name server may know them later."""
     hosts = dict.fromkeys(parse_address("controller", address)[0] for address in addresses)
     unknown = [text for text in await asyncio.gather(*map(_why_unknown, hosts)) if text]
     return f"waiting for the controller at {' or '.join(addresses)}" + "".join(f"; {text}" for text in unknown)
@@ -108,7 +108,7 @@ def _of_strangers(addresses: Sequence[str]) -> str:
 
 
 def of_found(options: RunOptions, reply: LeadReply) -> RunOptions:
-    """Of a machine whose job has a controller: with what that one's processes are started with."""
+    """Return the options of a machine whose job has a controller already, with what that controller says of its processes."""
     return replace(
         options,
         node=reply.place,

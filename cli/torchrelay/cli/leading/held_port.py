@@ -23,7 +23,7 @@ class HeldPort(NamedTuple):
 
 
 def hold(port: int) -> HeldPort:
-    """Takes the port, or any free one for 0. Raises OSError if somebody else has it.
+    """Take the port, or any free one for 0. Raises OSError if somebody else has it.
 
     Linux lets a second socket have a port if both say SO_REUSEPORT and are of one user. So that two commands do not share one,
     the port is taken first by a socket that listens and does not say so.
@@ -40,7 +40,7 @@ def hold(port: int) -> HeldPort:
 
 
 def hold_or_another(port: int) -> HeldPort:
-    """As `hold`; another port where this one is taken."""
+    """Take the port with `hold`, or another port if this one is taken."""
     try:
         return hold(port)
     except OSError:
@@ -48,9 +48,9 @@ def hold_or_another(port: int) -> HeldPort:
 
 
 def check_given_port(options: RunOptions) -> None:
-    """For a command that starts the job's first controller, where the others look for it at the port that was given.
+    """Raise UserError if this machine could not have the port that it was given for the job's first controller.
 
-    Raises UserError if that could not be had.
+    The other machines look for the controller at that port.
     """
     wanted, free = options.given.controller_port, options.controller_port
     if options.nnodes > 1 and wanted is None:
@@ -64,7 +64,7 @@ def check_given_port(options: RunOptions) -> None:
 
 
 def holder(port: int) -> str:
-    """Who listens there, in words."""
+    """Say which process listens on the port."""
     pids = {c.pid for c in psutil.net_connections("tcp") if c.laddr and c.laddr.port == port and c.status == "LISTEN"}
     for pid in filter(None, pids):
         try:

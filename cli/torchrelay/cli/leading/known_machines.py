@@ -18,7 +18,7 @@ NO_MARK = "none"
 
 @dataclass(frozen=True)
 class KnownMachines:
-    """Of one job: where controllers of it may listen, HOST:PORT. `by`: the agent of the machine that wrote it down."""
+    """The machines of one job: where its controllers may listen, HOST:PORT. `by`: the agent of the machine that wrote it down."""
 
     job: str
     by: str
@@ -26,7 +26,7 @@ class KnownMachines:
 
 
 def read_machines(folder: Path, run_id: str) -> KnownMachines | None:
-    """None if nothing is there that could be read."""
+    """Read the machines; None if there is no readable file."""
     try:
         data = json.loads((folder / machines_file(run_id)).read_bytes())
         return KnownMachines(str(data["job"]), str(data["by"]), tuple(map(str, data["addresses"])))
@@ -35,7 +35,7 @@ def read_machines(folder: Path, run_id: str) -> KnownMachines | None:
 
 
 def write_machines(folder: Path, run_id: str, known: KnownMachines) -> None:
-    """Raises OSError."""
+    """Write the machines down. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / machines_file(run_id)
     partial = path.with_name(f"{path.name}.{known.by}")
@@ -44,12 +44,12 @@ def write_machines(folder: Path, run_id: str, known: KnownMachines) -> None:
 
 
 def run_id_of(secret: bytes) -> str:
-    """Of a run on several machines: all of them know it."""
+    """Return the id of a run on several machines. All of them know it, since they share the secret."""
     return hashlib.sha256(b"run " + secret).hexdigest()[:8]
 
 
 def read_mark(folder: Path, run_id: str) -> str:
-    """What whoever of the run came first has written there; NO_MARK if nothing is there."""
+    """Return the mark that the run's first machine has written there; NO_MARK if there is none."""
     try:
         return (folder / mark_file(run_id)).read_text(encoding="ascii")
     except (OSError, ValueError):
@@ -57,7 +57,7 @@ def read_mark(folder: Path, run_id: str) -> str:
 
 
 def mark(folder: Path, run_id: str) -> str:
-    """What whoever of the run came first has written there; this one, if nobody has. Empty where that cannot be done."""
+    """Return the mark of the run's first machine there. If there is none, write this machine's. Empty if that is impossible."""
     path, own = folder / mark_file(run_id), secrets.token_hex(8)
     whole = path.with_name(f"{path.name}.{own}")
     try:
@@ -75,7 +75,7 @@ def mark(folder: Path, run_id: str) -> str:
 
 
 def remove_machines(folder: Path, run_id: str, jobs: Sequence[str]) -> None:
-    """With what controllers have written down of their order. What cannot be removed stays."""
+    """Remove the file, and what controllers have written about their order. What cannot be removed stays."""
     for job in jobs:
         for path in folder.glob(f"{run_id}-{job}-after-*"):
             path.unlink(missing_ok=True)

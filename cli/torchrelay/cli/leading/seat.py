@@ -20,5 +20,5 @@ class Seat:
     addresses: tuple[str, ...] = ()
 
     def add(self, addresses: Iterable[str]) -> None:
-        """Where else one may listen."""
+        """Add addresses where a controller may listen."""
         self.addresses = tuple(dict.fromkeys((*self.addresses, *filter(None, addresses))))

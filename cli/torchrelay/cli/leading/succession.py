@@ -58,7 +58,7 @@ class SuccessionStep:
 
 
 def next_step(v: View) -> SuccessionStep:
-    """What a machine does whose controller does not answer, or has too few machines to lead."""
+    """Decide what a machine does whose controller does not answer, or has too few machines to lead."""
     ours = [(a, r) for a, r in v.answers if r.job == v.known.job]
     leading = [(a, r) for a, r in ours if r.quorum and r.epoch >= v.known.epoch]
     others = [(a, r) for a, r in ours if r.epoch > max(v.known.epoch, v.epoch) and r.follows >= v.known.epoch]
@@ -89,6 +89,6 @@ def next_step(v: View) -> SuccessionStep:
 
 
 def _place(node: str, leader: str, members: Sequence[Member]) -> int:
-    """How many machines are asked before this one, should the leader be gone."""
+    """Return how many machines would lead before this one, if the leader is gone."""
     row = sorted((m for m in members if m.node not in (leader, "")), key=lambda m: (m.node_rank, m.node))
     return next((place for place, m in enumerate(row) if m.node == node), len(row))

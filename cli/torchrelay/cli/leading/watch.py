@@ -24,28 +24,28 @@ ALONE_S = 5.0
 
 
 class Hands(Protocol):
-    """What carries the steps out; launch.Job does."""
+    """Carries the steps out. `LocalJob` does this."""
 
     @property
     def address(self) -> str:
-        """Of the controller that this machine is turned to."""
+        """Return the address of the controller that this machine follows."""
 
     @property
     def holds(self) -> bool:
-        """Whether that one runs here."""
+        """Return whether that controller runs here."""
 
     async def turn_to(self, address: str) -> None: ...
     async def lead(self, epoch: int, known: LeadReply) -> bool:
-        """Whether a controller has been started here."""
+        """Start a controller here. Return whether it has started."""
 
     async def join_another(self) -> None:
-        """This machine's controller has nobody yet, and the run's job is elsewhere."""
+        """Join another controller: this machine's own has no machine yet, and the run's job is elsewhere."""
 
     async def fence(self, reason: str) -> None:
-        """Ends all processes of this machine at once."""
+        """End all processes of this machine at once."""
 
     def barred(self) -> str:
-        """Why no other controller could lead the job; empty if one can."""
+        """Return why no other controller could lead the job; empty if one can."""
 
     def say(self, text: str) -> None: ...
 
@@ -65,7 +65,7 @@ class LeaderWatch:
         self._fenced = False
 
     async def run(self) -> None:
-        """Until it is cancelled, or has ended the processes of this machine."""
+        """Look again and again, until cancelled, or until the processes of this machine were ended."""
         while not self._fenced:
             begun_s = time.monotonic()
             await self._look(begun_s)
@@ -90,7 +90,7 @@ class LeaderWatch:
             await self._seek(address)
 
     async def _give_way(self, own: str, reply: LeadReply) -> None:
-        """Other machines of the run may gather around another controller, or train, which was not there to be found before."""
+        """Join another controller of the run if other machines gather around it, or train. It may not have been there before."""
         heard = await ask_all(self._others(own), LeadRequest(self._options.node_rank), self._secret)
         if any(r.job != reply.job and r.quorum and (r.begun or r.epoch > reply.epoch) for _, r in heard.replies):
             await self._hands.join_another()
@@ -148,7 +148,10 @@ class LeaderWatch:
         )
 
     def _write_down(self) -> None:
-        """For this machine, should it come back; that of the leader is for the others to see, if they share the folder."""
+        """Write the machines down, for this machine if it comes back.
+
+        If machines share the folder, the leader writes, for the others to see.
+        """
         known, folder = self._seat.known, self._options.jit_dirs[0]
         seen = read_machines(folder, self._run_id)
         there = KnownMachines(known.job, self._options.node, tuple(m.address for m in known.members))

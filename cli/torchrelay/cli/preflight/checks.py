@@ -65,7 +65,7 @@ class Check:
 
 
 def _worker(judge: Callable[[WorkerFacts], Finding]) -> Look:
-    """Of a process as ranks are; one that cannot be started has been told once."""
+    """Make a check of a process like a rank's. If that cannot be started, only one check says so."""
 
     def look(probe: Probe, job: Subject) -> Iterable[Finding]:
         if job.runs_python and (judge is decide.python or not (probe.worker.problem or _hides(probe, judge))):
@@ -75,7 +75,7 @@ def _worker(judge: Callable[[WorkerFacts], Finding]) -> Look:
 
 
 def _hides(probe: Probe, judge: Callable[[WorkerFacts], Finding]) -> bool:
-    """Without torch nothing is known of what it has."""
+    """Return whether the check can say nothing, since it is about torch and torch is missing."""
     return bool(probe.worker.torch_problem) and judge in (decide.backend, decide.shim)
 
 
@@ -163,7 +163,7 @@ def look(checks: Iterable[Check], probe: Probe, job: Subject) -> list[CheckResul
 
 
 def before_a_run(probe: Probe, job: Subject) -> list[Finding]:
-    """What is to be told. Raises UserError for what would go wrong, all of it."""
+    """Return the warnings. Raises UserError with everything that would go wrong."""
     found = [each.finding for each in look((c for c in CHECKS if c.in_run), probe, job)]
     if wrong := [f for f in found if f.mark is FindingMark.BAD]:
         raise UserError("\n".join(f"{f.text}: {f.remedy}" for f in wrong))

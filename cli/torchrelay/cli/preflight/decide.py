@@ -106,7 +106,7 @@ def shared_memory(memory: FolderFacts, processes: int) -> Finding:
 
 
 def checkpoint_folder(folder: FolderFacts, option: str = "--jit-dir") -> Finding:
-    """Where a just-in-time checkpoint goes. How large it will be is known once training runs."""
+    """Judge the folder for just-in-time checkpoints. How large one will be is known only when training runs."""
     if folder.problem:
         return bad(f"{option} {folder.path}: {folder.problem}", f"give another folder: {option} DIR")
     has = f"{folder.path} can be written, {size(folder.free_bytes)} free"
@@ -119,7 +119,7 @@ def checkpoint_folder(folder: FolderFacts, option: str = "--jit-dir") -> Finding
 
 
 def state_folder(folder: FolderFacts, problem: str) -> Finding:
-    """`problem`: why it must not be used, with what to do."""
+    """Judge the state folder. `problem`: why it must not be used, with what to do."""
     if problem:
         return bad(problem, "")
     if folder.problem:
@@ -260,7 +260,7 @@ def controller_port(port: int, holder: str) -> Finding:
 
 
 def metrics_port(host: str, port: int, problem: str) -> Finding:
-    """Prometheus is answered there: by the controller, or by the agent one port above."""
+    """Judge the port where Prometheus is answered: by the controller, or by the agent one port above."""
     if problem:
         return bad(
             f"{host}:{port}, where Prometheus is to be answered, cannot be used: {problem}",
@@ -270,9 +270,9 @@ def metrics_port(host: str, port: int, problem: str) -> Finding:
 
 
 def machines(addresses: Sequence[str], c: Compared, there: str) -> list[Finding]:
-    """Were the machines of the job that are there told the same as this one? `there`: this check on another machine.
+    """Judge whether the job's other machines were told the same as this one. `there`: this check on another machine.
 
-    The controller's messages say what to do themselves.
+    The controller's messages say themselves what to do.
     """
     if c.nodes:
         differs = [*(bad(text, "") for text in c.refused), *(warning(text, "") for text in c.told)]
@@ -300,5 +300,5 @@ def machines(addresses: Sequence[str], c: Compared, there: str) -> list[Finding]
 
 
 def command_line(problem: str, text: str) -> Finding:
-    """What `options.check` found. Its messages say what to do themselves."""
+    """Judge what `options.check` found. Its messages say themselves what to do."""
     return bad(problem, "") if problem else well(text)

@@ -33,7 +33,7 @@ class MeetingPlace:
 
 
 def meeting_place(options: RunOptions) -> MeetingPlace | None:
-    """None for a job on one machine. Nothing is written."""
+    """Return where the machines meet; None for a job on one machine. Writes nothing."""
     if options.nnodes == 1 or options.secret is None:
         return None
     run_id = run_id_of(options.secret)

@@ -57,7 +57,7 @@ class Probe:
         self._environ = environ
 
     def folder(self, folder: Path) -> FolderFacts:
-        """Writes a file there, or where the folder would be made, and removes it."""
+        """Write a file into the folder, or where the folder would be made, and remove it."""
         at = folder.absolute()
         while not os.path.lexists(at) and at != at.parent:
             at = at.parent
@@ -71,7 +71,7 @@ class Probe:
         return FolderFacts(folder, "", *_room(at))
 
     def state_folder_problem(self, folder: Path) -> str:
-        """Why jobs could not be listed there, whoever can write to it; empty if they can."""
+        """Return why jobs cannot be listed in the folder, even if it can be written; empty if they can."""
         try:
             return state_folder_problem(folder)
         except OSError as e:
@@ -118,7 +118,7 @@ class Probe:
         return platform.release()
 
     def loopback_problem(self) -> str:
-        """Why a connection over loopback or a unix socket does not come about; empty if both do."""
+        """Return why a connection over loopback or a unix socket fails; empty if both work."""
         try:
             with socket.create_server(("127.0.0.1", 0)) as server:
                 socket.create_connection(server.getsockname(), LOOK_S).close()
@@ -136,11 +136,11 @@ class Probe:
         return ""
 
     def port_holder(self, port: int) -> str:
-        """Who has the port, in words; empty if nobody has."""
+        """Return which process has the port, in words; empty if none has."""
         return "" if LocalMachine().port_is_free(port) else holder(port)
 
     def listening_problem(self, host: str, port: int) -> str:
-        """Why nothing can listen there, in words; empty if something can."""
+        """Return why nothing can listen there, in words; empty if something can."""
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             with socket.socket(found[0][0], socket.SOCK_STREAM) as tried:
@@ -152,7 +152,7 @@ class Probe:
         return ""
 
     def reader(self) -> Reader:
-        """Tries it on a process like a rank's: neither is the other's child."""
+        """Try py-spy on a process like a rank's: as with a rank, neither is the other's child."""
         beside = Path(sys.executable).with_name("py-spy")
         program = str(beside) if beside.exists() else shutil.which("py-spy") or ""
         if not program:
@@ -194,7 +194,7 @@ class Probe:
         return Gpus(count, tuple(missing))
 
     def address_problem(self, host: str) -> str:
-        """Why nothing could be sent there; empty if its name is known and there is a way."""
+        """Return why nothing could be sent there; empty if its name is known and there is a way."""
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind, protocol) as sock:
@@ -208,7 +208,7 @@ class Probe:
 
     @cached_property
     def worker(self) -> WorkerFacts:
-        """From a process that is started as a rank's is."""
+        """Return facts from a process that is started like a rank's."""
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "torchrelay.agent.worker_facts"],
@@ -225,7 +225,7 @@ class Probe:
 
 
 def _room(folder: Path) -> tuple[int, int]:
-    """Bytes that this user can still write, and in all."""
+    """Return the bytes that this user can still write, and the total."""
     try:
         file_system = os.statvfs(folder)
     except OSError:
@@ -244,7 +244,7 @@ def _is_own(process: psutil.Process) -> bool:
 
 
 def _number(file: Path) -> int:
-    """UNLIMITED where there is no such file, and where it says so (`max`)."""
+    """Return the number in a file; UNLIMITED if there is no such file, or if the file says so (`max`)."""
     with contextlib.suppress(OSError, ValueError):
         return int(file.read_text())
     return UNLIMITED
@@ -257,7 +257,10 @@ def _reclaimable(stat: Path) -> int:
 
 
 def _is_synchronized() -> bool | None:
-    """As the kernel has been told (adjtimex(2), which only looks here); None if it cannot be asked."""
+    """Return whether the clock is synchronized, as the kernel has been told; None if it cannot be asked.
+
+    It asks adjtimex(2), which only looks here.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "adjtimex"):
         return None

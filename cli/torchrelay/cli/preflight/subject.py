@@ -18,7 +18,7 @@ from torchrelay.protocol.errors import UserError
 
 
 def subject(options: RunOptions, environ: Mapping[str, str]) -> Subject:
-    """Of a run on this machine."""
+    """Return what checks need to know of a run on this machine."""
     others = {options.master_addr, options.controller[0] if options.controller else LOOPBACK} - {LOOPBACK}
     return Subject(
         folder.state_folder(environ),
@@ -35,7 +35,7 @@ def subject(options: RunOptions, environ: Mapping[str, str]) -> Subject:
 
 
 def subject_of(given: GivenOptions, machine: MachineFacts, environ: Mapping[str, str]) -> Subject:
-    """The same for a command line that may be wrong, or have no script."""
+    """Return what checks need to know of a command line, which may be wrong, or have no script."""
     try:
         options = check(given, machine, environ, needs_script=bool(given.script))
         return replace(subject(options, environ), meeting=meeting_place(options))

@@ -33,12 +33,12 @@ class ArmSetting:
 
     @property
     def out(self) -> Path:
-        """Where the demo's script writes."""
+        """Return where the demo's script writes."""
         return self.folder / "out"
 
     @property
     def cwd(self) -> Path:
-        """A copy of the working folder for a user's script, which may read and write there."""
+        """Return the folder to run in: for a user's script a copy of the working folder, which it may read and write."""
         return self.folder if self.program.is_demo else self.folder / "work"
 
     @property
@@ -74,7 +74,7 @@ class Arm:
     is_struck: bool = True
 
     def logs(self, setting: ArmSetting) -> list[Path]:
-        """By rank, where its steps are written down. A part with one rank alone calls it rank 0."""
+        """Return the file of each rank's steps, by rank. A part with a single rank calls it rank 0."""
         records = [part.record for part in self.parts(setting) if part.record is not None]
         if len(records) == setting.ranks > 1:
             return [record / "rank-0.jsonl" for record in records]
@@ -200,7 +200,7 @@ ARMS = (
 
 
 def chosen(names: Sequence[str]) -> list[Arm]:
-    """Those of these names, and the baseline, which all others are compared with; all of them where none is named."""
+    """Return the arms of these names, and the baseline, which all others are compared with; all arms if none is named."""
     return [arm for arm in ARMS if not names or arm.name in names or not arm.is_struck]
 
 

@@ -63,7 +63,7 @@ class RaceOptions:
 
 
 def race(options: RaceOptions) -> int:
-    """Runs all arms in turns and writes what became of them. 0, or 1 if torchrelay did not end as the baseline did.
+    """Run all arms in turns and write the results. Return 0, or 1 if torchrelay did not end as the baseline did.
 
     Raises UserError.
     """
@@ -83,7 +83,7 @@ def race(options: RaceOptions) -> int:
 
 
 def _end(number: int, _frame: object) -> None:
-    """As Ctrl-C does: what is being run ends with this command."""
+    """End like Ctrl-C does: what is being run ends with this command."""
     raise SystemExit(128 + number)
 
 
@@ -106,7 +106,7 @@ class _Held:
         self.console.print(narrate.line(text))
 
     def prepare(self) -> None:
-        """Finds out which arms can be run."""
+        """Find out which arms can be run."""
         for arm in arms.chosen(self.options.arms):
             why = self.options.program.why_not(arm.kind) or self._why_no_peer(arm)
             if why:
@@ -137,7 +137,7 @@ class _Held:
                 self._repeat(repetition, faults, are_done)
 
     def _repeat(self, repetition: int, faults: Sequence[RaceFault], are_done: Callable[[int], None]) -> None:
-        """Run each arm once. `are_done`: to be told how many runs of all are over."""
+        """Run each arm once. `are_done` is told how many of all runs are over."""
         before = (repetition - 1) * len(self.arms)
         baseline = self._heat(self.arms[0], repetition, (), ())
         are_done(before + 1)
@@ -162,7 +162,7 @@ class _Held:
         return math.inf if budget_s is None else budget_s - (time.monotonic() - self.began_s)
 
     def _calibrate(self) -> float:
-        """Seconds of training that one save takes, as the script of the arm checkpoint says itself."""
+        """Return how many seconds of training one save takes, as the script of the arm checkpoint says itself."""
         arm = next(arm for arm in arms.ARMS if arm.kind == program.CHECKPOINT)
         setting = replace(self._setting(arm, "calibration"), checkpoint_every=CALIBRATION_EVERY)
         setting = replace(setting, program=replace(self.options.program, steps=CALIBRATION_STEPS))
@@ -194,7 +194,7 @@ class _Held:
         return _Heat(ran, result, setting)
 
     def _shown(self, part: Part, setting: ArmSetting) -> str:
-        """As it was started, without what is this machine's own."""
+        """Return the command as it was started, without what is specific to this machine."""
         words = [f"{k}={v}" for k, v in part.variables.items()] + list(part.argv)
         text = shlex.join(words)
         for path, name in (
@@ -252,13 +252,13 @@ class _Heat:
 
 
 def _in_turns(given: Sequence[Arm], repetition: int) -> list[Arm]:
-    """Each repetition begins with another one, so that no arm always runs while the machine is at its best."""
+    """Let each repetition begin with another arm, so that no arm always runs while the machine is at its best."""
     start = (repetition - 1) % max(len(given), 1)
     return [*given[start:], *given[:start]]
 
 
 def _free_port() -> int:
-    """One that no connection is given by chance before its service binds it: below the ephemeral ports of Linux."""
+    """Return a free port below Linux's ephemeral ports, so that no connection gets it by chance before its service binds it."""
     for port in random.sample(PORTS, len(PORTS)):
         with socket.socket() as s, suppress(OSError):
             s.bind(("127.0.0.1", port))

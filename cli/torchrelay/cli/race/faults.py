@@ -30,12 +30,12 @@ class RaceFault:
 
     @property
     def name(self) -> str:
-        """In words."""
+        """Return the fault in words."""
         return f"{self.kind.value} of rank{'s' if len(self.ranks) > 1 else ''} {', '.join(map(str, self.ranks))}"
 
 
 def draw(seed: int, count: int, ranks: int, kinds: Sequence[RaceFaultKind]) -> list[RaceFault]:
-    """`count` faults in the order of their times. Each kind comes about as often as the others, in an order by chance."""
+    """Draw `count` faults in the order of their times. Each kind comes about as often as the others, in random order."""
     chance = random.Random(seed)
     drawn: list[RaceFaultKind] = []
     while len(drawn) < count:

@@ -12,8 +12,9 @@ from torchrelay.cli.race.step_log import RankLog
 
 @dataclass(frozen=True)
 class RaceFaultCost:
-    """Of one fault. `stall_s`: the longest time, until the next fault, without a step of any rank, beyond a usual step.
+    """The cost of one fault.
 
+    `stall_s`: the longest time, until the next fault, without a step of any rank, beyond a usual step.
     `redo_s`: how much longer it took until a step was done that was new.
     """
 
@@ -45,7 +46,7 @@ class Figures:
 
     @property
     def effective_steps_per_min(self) -> float:
-        """A step that half of the ranks did is half a step."""
+        """Return effective steps per minute: a step that half of the ranks did counts as half a step."""
         done = self.steps - 1 - self.rank_steps_missed / self.ranks
         return 60 * done / self.training_s if self.training_s > 0 else 0.0
 
@@ -55,12 +56,12 @@ class Figures:
 
     @property
     def wasted_rank_s(self) -> float:
-        """Seconds of one rank that brought nothing new: standing still, doing steps again, and being away."""
+        """Return the seconds of a rank that brought nothing new: standing still, doing steps again, and being away."""
         return self.ranks * self.downtime_s + self.rank_steps_missed * self.step_s
 
 
 def fold(logs: Sequence[RankLog], struck_unix_s: Sequence[float]) -> Figures | None:
-    """None if fewer than two steps were done. `struck_unix_s`: when faults struck, in their order."""
+    """Return the figures of a run; None if fewer than two steps were done. `struck_unix_s`: when faults struck, in their order."""
     has_numbers = all(step.number is not None for log in logs for step in log.steps)
     done = [_numbered(log, has_numbers) for log in logs]
     in_order = sorted((unix_s, number) for steps in done for number, unix_s in steps)
@@ -89,7 +90,7 @@ def fold(logs: Sequence[RankLog], struck_unix_s: Sequence[float]) -> Figures | N
 
 
 def _numbered(log: RankLog, has_numbers: bool) -> list[tuple[int, float]]:
-    """Without numbers steps count in the order in which they come: those that are done again are not told apart."""
+    """Return number and time of each step. Without numbers, steps count as they come, and steps done again are not told apart."""
     if has_numbers:
         return [(step.number or 0, step.unix_s) for step in log.steps]
     return [(count, step.unix_s) for count, step in enumerate(log.steps, 1)]
@@ -108,6 +109,9 @@ def _cost(
 
 
 def _longest_gap(steps: Sequence[tuple[float, int]], start_s: float, end_s: float) -> tuple[float, float] | None:
-    """Between neighbours, of those gaps that end between the two times: the one that a fault strikes in is that fault's."""
+    """Return the longest gap between two neighbours that ends between the two times.
+
+    The gap in which a fault strikes is that fault's gap.
+    """
     gaps = [(a[0], b[0]) for a, b in pairwise(steps) if start_s < b[0] <= end_s]
     return max(gaps, key=lambda gap: gap[1] - gap[0], default=None)

@@ -81,7 +81,7 @@ class _Race:
         self._asked: list[subprocess.Popen[bytes]] = []
 
     def start(self, stack: ExitStack) -> str:
-        """Empty, or why a command could not be started."""
+        """Start the commands. Return empty, or why one could not be started."""
         for part in self.arm.parts(self.setting):
             if part.record is not None:
                 part.record.mkdir(parents=True)
@@ -144,12 +144,12 @@ class _Race:
         return [r for r in self.running if r.part.record is not None]
 
     def lost_service(self) -> str:
-        """One without which the others would wait for ever; empty if all are there."""
+        """Return the name of a service that has ended, without which the others would wait for ever; empty if all are there."""
         services = (r for r in self.running if r.part.record is None)
         return next((r.part.name for r in services if r.process.poll() is not None), "")
 
     def end(self) -> None:
-        """The commands first, which end what they have started; then whatever is left."""
+        """End the commands first, which end what they have started; then whatever is left."""
         for asked in self._asked:
             with suppress(subprocess.TimeoutExpired):
                 asked.wait(process.END_S)
@@ -175,7 +175,7 @@ class _Race:
 
 
 def run(arm: Arm, setting: ArmSetting, due: Sequence[tuple[RaceFault, float]], limit_s: float) -> Heat:
-    """`due`: faults, and when each strikes, in seconds since the arm's first step. `setting.folder` is made."""
+    """Run an arm. `due`: faults, and when each strikes, in seconds since the arm's first step. Makes `setting.folder`."""
     setting.cwd.mkdir(parents=True, exist_ok=True)
     race = _Race(arm, setting, due if arm.is_struck else ())
     began_s = time.monotonic()
@@ -196,7 +196,7 @@ def run(arm: Arm, setting: ArmSetting, due: Sequence[tuple[RaceFault, float]], l
 
 
 def _wait(race: _Race, end_s: float) -> tuple[str, float]:
-    """Empty if it has ended well, else why not; and when its training was over, on the monotonic clock."""
+    """Wait for the end. Return why it did not end well, empty if it did; and when training was over, on the monotonic clock."""
     well_s: float | None = None
     while (now_s := time.monotonic()) < end_s:
         race.look()
@@ -216,7 +216,7 @@ def _wait(race: _Race, end_s: float) -> tuple[str, float]:
 
 
 def _can_be_struck(log: RankLog) -> bool:
-    """Whether the process that did the last step is there, and runs."""
+    """Return whether the process that did the last step is there, and runs."""
     if not log.steps:
         return False
     try:
@@ -237,5 +237,5 @@ def _environment(part: Part) -> dict[str, str]:
 
 
 def said(folder: Path) -> str:
-    """The last lines of what the arm's commands said, for those who look for the reason."""
+    """Return the last lines that the arm's commands printed, to find the reason."""
     return "\n".join(process.tail(path, 8) for path in sorted(folder.glob("*.stderr")))

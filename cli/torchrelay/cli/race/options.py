@@ -37,7 +37,7 @@ def of(
     page: Path | None,
     workdir: Path,
 ) -> RaceOptions:
-    """Raises UserError for a name that there is not, and for what does not go together."""
+    """Make the options. Raises UserError for an unknown name, and for options that do not go together."""
     if script is None and (arguments or scripts_for):
         raise UserError("arguments and --script-for belong to --script")
     if script is not None and steps is not None:

@@ -43,7 +43,7 @@ class Environment:
 
 
 def install(peer: Peer, folder: Path) -> Environment:
-    """In `folder`, or as it is there already. Raises PeerUnavailable."""
+    """Install the library in `folder`, unless it is there already. Raises PeerUnavailable."""
     python = folder / "bin" / "python"
     if not python.exists():
         _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], INSTALL_S)
@@ -56,7 +56,7 @@ def install(peer: Peer, folder: Path) -> Environment:
 
 
 def _share_torch(folder: Path) -> None:
-    """Appends the folder that torch is in to the environment's path: its own packages come before."""
+    """Append the folder that torch is in to the environment's path: its own packages come before."""
     torch = find_spec("torch")
     if torch is None or not torch.submodule_search_locations:
         raise PeerUnavailable("torch is not installed")

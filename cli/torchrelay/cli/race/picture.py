@@ -13,7 +13,7 @@ COLORS = ("#9a9a9a", "#d9730d", "#1f5fa8", "#b01818", "#c98aa8", "#6b4a12")
 
 
 def draw(results: Sequence[ArmResult], path: Path) -> None:
-    """The first repetition. Raises UserError where matplotlib is not installed."""
+    """Draw the first repetition. Raises UserError if matplotlib is not installed."""
     try:
         import matplotlib as mpl
     except ImportError as e:

@@ -29,7 +29,10 @@ class RacedProgram:
     is_demo: bool = False
 
     def command(self, kind: str, out: Path, ranks: int, checkpoint_every: int = NEVER) -> list[str]:
-        """The script of an arm of `kind` with its arguments, after a launcher's options; empty `kind`: the unmodified one."""
+        """Return the script for an arm of `kind` with its arguments, to follow a launcher's options.
+
+        With an empty `kind` it is the unmodified script.
+        """
         script = self.changed[kind][0] if kind else self.script
         if not self.is_demo:
             return [str(script), *self.arguments]
@@ -41,7 +44,7 @@ class RacedProgram:
         ]
 
     def in_copy(self, folder: Path, to: Path) -> RacedProgram:
-        """The same where `folder` has been copied to: scripts that lie in it are started there."""
+        """Return the same program in a copy: scripts that lie in `folder` are started where it was copied to."""
 
         def copied(path: Path) -> Path:
             return Path(working_folder.in_copy(str(path), folder, to))
@@ -50,7 +53,7 @@ class RacedProgram:
         return replace(self, script=copied(self.script), changed=changed)
 
     def why_not(self, kind: str) -> str:
-        """Empty if an arm of `kind` has the script that it needs."""
+        """Return why an arm of `kind` cannot run; empty if it has the script that it needs."""
         if not kind or kind in self.changed:
             return ""
         return f"needs a changed script: give --script-for {kind}=FILE"
@@ -60,7 +63,7 @@ class RacedProgram:
 
 
 def lines_added(base: Path, other: Path) -> int:
-    """Lines that `other` has and `base` has not, empty ones left out. Lines that are moved count as new."""
+    """Count the lines that `other` has and `base` has not, without empty ones. Lines that are moved count as new."""
     before, after = (
         [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         for path in (base, other)
@@ -69,7 +72,7 @@ def lines_added(base: Path, other: Path) -> int:
 
 
 def demo(steps: int) -> RacedProgram:
-    """The demo's GPT with `steps` steps. Raises UserError outside of a checkout."""
+    """Return the demo's GPT with `steps` steps. Raises UserError outside of a checkout."""
     script = EXAMPLES / "train_gpt.py"
     if not script.is_file():
         raise UserError("the demo is part of the source code, not of the installed package: give --script FILE")
@@ -83,7 +86,7 @@ def demo(steps: int) -> RacedProgram:
 
 
 def own(script: Path, arguments: tuple[str, ...], scripts_for: list[str]) -> RacedProgram:
-    """The user's. `scripts_for`: KIND=FILE. Raises UserError for what is not there."""
+    """Return the user's program. `scripts_for`: KIND=FILE. Raises UserError for a file or kind that does not exist."""
     changed = {}
     for text in scripts_for:
         kind, equals, file = text.partition("=")

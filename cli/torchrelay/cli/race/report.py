@@ -31,7 +31,7 @@ class About:
 
 
 def rows(found: Sequence[Together], about: About) -> list[list[str]]:
-    """The first one has the names of the arms."""
+    """Return the rows of the table. The first one has the names of the arms."""
     names = [t.arm for t in found]
     table = [["", *names]]
     for label, value in _LINES:
@@ -124,7 +124,7 @@ _LINES: tuple[tuple[str, Callable[[Together, About], str]], ...] = (
 
 
 def as_text(found: Sequence[Together], about: About) -> list[RenderableType]:
-    """For the terminal."""
+    """Return the report for the terminal."""
     table = Table(title=about.title, title_justify="left", box=None, pad_edge=False)
     head, *lines = rows(found, about)
     for name in head:
@@ -139,7 +139,7 @@ def as_text(found: Sequence[Together], about: About) -> list[RenderableType]:
 
 
 def as_markdown(found: Sequence[Together], about: About) -> str:
-    """For a page."""
+    """Return the report for a page."""
     head, *lines = rows(found, about)
     text = [f"{about.title}. {about.machine}", "", about.faults, ""]
     text += [_line(head), _line(["---"] * len(head)), *(_line(line) for line in lines), ""]
@@ -154,7 +154,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def with_results(page: str, text: str) -> str:
-    """The page with `text` in its place for results. Raises ValueError where it has none."""
+    """Return the page with `text` in its place for results. Raises ValueError if the page has no such place."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -163,7 +163,7 @@ def with_results(page: str, text: str) -> str:
 
 
 def told(result: ArmResult) -> str:
-    """One run in a line, as it ends."""
+    """Return one line about a run."""
     f = result.figures
     if f is None or result.ended:
         return f"{result.arm} {result.repetition}: {result.ended or 'it did no step'}"

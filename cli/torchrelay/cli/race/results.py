@@ -34,7 +34,7 @@ class ArmResult:
 
 
 def judge(arm: str, repetition: int, heat: Heat, setting: ArmSetting, weights: Sequence[str]) -> ArmResult:
-    """`weights`: digests of the baseline by rank; empty for the baseline itself."""
+    """Return the result of one run. `weights`: digests of the baseline by rank; empty for the baseline itself."""
     figures = fold(heat.logs, [s.unix_s for s in heat.struck])
     began_s = min((log.steps[0].unix_s for log in heat.logs if log.steps), default=0.0)
     own = [log.end for log in heat.logs]
@@ -53,7 +53,7 @@ def judge(arm: str, repetition: int, heat: Heat, setting: ArmSetting, weights: S
 
 
 def _last_loss(path: Path) -> str:
-    """Of the step with the highest number, as the demo's script writes it; empty for other scripts."""
+    """Return the loss of the last step, as the demo's script writes it; empty for other scripts."""
     try:
         rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     except FileNotFoundError:
@@ -84,17 +84,17 @@ class Together:
 
     @property
     def whole(self) -> list[tuple[ArmResult, Figures]]:
-        """Those that came to the script's end."""
+        """Return the runs that came to the script's end."""
         return [(r, r.figures) for r in self.runs if r.figures is not None and not r.ended]
 
     def middle(self, values: Iterable[float | None]) -> float | None:
-        """None where there is none."""
+        """Return the median; None if there are no values."""
         known = [value for value in values if value is not None]
         return statistics.median(known) if known else None
 
 
 def together(results: Sequence[ArmResult], baseline: str) -> list[Together]:
-    """In the order in which arms come first."""
+    """Return each arm over its repetitions, in the order in which arms come first."""
     rates = {
         (r.arm, r.repetition): r.figures.effective_steps_per_min
         for r in results
@@ -109,7 +109,7 @@ def together(results: Sequence[ArmResult], baseline: str) -> list[Together]:
 
 
 def as_json(result: ArmResult) -> dict[str, Any]:
-    """One run, with all that the table is made of."""
+    """Return one run for JSON, with all that the table is made of."""
     f = result.figures
     return {
         "arm": result.arm,

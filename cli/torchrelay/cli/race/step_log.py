@@ -21,7 +21,7 @@ class Step:
 
 @dataclass
 class RankLog:
-    """Of one rank, over all processes that held it. `end`: digest of the weights when the script ended, empty before."""
+    """The steps of one rank, over all processes that held it. `end`: digest of the weights when the script ended, empty before."""
 
     steps: list[Step] = field(default_factory=list)
     end: str = ""
@@ -36,7 +36,7 @@ class StepLogs:
         self._read_bytes = [0] * len(paths)
 
     def read(self) -> None:
-        """Takes in what has come since; a line that is not whole is left for the next time."""
+        """Read what is new. A line that is not whole is left for the next time."""
         for rank, path in enumerate(self._paths):
             try:
                 with open(path, "rb") as file:

@@ -57,7 +57,7 @@ class RelayScoreOptions:
 
 
 def relay_score(options: RelayScoreOptions) -> int:
-    """Runs cells and writes what became of them. 0, or 1 if a run ended with wrong numbers. Raises UserError."""
+    """Run cells and write the results. Return 0, or 1 if a run ended with wrong numbers. Raises UserError."""
     signal.signal(signal.SIGTERM, _end)
     where = wheres.look(options.backend)
     corpus = corpus_entries.find_corpus(options.corpus)
@@ -93,7 +93,7 @@ def relay_score(options: RelayScoreOptions) -> int:
 
 
 def _put_into(page: Path, table: str) -> None:
-    """Raises UserError where there is no place for it."""
+    """Write the table into the page. Raises UserError if the page has no place for it."""
     try:
         page.write_text(report.with_results(page.read_text(encoding="utf-8"), table), encoding="utf-8")
     except OSError as e:
@@ -103,7 +103,7 @@ def _put_into(page: Path, table: str) -> None:
 
 
 def _end(number: int, _frame: object) -> None:
-    """As Ctrl-C does: what is being run ends with this command."""
+    """End like Ctrl-C does: what is being run ends with this command."""
     raise SystemExit(128 + number)
 
 
@@ -154,7 +154,7 @@ class _Work:
             return None
 
     def _run(self, entry: CorpusEntry, cells: list[Cell], reference: Path, commit: str) -> list[Result] | None:
-        """None where several cells shared the run, and it does not speak for each of them."""
+        """Run the cells. Return None if several cells shared the run, and it does not speak for each of them."""
         began_s = time.monotonic()
         with owned_folder("score") as made:
             folder = made / "c"
@@ -183,11 +183,11 @@ class _Work:
         ]
 
     def _reason(self, verdict: CellVerdict, folder: Path) -> str:
-        """The same in two runs is the same text."""
+        """Return the reason without names of folders, so that two runs with the same reason give the same text."""
         return verdict.reason.replace(str(folder), "RUN").replace(str(self.corpus), "CORPUS")
 
     def _fell_short(self, entry: CorpusEntry, cells: list[Cell], verdict: CellVerdict, folder: Path) -> None:
-        """Written down, lest a shared run with wrong numbers is forgotten because its cells are right one by one."""
+        """Write down a shared run that fell short. Its wrong numbers must not be forgotten if its cells are right one by one."""
         faults = [f for c in cells for f in c.faults]
         short = FellShort(entry.name, faults, verdict.outcome, self._reason(verdict, folder))
         self.results.fell_short(short)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def differences(reference: Path, other: Path, ranks: int) -> list[str]:
-    """In words; empty if every loss and every part of the final state of every rank is the same in both folders."""
+    """Return the differences in words; empty if every loss and every rank's whole final state are the same in both folders."""
     found = []
     for rank in range(ranks):
         ours, theirs = _read(reference, rank), _read(other, rank)

@@ -45,21 +45,21 @@ class CorpusEntry:
     own_devices: bool = False
 
     def command(self, corpus: Path) -> list[str]:
-        """What follows a launcher's options, in torchrun's notation."""
+        """Return what follows a launcher's options, in torchrun's notation."""
         if self.launch == "module":
             return ["-m", self.program, *self.args]
         return [str(corpus / self.program), *self.args]
 
     def variables(self, corpus: Path) -> dict[str, str]:
-        """What it needs in its environment."""
+        """Return what the program needs in its environment."""
         return {"PYTHONPATH": os.pathsep.join(str(corpus / folder) for folder in self.path)} if self.path else {}
 
     def undisturbed(self) -> str:
-        """All that decides what it computes, beside the files of the corpus."""
+        """Return all that decides what the program computes, besides the files of the corpus."""
         return f"{self.launch} {self.program} {self.args} {self.path} {self.ranks}"
 
     def why_not_run(self, where: Where) -> str:
-        """Empty if it can be run there."""
+        """Return why the program cannot be run there; empty if it can."""
         if self.missing():
             return f"needs {', '.join(self.missing())}"
         if where.devices and self.cpu_only:
@@ -69,12 +69,12 @@ class CorpusEntry:
         return ""
 
     def missing(self) -> list[str]:
-        """Packages that it needs and that are not installed."""
+        """Return the packages that the program needs and that are not installed."""
         return [name for name in self.requires if find_spec(name) is None]
 
 
 def find_corpus(given: Path | None) -> Path:
-    """The folder of the corpus. Raises UserError where there is none."""
+    """Return the folder of the corpus. Raises UserError if there is none."""
     folder = given or _SOURCE_CHECKOUT
     if (folder / MANIFEST).is_file():
         return folder.resolve()
@@ -87,7 +87,7 @@ def find_corpus(given: Path | None) -> Path:
 
 
 def load(corpus: Path, default_phases: tuple[str, ...]) -> list[CorpusEntry]:
-    """All entries, in the order of the manifest: what users have most comes first. Raises UserError."""
+    """Return all entries in the order of the manifest, in which the most usual programs come first. Raises UserError."""
     path = corpus / MANIFEST
     try:
         records = json.loads(path.read_text(encoding="utf-8"))["entries"]
@@ -121,7 +121,7 @@ def _entry(path: Path, record: Any, default_phases: tuple[str, ...]) -> CorpusEn
 
 
 def select(entries: list[CorpusEntry], wanted: list[str]) -> list[CorpusEntry]:
-    """Those with a wanted name or group, or all. Raises UserError for a name that there is not."""
+    """Return the entries with a wanted name or group, or all. Raises UserError for an unknown name."""
     unknown = [w for w in wanted if not any(w in (e.name, e.group) for e in entries)]
     if unknown:
         names = ", ".join(e.name for e in entries)

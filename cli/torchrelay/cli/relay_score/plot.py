@@ -23,9 +23,9 @@ NOT_RUN = "#ffffff"
 
 
 def draw(results: Sequence[Result], order: Sequence[str], path: Path) -> None:
-    """Writes a PNG: a row for each entry, a column for each kind and phase, the color of the worst of its ranks.
+    """Write a PNG: a row for each entry, a column for each kind and phase, the color of the worst of its ranks.
 
-    Raises UserError where matplotlib is not installed.
+    Raises UserError if matplotlib is not installed.
     """
     try:
         import matplotlib as mpl
@@ -57,7 +57,7 @@ def draw(results: Sequence[Result], order: Sequence[str], path: Path) -> None:
 
 
 def _numbers(results: Sequence[Result], rows: Sequence[str], columns: Sequence[tuple[str, str]]) -> list[list[int]]:
-    """0: no cell was run there."""
+    """Return the number of each color in the picture; 0 if no cell was run there."""
     outcomes: dict[tuple[str, str, str], list[str]] = {}
     for r in results:
         outcomes.setdefault((r.cell.entry, r.cell.kind, r.cell.phase), []).append(r.outcome)

@@ -13,7 +13,7 @@ _ALWAYS = ("torch", "torchrelay", "numpy")
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Of Python and of the packages that are installed."""
+    """Return the versions of Python and of the packages that are installed."""
     found = {"python": platform.python_version()}
     for name in dict.fromkeys([*_ALWAYS, *packages]):
         try:
@@ -28,7 +28,7 @@ def processors() -> int:
 
 
 def commit(folder: Path) -> str:
-    """The commit of the checkout that `folder` is in, with `+changes` if it is not clean; empty outside of one."""
+    """Return the commit of the checkout that `folder` is in, with `+changes` if it is not clean; empty outside of a checkout."""
     head = _git(folder, "rev-parse", "--short=12", "HEAD")
     if not head:
         return ""

@@ -17,7 +17,7 @@ from torchrelay.protocol.machine.owned_folder import owned_folder
 
 
 class References:
-    """Below `folder`, one folder an entry."""
+    """References below `folder`, in one folder for each entry."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class References:
         self._programs = {corpus / entry.program for entry in entries}
 
     def of(self, entry: CorpusEntry) -> Path:
-        """The folder with what its ranks wrote. Raises UserError when it does not run, or not twice alike."""
+        """Return the folder with what the entry's ranks wrote. Raises UserError if it does not run, or if two runs differ."""
         kept = self._folder / entry.name
         marker = kept / "made-from"
         key = f"{self._digest(entry)} {entry.undisturbed()}"
@@ -49,7 +49,7 @@ class References:
         return kept / "out"
 
     def _digest(self, entry: CorpusEntry) -> str:
-        """Of the program, of the modules that programs share, and of what it runs with."""
+        """Return a digest of the program, of the modules that programs share, and of what it runs with."""
         digest = hashlib.sha256(json.dumps(self._made_with, sort_keys=True).encode())
         for path in sorted(self._corpus.rglob("*.py")):
             if path == self._corpus / entry.program or path not in self._programs:

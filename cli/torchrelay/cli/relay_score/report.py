@@ -40,13 +40,13 @@ STYLES = {
 
 
 def column_names(results: Iterable[Result]) -> list[tuple[str, str]]:
-    """Kinds and phases that occur, in the order in which they are declared."""
+    """Return the kinds and phases that occur, in the order in which they are declared."""
     present = {(r.cell.kind, r.cell.phase) for r in results}
     return [(k, p) for k in KINDS for p in PHASES if (k, p) in present]
 
 
 def row_names(results: Iterable[Result], order: Sequence[str]) -> list[str]:
-    """Entries that occur, in the order of the manifest."""
+    """Return the entries that occur, in the order of the manifest."""
     present = {r.cell.entry for r in results}
     return [name for name in order if name in present]
 
@@ -56,14 +56,14 @@ def worst(outcomes: Iterable[str]) -> str:
 
 
 def score(results: Sequence[Result]) -> float:
-    """Share of the cells that are identical; 0 without cells."""
+    """Return the share of the cells that are identical; 0 without cells."""
     return sum(r.outcome == IDENTICAL for r in results) / len(results) if results else 0.0
 
 
 def as_json(
     results: Sequence[Result], about: Mapping[str, Any], left_out: Mapping[str, str], short: Sequence[FellShort] = ()
 ) -> dict[str, Any]:
-    """The object of relay-score.json, documented in docs/relay-score.md. `left_out`: entries with the reason."""
+    """Return the object of relay-score.json, documented in docs/relay-score.md. `left_out`: entries with the reason."""
     counts = Counter(r.outcome for r in results)
     return {
         **about,
@@ -79,7 +79,7 @@ def as_json(
 def as_text(
     results: Sequence[Result], order: Sequence[str], left_out: Mapping[str, str], where: str
 ) -> list[RenderableType]:
-    """A matrix for each kind, reasons of all cells that are not identical, entries that were not run, the score."""
+    """Return a matrix for each kind, the reasons of cells that are not identical, entries that were not run, and the score."""
     kinds = dict.fromkeys(kind for kind, _ in column_names(results))
     parts: list[RenderableType] = []
     for kind in kinds:
@@ -101,7 +101,7 @@ def as_markdown(
     short: Sequence[FellShort] = (),
     left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """A table with the outcomes of each entry, the reason of each cell that is not identical, and what was not run."""
+    """Return a table with the outcomes of each entry, the reason of each cell that is not identical, and what was not run."""
     machine = f"{about['where']}, {about['processors']} processors, torch {about['versions'].get('torch', 'unknown')}"
     lines = [f"**{closing(results)}** ({machine}, seed {about['seed']}; {_commits(results)})", ""]
     if any(r.together > 1 for r in results) or short:
@@ -142,7 +142,7 @@ def _commits(results: Sequence[Result]) -> str:
 
 
 def with_results(page: str, table: str) -> str:
-    """The page with the table between its two marks. Raises ValueError where it has not both, in this order."""
+    """Return the page with the table between its two marks. Raises ValueError if it lacks one, or has them in another order."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -151,7 +151,7 @@ def with_results(page: str, table: str) -> str:
 
 
 def _again(results: Sequence[Result]) -> str:
-    """How many steps were done again in the cells that ended with the same numbers: `0, 1`, or `1 to 3`."""
+    """Return how many steps were done again in the cells that ended with the same numbers: `0, 1`, or `1 to 3`."""
     counts = sorted({r.steps_redone for r in results if r.outcome in (IDENTICAL, REDONE) and r.steps_redone >= 0})
     return f"{counts[0]} to {counts[-1]}" if len(counts) > 2 else ", ".join(map(str, counts))
 
@@ -164,7 +164,7 @@ def closing(results: Sequence[Result]) -> str:
 
 
 def _matrix(results: Sequence[Result], order: Sequence[str], kind: str) -> Table:
-    """One mark a cell; several ranks in one place stand side by side."""
+    """Return the matrix, with one mark for each cell. Several ranks in one place stand side by side."""
     phases = [phase for k, phase in column_names(results) if k == kind]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for name in (kind, *phases):
@@ -191,7 +191,7 @@ def _legend(results: Sequence[Result]) -> str:
 
 
 def _worst_first(results: Sequence[Result], order: Sequence[str]) -> list[Result]:
-    """All that are not identical."""
+    """Return all results that are not identical, worst first."""
     place = {name: i for i, name in enumerate(order)}
     bad = [r for r in results if r.outcome != IDENTICAL]
     return sorted(bad, key=lambda r: (-CLASSES.index(r.outcome), place.get(r.cell.entry, len(place))))

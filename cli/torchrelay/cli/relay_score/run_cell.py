@@ -52,7 +52,7 @@ class _EndWatch:
 
 
 def environment(out: Path, where: Where, **more: str) -> dict[str, str]:
-    """What the programs of the corpus read, and what makes two runs of them comparable."""
+    """Return what the programs of the corpus read, and what makes two runs of them comparable."""
     return {
         "CORPUS_OUT": str(out),
         **where.variables(),
@@ -64,7 +64,7 @@ def environment(out: Path, where: Where, **more: str) -> dict[str, str]:
 
 
 def run_undisturbed(entry: CorpusEntry, corpus: Path, folder: Path, where: Where) -> Path:
-    """The folder with what its ranks wrote, under plain torchrun. Raises UserError when it does not go through."""
+    """Run an entry with plain torchrun. Return the folder with what its ranks wrote. Raises UserError if the run fails."""
     out = folder / "out"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={entry.ranks}"]
     for _ in range(ABORTS + 1):
@@ -85,7 +85,7 @@ def run_undisturbed(entry: CorpusEntry, corpus: Path, folder: Path, where: Where
 
 
 def protected(entry: CorpusEntry, spare_count: int = 1) -> list[str]:
-    """The command that an entry is run with, without what is of one run alone."""
+    """Return the command that an entry is run with, without the options of a single run."""
     command = [
         sys.executable,
         "-m",
@@ -98,7 +98,7 @@ def protected(entry: CorpusEntry, spare_count: int = 1) -> list[str]:
 
 
 def ways_out(kind: str) -> list[str]:
-    """What a run is given so that a loss is survived in the way that its cell asks about, and in no other."""
+    """Return options by which a loss is survived in the way that the cell asks about, and in no other."""
     respawns = RESPAWN_LIMIT_DEFAULT if kind == RESPAWN else 0
     restarts = MAX_RESTARTS if kind == RESTART else 0
     refill = "--refill" if kind == REFILL else "--no-refill"
@@ -106,7 +106,7 @@ def ways_out(kind: str) -> list[str]:
 
 
 def spares(cells: Sequence[Cell]) -> int:
-    """How many a run begins with: one for each fault, unless it is to be survived without."""
+    """Return how many spares a run begins with: one for each fault, unless it is to be survived without."""
     of_rungs = {RESPAWN: 0, REFILL: 1, RESTART: 0}
     return sum(of_rungs.get(cell.kind, len(cell.faults)) for cell in cells)
 
@@ -114,7 +114,10 @@ def spares(cells: Sequence[Cell]) -> int:
 def run_struck(
     entry: CorpusEntry, cells: Sequence[Cell], corpus: Path, reference: Path, folder: Path, where: Where
 ) -> Ran:
-    """One cell, or several that may share a run, in a new `folder`, whose path is short: unix sockets are made below it."""
+    """Run one cell, or several that may share a run, in a new `folder`.
+
+    Its path has to be short: unix sockets are made below it.
+    """
     out = folder / "out"
     out.mkdir(parents=True)
     log = EventFile(folder / "events.jsonl")

@@ -45,11 +45,11 @@ class Where:
         return DEVICE_TYPES[self.backend]
 
     def variables(self) -> dict[str, str]:
-        """What the programs read: the one place where these names are given to them."""
+        """Return the variables that the programs read. Only here are these names given to them."""
         return {"CORPUS_BACKEND": self.backend.value, "CORPUS_DEVICE": self.device_type}
 
     def in_words(self) -> str:
-        """As it stands in the report, with the devices' own names: an imitated GPU is called one."""
+        """Return the text for the report, with the devices' own names: an imitated GPU is called one."""
         if not self.devices:
             return f"{self.backend} on {self.device_type}"
         names = ", ".join(f"{count} x {name}" for name, count in Counter(self.devices).items())
@@ -57,7 +57,7 @@ class Where:
 
 
 def look(backend: ScoreBackend) -> Where:
-    """Raises UserError where this torch has no device for it."""
+    """Find the devices for a backend. Raises UserError if this torch has none for it."""
     if backend is ScoreBackend.GLOO:
         return Where()
     # in a process of its own: one that has looked keeps memory of the device
@@ -68,7 +68,7 @@ def look(backend: ScoreBackend) -> Where:
 
 
 def from_answer(backend: ScoreBackend, answer: str) -> Where:
-    """Raises UserError where the answer names no device, or no NCCL. Pure."""
+    """Read torch's answer. Raises UserError if it names no device, or no NCCL. Pure."""
     version, has_nccl, names = json.loads(answer.splitlines()[-1])
     if not names:
         raise UserError(f"--backend {backend}: torch {version} finds no CUDA device here")

@@ -26,14 +26,14 @@ _OURS = re.compile(r"\.?(rank-\d+\..*|rank-\d+-tensors|collective-log.*|manifest
 
 
 def own_checkpoints(jit_dirs: Iterable[Path], run_id: str) -> list[Saved]:
-    """The whole ones, oldest first."""
+    """Return the run's whole checkpoints, oldest first."""
     return [Saved(str(folder), step) for step, folder in _of_run(jit_dirs, run_id) if _is_whole(folder)]
 
 
 def remove_old(jit_dirs: Sequence[Path], run_id: str, keep: int) -> None:
-    """Just-in-time ones of this run but the newest `keep`, and what was not finished. A folder that cannot be removed stays.
+    """Remove all but the newest `keep` just-in-time checkpoints of this run, and unfinished ones.
 
-    What somebody asked for is theirs.
+    A folder that cannot be removed stays. Checkpoints that somebody asked for stay too.
     """
     whole = own_checkpoints(jit_dirs, run_id)
     made = [saved.directory for saved in whole if not saved.directory.endswith(ASKED_FOR)]
@@ -47,9 +47,9 @@ def remove_old(jit_dirs: Sequence[Path], run_id: str, keep: int) -> None:
 
 
 def remove_forgotten(jit_dirs: Iterable[Path], now_s: float) -> None:
-    """What runs have left that are over: what a crash has cut short, and all but the newest whole ones. `now_s`: time of day.
+    """Remove what finished runs have left: unfinished checkpoints, and all whole ones but the newest. `now_s`: time of day.
 
-    What a run needs that lives, on any machine that shares the folder, is neither removed nor counted.
+    A checkpoint that a living run needs, on any machine that shares the folder, is neither removed nor counted.
     """
     for jit_dir in jit_dirs:
         with contextlib.suppress(FileNotFoundError):  # another machine of the job does the same
@@ -76,13 +76,13 @@ def _last_written_s(folder: Path) -> float:
 
 
 def _of_run(jit_dirs: Iterable[Path], run_id: str) -> list[tuple[int, Path]]:
-    """With their steps, in the order in which they were made."""
+    """Return the run's checkpoints with their steps, in the order in which they were made."""
     found = [found for jit_dir in jit_dirs for found in _checkpoints(jit_dir) if found[0][0] == run_id]
     return [(step, folder) for (_, _, step), folder in sorted(found)]
 
 
 def _checkpoints(jit_dir: Path) -> Iterator[tuple[tuple[str, int, int], Path]]:
-    """Each with its run, how often that had been started again, and the step."""
+    """Yield each checkpoint with its run, how often that run had been started again, and the step."""
     for folder in sorted(jit_dir.iterdir()) if jit_dir.is_dir() else ():
         if (match := _NAME.fullmatch(folder.name)) and folder.is_dir() and not folder.is_symlink():
             yield (match[1], int(match[2] or 0), int(match[3])), folder

@@ -57,8 +57,9 @@ class RestartChoice:
 def choose(
     fall: Fall, before: Sequence[Fall], most: int, was_asked: bool, earlier: Sequence[Saved], broken: Sequence[str] = ()
 ) -> RestartChoice:
-    """`before`: falls after each of which the job was started again. `most`, `was_asked`: --max-restarts, and whether it was given.
+    """Choose what the job is started anew from.
 
+    `before`: falls after each of which the job was started again. `most`, `was_asked`: --max-restarts, and whether it was given.
     `earlier`: checkpoints of before, oldest first. `broken`: folders from which ranks could not enter.
     """
     if why := _refusal(fall, before, most, was_asked):
@@ -80,7 +81,7 @@ def choose(
 
 
 def _refusal(fall: Fall, before: Sequence[Fall], most: int, was_asked: bool) -> str:
-    """Why nothing is to be tried; empty otherwise."""
+    """Return why nothing is to be tried; empty otherwise."""
     if most == 0:
         return "it is not to be started again (--max-restarts 0)"
     again = "which would come again: with --max-restarts N it is started again all the same"

@@ -16,8 +16,9 @@ BELIEVED_S = 3600.0
 
 
 class LifeSign:
-    """Of a run, in each of `folders` that is there. `entered_from`: the checkpoint of another run that it goes on from, if any.
+    """The life sign of a run, in each existing folder of `folders`.
 
+    `entered_from`: the checkpoint of another run that it goes on from, if any.
     Each machine of a run has its own sign: one may end before the others. A folder that cannot be written has no sign.
     """
 
@@ -39,7 +40,7 @@ class LifeSign:
                     whole.replace(path)
 
     async def keep_up(self) -> None:
-        """Until it is cancelled."""
+        """Renew the sign until cancelled."""
         while True:
             await asyncio.sleep(AGAIN_S)
             self.give()
@@ -51,9 +52,9 @@ class LifeSign:
 
 
 def needed(folder: Path, now_s: float) -> tuple[frozenset[str], frozenset[str]]:
-    """Ids of the runs that live by their signs there, and names of the checkpoints that they entered from.
+    """Return ids of the runs that live by their signs there, and names of the checkpoints that they entered from.
 
-    `now_s`: time of day. Signs that are believed no more are removed.
+    `now_s`: time of day. Signs that are too old to be believed are removed.
     """
     runs, names = set(), set()
     for path in folder.glob(f"*{LIFE_SIGN}"):

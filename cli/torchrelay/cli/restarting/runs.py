@@ -34,11 +34,11 @@ class Started(Protocol):
     def was_started(self) -> bool: ...
     @property
     def agent_lost(self) -> str:
-        """How the agent ended, and all ranks with it; empty if it did not end by itself."""
+        """Return how the agent ended, and all ranks with it; empty if it did not end by itself."""
 
     async def run(self, command: tuple[str, ...]) -> int: ...
     def rungs_changed(self) -> None:
-        """A loss was made good, or a restart's cost is known."""
+        """Note that a loss was made good, or that a restart's cost is known."""
 
 
 class Runs:
@@ -71,7 +71,7 @@ class Runs:
         """Why it was not started anew."""
 
     async def run(self, command: tuple[str, ...]) -> int:
-        """Exit code of the last incarnation."""
+        """Run the job, with restarts. Return the exit code of the last incarnation."""
         self._follower.heard = self._heard
         self._sign.give()  # before what ended runs have left is removed: this one may enter from it
         giving = asyncio.ensure_future(self._sign.keep_up())
@@ -117,7 +117,7 @@ class Runs:
         return choose(fall, self._falls, given.max_restarts, asked, earlier, self._broken)
 
     def _fall(self, code: int, options: RunOptions) -> Fall | None:
-        """None: the job has ended as it should, or as somebody wanted."""
+        """Return why the job cannot go on; None if it has ended as it should, or as somebody wanted."""
         summary, job = self._follower.summary, self.job
         if job.stopped_by or (job.agent_lost and options.nnodes > 1):
             return None  # the others go on, or not, without this machine
@@ -140,7 +140,10 @@ class Runs:
         return None
 
     def _did_not_enter(self, directory: str, was_struck: bool) -> None:
-        """Nothing speaks against a checkpoint whose ranks something else has ended; the second time it is given up all the same."""
+        """Note that ranks did not enter from a checkpoint, and give the checkpoint up if it is to blame.
+
+        If something else has ended the ranks, it is given up only the second time.
+        """
         if was_struck and directory not in self._once:
             self._once.add(directory)
         else:
@@ -165,7 +168,7 @@ class Runs:
         )
 
     def _heard(self, before: RunSummary, summary: RunSummary) -> None:
-        """Of each event."""
+        """Take note of what an event has changed in the summary."""
         are_same = summary.migrations is before.migrations and summary.restarts is before.restarts
         if not are_same and rungs_taken(summary) != rungs_taken(before):
             self.job.rungs_changed()
@@ -200,14 +203,14 @@ class Runs:
 
 
 def spares_now(before: RunOptions, summary: RunSummary) -> int:
-    """How many there are to be on this machine, also those that somebody asked for since it began."""
+    """Return how many spares this machine is to have, with those that somebody asked for since it began."""
     if summary.pool is None or before.nnodes > 1:  # of several machines each has its own number
         return before.spares
     return max(before.spares, summary.pool.wanted)
 
 
 def faults_left(faults: tuple[Fault, ...], summary: RunSummary) -> tuple[Fault, ...]:
-    """Those that have not struck yet, as often as they were given."""
+    """Return the faults that have not struck yet, as often as they were given."""
     struck, left = Counter(summary.faults_injected), []
     for fault in faults:
         if struck[str(fault)]:

@@ -31,7 +31,7 @@ class CommandChild:
         waits: bool = False,
         hands_on: int | None = None,
     ) -> CommandChild:
-        """Runs `python -m module --config FILE` in a session of its own: a terminal's Ctrl-C reaches only us.
+        """Run `python -m module --config FILE` in a session of its own: a terminal's Ctrl-C reaches only this command.
 
         With `owns_stdout` its stdout is ours, for the script; without, it is our stderr. With `waits` it only imports what it
         needs, and reads the configuration once it is told a line. `hands_on`: a descriptor that it hands to processes of its own
@@ -65,11 +65,11 @@ class CommandChild:
 
     @property
     def exit_code(self) -> int | None:
-        """Negative: ended by that signal. None: it runs."""
+        """Return the exit code. Negative: ended by that signal. None: it runs."""
         return self._process.returncode
 
     def tell(self, line: str) -> None:
-        """One line on its stdin; lost if it ends meanwhile."""
+        """Write one line to its stdin. The line is lost if it ends meanwhile."""
         if self._process.stdin is not None and self.exit_code is None:
             self._process.stdin.write(f"{line}\n".encode())
 
@@ -83,7 +83,7 @@ class CommandChild:
         self.signal(signal.SIGKILL)
 
     async def let_go(self, grace_s: float) -> None:
-        """Closes its stdin and waits for its end; kills it after the grace."""
+        """Close its stdin and wait for its end. Kill it after the grace."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         _, late = await asyncio.wait((self.ended,), timeout=grace_s)

@@ -16,7 +16,7 @@ from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED
 
 
 def conclude(options: RunOptions, runs: Runs, summary: RunSummary, code: int, teller: Teller) -> int:
-    """Say how it ended, and return the exit code.
+    """Say how the run ended, and return the exit code.
 
     A success without the faults and migrations that --inject asked for is a failure.
     """
@@ -37,7 +37,7 @@ def conclude(options: RunOptions, runs: Runs, summary: RunSummary, code: int, te
 
 
 def _hand_over(options: RunOptions, summary: str, teller: Teller) -> None:
-    """The summary for programs, where it was asked for."""
+    """Write the summary for programs, if it was asked for."""
     if options.given.json_summary:
         try:
             print_result(summary)

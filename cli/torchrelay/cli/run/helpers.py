@@ -13,19 +13,19 @@ class Helpers:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let it go on until the job is over."""
+        """Start work that goes on until the job is over."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     async def until(self, ended: asyncio.Future[Any]) -> None:
-        """Wait for that. Raises what a helper raises meanwhile, or has raised."""
+        """Wait for `ended`. Raises what a helper raises meanwhile, or has raised."""
         await asyncio.wait((ended, self._failure), return_when=asyncio.FIRST_COMPLETED)
         if self._failure.done():
             self._failure.result()
 
     def end(self) -> None:
-        """The job is over."""
+        """Cancel all helpers: the job is over."""
         for task in self._tasks:
             task.cancel()
 

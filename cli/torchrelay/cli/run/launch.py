@@ -31,7 +31,7 @@ from torchrelay.protocol.logs.log_lines import LogFormat, LogLines, LogPart, for
 
 
 async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
-    """Runs the job; returns the exit code of the command. Raises UserError before anything was started."""
+    """Run the job, and return the exit code of the command. Raises UserError before anything was started."""
     warnings = before_a_run(Probe(os.environ), subject(options, os.environ))
     secret = options.secret or secrets.token_hex(32).encode()
     seat = Seat(leads=options.controller is None)

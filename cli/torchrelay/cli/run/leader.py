@@ -53,18 +53,18 @@ class Leader:
 
     @property
     def has_stood_down(self) -> bool:
-        """Whether it has ended because another machine leads the job, or is to."""
+        """Return whether the controller has ended because another machine leads the job, or is to lead it."""
         return self.let_go or (self._child is not None and self._child.exit_code == EXIT_STOOD_DOWN)
 
     async def start(self, known: LeadReply) -> tuple[str, int] | None:
-        """Its address, or None if it refuses this job. `known`: who led it before, if anybody.
+        """Start the controller. Return its address, or None if it refuses this job. `known`: who led it before, if anybody.
 
         Raises FatalError if it cannot run.
         """
         return await self._start(self._config | first_of(self._options, known))
 
     async def take_over(self, summary: RunSummary, known: LeadReply, epoch: int) -> tuple[str, int] | None:
-        """In the place of one on another machine. Its address, or None, with the reason told, if it cannot run."""
+        """Start a controller in place of one on another machine. Return its address, or None and tell why it cannot run."""
         port = self._options.controller_port
         try:
             return await self._start(self._config | successor(self._options, summary, port, known, epoch))
@@ -73,20 +73,20 @@ class Leader:
             return None
 
     async def end(self) -> None:
-        """Another machine leads."""
+        """End the controller: another machine leads."""
         self.let_go = True
         if self._child is not None:
             await self._child.let_go(END_S)
 
     async def ended(self) -> None:
-        """Returns when it has."""
+        """Return when the controller has ended."""
         assert self._child is not None
         await asyncio.wait((self._child.ended,))
 
     async def start_another(self, summary: RunSummary, known: LeadReply) -> bool:
-        """In the place of one that has ended. `summary`: the job so far. False, with the reason told, if that is of no use.
+        """Start a controller in place of one that has ended. Return False, with the reason told, if that is of no use.
 
-        `known`: what one that led has said last, where machines are several.
+        `summary`: the job so far. `known`: the last word of a controller that led, if there are several machines.
         """
         assert self._child is not None
         how = f"the controller {_how(self._child.exit_code)}"
@@ -128,7 +128,7 @@ class Leader:
 
 
 def first_of(options: RunOptions, known: LeadReply) -> dict[str, Any]:
-    """What the first controller of these processes is told in addition, where machines are several."""
+    """Return what else the first controller of these processes is told if there are several machines."""
     if options.nnodes == 1:
         return {}
     epoch = next_epoch(known.epoch, options.node_rank, options.nnodes)
@@ -136,7 +136,7 @@ def first_of(options: RunOptions, known: LeadReply) -> dict[str, Any]:
 
 
 def successor(options: RunOptions, summary: RunSummary, port: int, known: LeadReply, epoch: int) -> dict[str, Any]:
-    """What a controller that takes over is told otherwise than the first one. `epoch` 0: there is one machine only."""
+    """Return what is different for a controller that takes over. `epoch` 0: there is only one machine."""
     nproc = options.nproc_per_node
     first = (f"n{node}.w{place}" for node in range(options.nnodes) for place in range(nproc))
     told = {
@@ -160,7 +160,7 @@ def successor(options: RunOptions, summary: RunSummary, port: int, known: LeadRe
 
 
 def cannot_take_over(options: RunOptions, summary: RunSummary) -> str:
-    """Why no other controller could lead the job; empty if one can."""
+    """Return why no other controller could lead the job; empty if one can."""
     if options.check_steps:
         return "it is a check"
     if options.resume is not None and not summary.has_entered:
@@ -171,14 +171,14 @@ def cannot_take_over(options: RunOptions, summary: RunSummary) -> str:
 
 
 def stands(summary: RunSummary) -> bool:
-    """Whether ranks wait for a controller: in the midst of a migration they do."""
+    """Return whether ranks wait for a controller, as they do in the middle of a migration."""
     return any(
         m.outcome == UNDER_WAY and not (m.kind == PLANNED and m.phase in BESIDE_TRAINING) for m in summary.migrations
     )
 
 
 def why_over(options: RunOptions, summary: RunSummary) -> str:
-    """Why a job that has no controller any more, and gets no other one, cannot go on in its processes; empty if it trains."""
+    """Return why a job without a controller cannot go on in its processes; empty if it trains. It gets no other controller."""
     if options.resume is not None and not summary.has_entered:
         return (
             "its controller was lost before all ranks had entered from the checkpoint, and no other one can let them in"

@@ -84,7 +84,7 @@ class LocalJob:
         return self._agent is not None
 
     async def run(self, command: tuple[str, ...]) -> int:
-        """Exit code of the job on this machine."""
+        """Run the job on this machine, and return its exit code here."""
         self._task = asyncio.ensure_future(self._run(command))
         loop = asyncio.get_running_loop()
         heard = _heard_signals()
@@ -120,7 +120,7 @@ class LocalJob:
             self._leader = self._agent = self._coming_agent = None
 
     async def _find_or_lead(self) -> tuple[str, int] | None:
-        """Where the controller of the job is: on some machine already, or started here."""
+        """Return where the job's controller is: on some machine already, or started here."""
         options, known = self._options, self._seat.known
         if options.nnodes > 1:
             on_disk = read_machines(options.jit_dirs[0], self._run_id)
@@ -171,7 +171,7 @@ class LocalJob:
         return self._leader.child if self._leader is not None else None
 
     async def _keep_led(self, leader: Leader) -> None:
-        """Another controller for each that ends before the job."""
+        """Start another controller for each that ends before the job."""
         while True:
             await leader.ended()
             # It ends by itself once the job is over, and everybody knows.
@@ -206,7 +206,7 @@ class LocalJob:
         return self._controller is not None and self._controller.exit_code is None
 
     async def turn_to(self, address: str) -> None:
-        """Another controller leads: this machine follows it."""
+        """Follow another controller, which leads now."""
         leader, self._leader = self._leader, None
         await self._turn(parse_address("controller", address))
         if leader is not None:
@@ -240,7 +240,7 @@ class LocalJob:
         self._say(text, "yellow")
 
     async def _turn(self, address: tuple[str, int]) -> None:
-        """Agent and events come from this controller from now on."""
+        """Connect agent and events to this controller from now on."""
         before, self._address = self._control, address
         if self._following is not None:
             self._following.cancel()
@@ -272,7 +272,7 @@ class LocalJob:
         self._teller.say([narrate.line(text, style)])
 
     async def end(self, signal_number: int) -> None:
-        """Ends the ranks with that signal, as if the user had stopped the job; it does not count as stopped by the user."""
+        """End the ranks with that signal, as if the user had stopped the job. It does not count as stopped by the user."""
         if self._control is not None:
             await self._control.stop(signal_number, of_own_command=True)
 
@@ -290,7 +290,7 @@ class LocalJob:
             self._agent.kill()  # the kernel ends the ranks with it
 
     async def _stop(self, number: int) -> None:
-        """Ranks get the signal once, as they would from a terminal; without a controller the agent passes it on."""
+        """Send the signal to ranks once, as a terminal would. Without a controller the agent passes it on."""
         if self._control is not None:
             try:
                 await self._control.stop(number, of_own_command=True)
@@ -311,7 +311,7 @@ class LocalJob:
         return self._folder / "agent.json"
 
     def _start_agent(self, agent: CommandChild, host: str, own: str) -> CommandChild:
-        """`host`: this machine; `own`: where a controller of it would listen."""
+        """Start the agent. `host`: this machine; `own`: where a controller of this machine would listen."""
         config = configs.agent_config(
             self._options, self._run_id, self._folder, self._secret_file, target(*self._address), host, own
         )
@@ -320,7 +320,7 @@ class LocalJob:
         return agent
 
     def rungs_changed(self) -> None:
-        """For `torchrelay status`."""
+        """Write down the rungs that were taken, for `torchrelay status`."""
         if self._control is not None:
             with contextlib.suppress(OSError):  # it goes on to say what it did
                 self._write_entry()
@@ -344,12 +344,12 @@ class LocalJob:
 
 
 def _heard_signals() -> list[signal.Signals]:
-    """Return those that end the job: `nohup` has SIGHUP ignored, so that a job outlives the terminal that it was started in."""
+    """Return the signals that end the job. `nohup` has SIGHUP ignored, so that a job outlives its terminal."""
     return [n for n in STOP_SIGNALS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
 
 
 def _own_address(options: RunOptions) -> str:
-    """Under which the other machines of the job reach this one."""
+    """Return the address under which the job's other machines reach this one."""
     if options.nnodes == 1:
         return LOOPBACK
     return address_towards(options.controller[0] if options.controller else options.master_addr)

@@ -15,7 +15,7 @@ from torchrelay.protocol.notify.notices import JobCommands, JobNotice, ending, n
 
 
 class RunNotices:
-    """Posts what is worth it, if anything is asked for."""
+    """Posts events that are worth a notice, if notices are asked for."""
 
     def __init__(self, post: Callable[[JobNotice], None], run_id: str) -> None:
         self._post = post
@@ -31,7 +31,7 @@ class RunNotices:
 
 @asynccontextmanager
 async def notices_of(options: RunOptions, run_id: str, teller: Teller) -> AsyncIterator[RunNotices]:
-    """Posts for as long as the run lasts; at its end, what still waits."""
+    """Post notices while the run lasts; at its end, those that still wait."""
     if options.notify is None:
         yield RunNotices(lambda notice: None, run_id)
         return

@@ -48,7 +48,10 @@ class ScalingOptions:
 
 
 def show_scaling(options: ScalingOptions) -> int:
-    """A walk that does not come to its end is told, and left out. Raises UserError if there are too few for a line."""
+    """Print and draw what was measured and reckoned. A walk that fails is told, and left out.
+
+    Raises UserError if too few walks are left for a line.
+    """
     console, load = make_console(sys.stdout), os.getloadavg()[0]
     with waiting(console, "walks", len(options.walks) + len(options.gates)) as are_done:
         migrations = _walked(console, walk_migration, options.walks, are_done)
@@ -81,7 +84,7 @@ def show_scaling(options: ScalingOptions) -> int:
 def _walked(
     console: Console, walk: Callable[[int], Walked], sizes: Sequence[int], are_done: Callable[[int], None]
 ) -> list[Walked]:
-    """Return those that came to their end. `are_done`: to be told how many of these are over."""
+    """Return the walks that came to their end. `are_done` is told how many of these walks are over."""
     found = []
     for number, ranks in enumerate(sizes, 1):
         try:
@@ -95,7 +98,7 @@ def _walked(
 
 
 def measured_of(migrations: Sequence[WalkedMigration], gates: Sequence[WalkedGate]) -> Measured:
-    """Return what the model is fed with. The store's rate is that of the largest walk, where the most ask at once. Pure."""
+    """Return the numbers for the model. The store's rate is that of the largest walk, where the most ask at once. Pure."""
     largest = max(gates, key=lambda walked: walked.ranks)
     with_rounds = [walked for walked in gates if walked.ranks > 1]
     return Measured(

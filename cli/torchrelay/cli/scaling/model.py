@@ -100,7 +100,10 @@ def published_groups_s(ranks: int) -> float:
 
 
 def store_s(ranks: int, measured: Measured) -> float:
-    """Return until the store has answered all: each rank says one address and asks for one in each round of the gate."""
+    """Return the seconds until the store has answered all ranks.
+
+    Each rank writes one address, and asks for one in each round of the gate.
+    """
     return ranks * (1 + rounds(ranks)) / measured.store_ops_per_s
 
 
@@ -126,7 +129,7 @@ def gate_s(ranks: int, site: Installation, measured: Measured) -> float:
 
 
 def late_gates_share(ranks: int, late_share: float) -> float:
-    """Return how many of all gates are late: those in which one message is. All ranks wait for it."""
+    """Return the share of gates that are late. A gate is late if one message is, since all ranks wait for it."""
     return 1.0 - (1.0 - late_share) ** (ranks * rounds(ranks))
 
 

@@ -39,19 +39,19 @@ class PlayedMachine:
         self._queue.put_nowait(message)
 
     def lose(self) -> None:
-        """The process is killed."""
+        """Play that the process was killed."""
         self._is_gone = True
         self.tell(msg.WorkerExited(self._worker, 137, 9, False))
 
     def tell_step(self, count: int) -> None:
-        """How far its rank is: all of them at the same step. A spare waits."""
+        """Tell how far the rank is: all ranks are at the same step. A spare waits."""
         seen = msg.WorkerProgress(self._worker, STEP, STEP, "body", False, count, "R")
         if self._rank == NO_RANK:
             seen = msg.WorkerProgress(self._worker, -1, 0, "set-up", False, 0, "S", 60.0, 60.0)
         self.tell(msg.Progress(() if self._is_gone else (seen,)))
 
     async def run(self, credentials: Credentials, target: str) -> None:
-        """Until it is cancelled or the controller ends. Raises AioRpcError for a controller that refuses it."""
+        """Play until cancelled or until the controller ends. Raises AioRpcError if the controller refuses it."""
         async with credentials.channel(target) as channel:
             call = relay_pb2_grpc.RelayStub(channel).Attach(self._told(), wait_for_ready=True)
             async for packed in call:
@@ -110,7 +110,7 @@ class PlayedMachine:
 
 @contextlib.asynccontextmanager
 async def events_of(credentials: Credentials, target: str) -> AsyncIterator[AsyncIterator[msg.JobEvent]]:
-    """What the controller tells whoever watches."""
+    """Yield the events that the controller tells."""
     async with credentials.channel(target) as channel:
         call = relay_pb2_grpc.RelayStub(channel).Watch(relay_pb2.WatchRequest(), wait_for_ready=True)
         yield _unpacked(call)

@@ -58,14 +58,14 @@ class WalkedGate:
 
 
 def walk_migration(ranks: int) -> WalkedMigration:
-    """Raises TorchrelayError if it does not come to its end in time."""
+    """Walk one migration in a child process. Raises TorchrelayError if it does not come to its end in time."""
     return WalkedMigration(**_in_a_child(__spec__.name, ranks))
 
 
 def _in_a_child(module: str, ranks: int) -> dict[str, Any]:
-    """Return what it prints. A process for each walk: gRPC's event loop serves one of asyncio's, and a second one can hang.
+    """Run the module in a new process, and return what it prints. Raises TorchrelayError if it ends in an error, or not in time.
 
-    Raises TorchrelayError if it ends in an error, or not in time.
+    Each walk has a process of its own: gRPC's event loop serves one of asyncio's, and a second one can hang.
     """
     command = [sys.executable, "-m", module, str(ranks)]
     try:
@@ -89,7 +89,7 @@ def _walk_here(ranks: int) -> WalkedMigration:
 
 
 def walk_gate(ranks: int) -> WalkedGate:
-    """Raises TorchrelayError if the child that plays the ranks ends in an error."""
+    """Walk one gate. Raises TorchrelayError if the child that plays the ranks ends in an error."""
     return WalkedGate(ranks, **_in_a_child("torchrelay.shim.comm.gate_walk", ranks))
 
 
@@ -127,7 +127,7 @@ async def _migrate(ranks: int, secret: bytes, pid: int, target: str) -> WalkedMi
 
 
 async def _tell_steps(machines: list[PlayedMachine]) -> None:
-    """Once a second, as agents do."""
+    """Tell all steps once a second, as agents do."""
     count = 0
     while True:
         count += 1
@@ -139,7 +139,7 @@ async def _tell_steps(machines: list[PlayedMachine]) -> None:
 async def _event(
     events: AsyncIterator[msg.JobEvent], name: str, is_wanted: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
-    """The next one of that name that is wanted. Raises TorchrelayError if the controller ends before."""
+    """Return the next wanted event of that name. Raises TorchrelayError if the controller ends before."""
     async for event in events:
         fields: dict[str, Any] = json.loads(event.fields_json)
         if event.name == name and is_wanted(fields):
@@ -158,7 +158,7 @@ async def _status(credentials: Credentials, target: str) -> tuple[float, int]:
 
 @contextmanager
 def _controller(ranks: int, folder: Path, secret: bytes) -> Iterator[tuple[int, str]]:
-    """Its process and where it is reached. Raises TorchrelayError if it ends before."""
+    """Run a controller. Yield its process id and where it is reached. Raises TorchrelayError if it ends before."""
     (folder / "secret").write_bytes(secret)
     config = {
         "run_id": "scaling",
@@ -202,7 +202,7 @@ def _resident_mib(pid: int) -> float:
 
 
 def main() -> int:
-    """Walks one migration, and prints what was measured."""
+    """Walk one migration, and print what was measured."""
     try:
         print(json.dumps(asdict(_walk_here(int(sys.argv[1])))))
     except TorchrelayError as error:

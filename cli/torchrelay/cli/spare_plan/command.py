@@ -49,7 +49,7 @@ class ComparedWay:
 
 
 def plan_spares(options: SparePlanOptions) -> int:
-    """Raises UserError for numbers that cannot be meant."""
+    """Compare, print and draw. Raises UserError for numbers that make no sense."""
     _check(options)
     rows, failures = compare(options)
     console = make_console(sys.stdout)
@@ -92,7 +92,7 @@ def _row(outcomes: Sequence[PlayedTrace]) -> ComparedWay:
 
 
 def _numbers(options: SparePlanOptions) -> tuple[int, ...]:
-    """By nodes: none, one, two, four, and so on up to an eighth of the cluster."""
+    """Return numbers of spares by nodes: none, one, two, four, and so on up to an eighth of the cluster."""
     if options.spares:
         return options.spares
     node, most = options.site.gpus_per_node, max(options.site.gpus // 8, options.site.gpus_per_node)

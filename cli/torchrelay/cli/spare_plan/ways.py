@@ -68,12 +68,12 @@ class PlayedTrace:
 
     @property
     def effective(self) -> float:
-        """Share of the time in which the job went forward."""
+        """Return the share of the time in which the job went forward."""
         return self.useful_s / self.horizon_s
 
     @property
     def goodput(self) -> float:
-        """Useful GPU-time by all GPU-time that was paid for, spares and what was taken from others included."""
+        """Return useful GPU-time by all paid GPU-time. Spares, and GPUs that were taken from others, are paid too."""
         paid = (self.gpus + self.spares) * self.horizon_s + self.taken_gpu_s
         return self.useful_s * self.gpus / paid
 
@@ -90,7 +90,7 @@ class _Devices:
             self.free += heapq.heappop(self.repairs)[1]
 
     def exchange(self, failure: DrawnFailure, now_s: float) -> float:
-        """Take as many as are gone, and return from when on they are there. What is gone comes back from repair."""
+        """Replace the GPUs that are gone, and return when the new ones are there. The old ones come back from repair."""
         if not failure.gpus:
             return now_s
         heapq.heappush(self.repairs, (now_s + failure.repair_s, failure.gpus))
@@ -140,7 +140,7 @@ class _Game:
         self._unsaved_s = 0.0
 
     def train_until(self, until_s: float) -> None:
-        """What is over when nobody trains yet is passed over."""
+        """Train until then. Time that has passed already is skipped."""
         until_s = min(until_s, self._horizon_s)
         while self.now_s < until_s:
             self._away = sorted(back_s for back_s in self._away if back_s > self.now_s)
@@ -173,7 +173,7 @@ class _Game:
             self._pause(self._costs.migrate_s + taken_s, self._costs.step_s)
 
     def _take(self, failure: DrawnFailure) -> float:
-        """Return from when on there are devices in place of those that are gone."""
+        """Return when there are devices in place of those that are gone."""
         if self._way is Way.PREEMPT:
             left_s = self._horizon_s - self.now_s
             self.outcome.taken_gpu_s += failure.gpus * min(failure.repair_s, left_s)

@@ -80,7 +80,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The same in every run with the same seed."""
+        """Return the name, which is the same in every run with the same seed."""
         return f"{self.entry}/{self.phase}/{self.kind}/rank{self.rank}/step{self.step}"
 
     @property
@@ -89,7 +89,7 @@ class Cell:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """As `--inject` takes them, unless it is `in_place`."""
+        """Return the faults as `--inject` takes them, unless the cell is `in_place`."""
         if self.in_place:
             return (f"{self.kind}:rank={self.rank},phase={self.phase}",)
         if self.kind in SECOND_KINDS:
@@ -107,13 +107,13 @@ class Cell:
 
     @property
     def fault(self) -> str:
-        """In words."""
+        """Return the fault in words."""
         how = f"{self.kind}: " if self.kind in RUNGS else ""
         return how + " and ".join(self.faults)
 
 
 def ranks_of(entry: StruckProgram) -> dict[str, int]:
-    """Rank 0, the middle one, the last one; with two ranks the middle one is none of its own."""
+    """Return rank 0, the middle one and the last one. With two ranks there is no middle one."""
     ranks = {"first": 0, "middle": entry.ranks // 2, "last": entry.ranks - 1}
     return {name: r for name, r in ranks.items() if name != "middle" or r not in (0, entry.ranks - 1)}
 
@@ -121,9 +121,9 @@ def ranks_of(entry: StruckProgram) -> dict[str, int]:
 def all_cells(
     entries: Iterable[StruckProgram], seed: int, phases: Sequence[str], kinds: Sequence[str], ranks: Sequence[str]
 ) -> list[Cell]:
-    """Every cell of the entries, in their order. Empty `phases`, `kinds`, `ranks`: all; `ranks` are names or numbers.
+    """Return every cell of the entries, in their order. Empty `phases`, `kinds`, `ranks`: all; `ranks` are names or numbers.
 
-    Raises UserError for what there is not.
+    Raises UserError for a phase, kind or rank that does not exist.
     """
     for option, given, known in (("--phase", phases, PHASES), ("--kind", kinds, KINDS)):
         unknown = [g for g in given if g not in known]
@@ -192,7 +192,7 @@ def _cell(entry: StruckProgram, phase: str, kind: str, rank: int, seed: int) -> 
 
 
 def spread(cells: Sequence[Cell], count: int, seed: int) -> list[Cell]:
-    """`count` of the cells, at random, entry by entry in turn: no entry has two before each has one."""
+    """Draw `count` of the cells at random, entry by entry in turn: no entry has two before each has one."""
     chance = random.Random(seed)
     by_entry: dict[str, list[Cell]] = {}
     for cell in cells:

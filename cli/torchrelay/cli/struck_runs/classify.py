@@ -53,7 +53,7 @@ class CellVerdict:
 
 
 def classify(ran: Ran) -> CellVerdict:
-    """Numbers come first: a run that ended as if all were well, with other numbers, is wrong whatever else it says."""
+    """Classify a run. Numbers come first: wrong numbers with an end as if all were well are wrong, whatever else the run says."""
     finished = ran.exit_code in (0, 76)
     if finished and ran.differences:
         return CellVerdict(WRONG, _few(ran.differences))
@@ -74,7 +74,10 @@ def classify(ran: Ran) -> CellVerdict:
 
 
 def _begun_anew(summary: RunSummary) -> CellVerdict:
-    """The step in flight may have been done again, as in a migration: a just-in-time checkpoint costs no more."""
+    """Judge a run that was started anew.
+
+    As in a migration, the step in flight may have been done again: a just-in-time checkpoint costs no more.
+    """
     if not summary.restarts:
         return CellVerdict(NO_MIGRATION, "the fault struck, and the job was not started anew")
     steps = summary.steps_of_restarts + summary.steps_redone
@@ -90,7 +93,7 @@ def _told_of_restart(restart: RestartSummary) -> str:
 
 
 def _survived_otherwise(ran: Ran) -> str:
-    """Why a run in which ranks were taken over shows nothing of what its cell asks about."""
+    """Return why a run in which ranks were taken over does not show what its cell asks about."""
     summary = ran.summary
     if ran.kind == RESPAWN and not summary.respawns:
         return "no process was started in the place of the lost one"
@@ -127,7 +130,7 @@ def _ended_early(ran: Ran) -> CellVerdict:
 
 
 def _crashed(ran: Ran) -> str:
-    """A rank that ended though nobody struck it: by a signal of its own, or with an exception."""
+    """Return which rank ended though nothing struck it: by a signal of its own, or with an exception. Empty if none did."""
     if says_failed(ran.summary.reason):
         return ran.summary.reason
     for e in ran.occurrences:
@@ -137,9 +140,9 @@ def _crashed(ran: Ran) -> str:
 
 
 def _why_not(ran: Ran) -> str:
-    """Why the last migration that was begun did not happen, in the controller's words.
+    """Return why the last migration that was begun did not happen, in the controller's words.
 
-    That no spare is left is a consequence: what the spare could not do is the cause.
+    If no spare is left, the cause is what the spare could not do.
     """
     for e in ran.occurrences:
         if isinstance(e, events.Decision) and says_could_not(e.text):
@@ -162,7 +165,7 @@ def _where(ran: Ran) -> str:
 
 
 def told_of(migration: MigrationSummary) -> str:
-    """What happened, in words."""
+    """Return what happened, in words."""
     again = f"{migration.steps_redone} done again" if migration.steps_redone else "none done again"
     return f"{migration.kind} of rank {', '.join(map(str, migration.ranks))} in {migration.total_s:.2f} s, {again}"
 

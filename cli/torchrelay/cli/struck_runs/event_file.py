@@ -21,7 +21,7 @@ class EventFile:
         self._offset = 0
 
     def read(self) -> list[Occurrence]:
-        """What is new; a line that is not whole yet comes the next time."""
+        """Read what is new. A line that is not whole yet comes the next time."""
         if not self.path.exists():
             return []
         with open(self.path, "rb") as file:

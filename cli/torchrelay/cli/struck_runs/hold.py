@@ -23,7 +23,7 @@ class HoldFile:
         self.slow.touch()
 
     def watch(self) -> None:
-        """From the fault until the job is asked to stop at a boundary, or the migration is given up."""
+        """Hold the program from the fault until the job is asked to stop at a boundary, or the migration is given up."""
         for occurrence in self._log.read():
             if isinstance(occurrence, events.FaultFired) and not self._over:
                 self.path.touch()
@@ -52,7 +52,7 @@ class HoldForSpare:
         self._made = False
 
     def watch(self) -> None:
-        """To be called again and again, from the start to the end."""
+        """Look once. To be called again and again, from the start to the end."""
         for occurrence in self._log.read():
             if isinstance(occurrence, events.MigrationFinished) and occurrence.outcome == COMMITTED and self._times:
                 self._times, self._made = self._times - 1, False

@@ -26,7 +26,7 @@ def run(
     watch: Callable[[], None] | None = None,
     cwd: Path | None = None,
 ) -> int | None:
-    """Its exit code, or None if it was ended at the limit. stdout and stderr go to files in `folder`.
+    """Run a command. Return its exit code, or None if it was ended at the limit. stdout and stderr go to files in `folder`.
 
     `watch` is called again and again while it runs. `cwd`: where it runs, `folder` unless given.
     """
@@ -58,7 +58,7 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float, watch: Callable[[]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM first: torchrun and torchrelay then end the ranks that they have started, in whatever sessions these are."""
+    """End the process, with SIGTERM first: torchrun and torchrelay then end the ranks that they have started, in any session."""
     if process.poll() is None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -69,7 +69,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def tail(path: Path, count: int = 20) -> str:
-    """The last lines of a file."""
+    """Return the last lines of a file."""
     try:
         return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
     except OSError:

@@ -12,10 +12,10 @@ APART_STEPS = 2
 
 
 def in_runs(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
-    """The cells in runs of `most` and fewer, each in the order in which its cells strike; entries stay in their order.
+    """Group the cells into runs of `most` and fewer, each in the order in which its cells strike. Entries stay in their order.
 
-    A planned move waits for its spare and stops some steps later, and a place of the program's own comes at a step that nobody
-    has told: these have a run to themselves. So have those that need options of their own.
+    A planned move waits for its spare and stops some steps later, and a place of the program's own comes at an unknown step:
+    these have a run to themselves. So have those that need options of their own.
     """
     if most < 2:
         return [[cell] for cell in cells]
@@ -26,7 +26,7 @@ def in_runs(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
 
 
 def _runs_of_one(cells: list[Cell], most: int) -> list[list[Cell]]:
-    """By their steps, each into the first run that has room: no division needs fewer runs, but for `most`."""
+    """Put the cells by their steps, each into the first run that has room. Apart from `most`, no grouping needs fewer runs."""
     runs: list[list[Cell]] = []
     alone = [c for c in cells if _is_alone(c)]
     for cell in sorted((c for c in cells if not _is_alone(c)), key=lambda c: c.step):
@@ -48,7 +48,7 @@ def stopped_at(cells: Sequence[Cell], ran: Ran) -> Cell:
 
 
 def speaks_for_each(cells: Sequence[Cell], ran: Ran) -> list[CellVerdict] | None:
-    """One verdict a cell, if all that each of them asks for was seen, one after the other; otherwise None: run each alone."""
+    """Return one verdict for each cell, if all that each asks for was seen, one after the other. Otherwise None: run each alone."""
     committed = ran.summary.committed
     if ran.exit_code != 0 or ran.differences or len(committed) != len(cells):
         return None

@@ -8,8 +8,8 @@ from torchrelay.protocol.errors import FatalError
 
 
 def assert_never(value: NoReturn) -> NoReturn:
-    """Have the type checker prove that nothing is left. As `typing.assert_never`, which Python 3.10 lacks.
+    """Have the type checker prove that all members are handled, like `typing.assert_never`, which Python 3.10 lacks.
 
-    Raises FatalError where something is left all the same: a fault of ours.
+    Raises FatalError if a member is left all the same: that is a fault of torchrelay.
     """
     raise FatalError(f"nothing here handles {value!r}")

@@ -27,7 +27,7 @@ TORCHRUN_NAMES = (
 
 
 def common_env(environ: Mapping[str, str], nproc_per_node: int) -> dict[str, str]:
-    """What torchrun sets for every process of a node, spares too, besides the names above."""
+    """Return what torchrun sets for every process of a node, also for spares, besides the names above."""
     return {"OMP_NUM_THREADS": "1"} if nproc_per_node > 1 and "OMP_NUM_THREADS" not in environ else {}
 
 
@@ -41,7 +41,7 @@ def torchrun_env(
     run_id: str,
     restarts: int = 0,
 ) -> dict[str, str]:
-    """Names and meaning as torchrun's, for equally many ranks on every node."""
+    """Return the variables that torchrun would set, with the same names and meanings. All nodes have equally many ranks."""
     node_rank, local_rank = divmod(rank, nproc_per_node)
     values = (
         rank,

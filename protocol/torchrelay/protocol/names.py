@@ -128,17 +128,17 @@ ENV_CHECKPOINT = "TORCHRELAY_CHECKPOINT"
 
 
 def machines_file(run_id: str) -> str:
-    """In the folder of just-in-time checkpoints, of a job on several machines: which these are, and how they are reached."""
+    """Return the name of a file in the folder of just-in-time checkpoints: which machines the job has, and how to reach them."""
     return f"{run_id}-machines.json"
 
 
 def mark_file(run_id: str) -> str:
-    """There, too: what tells the folder from others at the same path on other machines."""
+    """Return the name of a file in that folder that tells it from folders at the same path on other machines."""
     return f"{run_id}-folder"
 
 
 def claim_file(run_id: str, job: str, after: int) -> str:
-    """There, too: which controller leads after the one of epoch `after`."""
+    """Return the name of the file in that folder that says which controller leads after the one of epoch `after`."""
     return f"{run_id}-{job}-after-{after}"
 
 
@@ -146,7 +146,7 @@ LIFE_SIGN = "-lives"
 
 
 def life_sign_file(run_id: str) -> str:
-    """There, too, of any run: written again and again while it lives."""
+    """Return the name of the file in that folder that any run writes again and again while it lives."""
     return f"{run_id}{LIFE_SIGN}"
 
 

@@ -26,8 +26,9 @@ class QuorumVerdict:
 
 
 def may_go_on(members: Collection[str], there: Collection[str], leads: bool, shared: bool) -> QuorumVerdict:
-    """`members`: the machines of the job; `there`: those that this controller hears. `leads`: it has led all of them before.
+    """Decide whether this controller may go on without the machines that it does not hear.
 
+    `members`: the machines of the job; `there`: those that this controller hears. `leads`: it has led all of them before.
     `shared`: all members see the same folder.
     """
     count, size = len(set(there) & set(members)), len(set(members))
@@ -50,5 +51,5 @@ def may_go_on(members: Collection[str], there: Collection[str], leads: bool, sha
 
 
 def next_epoch(after: int, node_rank: int, nnodes: int) -> int:
-    """The first one behind `after` that belongs to the machine: no two machines ever use the same."""
+    """Return the first epoch after `after` that belongs to the machine: no two machines ever use the same one."""
     return after + 1 + (node_rank - after - 1) % nnodes

@@ -111,12 +111,12 @@ CLASSES = {name: cls for cls, name in NAMES.items()}
 
 
 def to_job_event(occurrence: Occurrence, time_s: float) -> JobEvent:
-    """`time_s` is the wall clock's."""
+    """Return the event as a message. `time_s` is the wall clock's."""
     return JobEvent(time_s, NAMES[type(occurrence)], json.dumps(dataclasses.asdict(occurrence)))
 
 
 def from_job_event(event: JobEvent) -> Occurrence:
-    """Raises FrameError for a name or fields that this version does not know."""
+    """Return the event of a message. Raises FrameError for a name or fields that this version does not know."""
     try:
         values = json.loads(event.fields_json)
     except ValueError as e:
@@ -125,7 +125,10 @@ def from_job_event(event: JobEvent) -> Occurrence:
 
 
 def from_fields(name: str, values: Any) -> Occurrence:
-    """`values`: the fields as JSON has them. Raises FrameError for a name or fields that this version does not know."""
+    """Make an event of its name and fields.
+
+    `values`: the fields as JSON has them. Raises FrameError for a name or fields that this version does not know.
+    """
     try:
         cls = CLASSES[name]
         found: Occurrence = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})

@@ -43,7 +43,7 @@ class DeviceVerdict:
 
 
 def classify(history: History, newest: SeenEvidence, policy: HealthPolicy, now_s: float) -> DeviceVerdict:
-    """The most severe verdict that `newest`, which is in the history, leads to now."""
+    """Return the most severe verdict that follows now from `newest`, which is in the history already."""
     fitting = [r for r in policy.rules_of(newest.kind) if _is_about(r, newest)]
     if newest.kind == XID and any(r.bits for r in fitting):
         # The line says which register: the row for a line without registers does not apply.
@@ -82,7 +82,7 @@ def _has_bit(rule: Rule, detail: str) -> bool:
 
 
 def nvlink_registers(detail: str) -> list[int]:
-    """The registers of an XID 74, as its line lists them in brackets; empty if it does not."""
+    """Return the registers that the line of an XID 74 lists in brackets; empty if it lists none."""
     found = _REGISTERS.search(detail)
     return [int(part, 16) for part in found[1].split(",")] if found else []
 
@@ -133,7 +133,7 @@ def _verdict(
 
 
 def _cause(history: History, newest: SeenEvidence, policy: HealthPolicy) -> SeenEvidence | None:
-    """The first error of the same burst on this node that is no consequence itself."""
+    """Return the first error of the same burst on this node that is not itself a consequence; None if there is none."""
     causes = [
         seen
         for kept in history.subjects(XID)
@@ -157,7 +157,7 @@ def _needs_nothing(history: History, newest: SeenEvidence) -> bool:
 
 
 def _level_since_s(kept: Sequence[SeenEvidence], rule: Rule) -> float | None:
-    """When the episode that still lasts began; None if there is none."""
+    """Return when the level was reached for the episode that still lasts; None if none lasts."""
     since_s = None
     for seen in kept:
         if _reached(rule, seen.value):
@@ -201,7 +201,7 @@ def _same(rule: Rule, seen: SeenEvidence) -> str:
 
 
 def _subjects_with(history: History, rule: Rule, now_s: float) -> list[SeenEvidence]:
-    """The newest such evidence of each device, of the whole job."""
+    """Return the newest evidence that fits the rule, of each device of the whole job."""
     found = []
     for kept in history.subjects(rule.signal):
         fresh = [s for s in kept if now_s - s.time_s <= rule.within_s and _is_about(rule, s)]

@@ -40,7 +40,7 @@ class SeenEvidence:
 
 
 class History:
-    """Of one job: every node and device of it."""
+    """The evidence of one job, of every node and device."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[tuple[str, str], deque[SeenEvidence]]] = {}
@@ -53,14 +53,14 @@ class History:
         kept.append(seen)
 
     def of(self, kind: str, node: str, subject: str) -> deque[SeenEvidence]:
-        """Oldest first."""
+        """Return the evidence of this kind about this subject, oldest first."""
         return self._kept.get(kind, {}).get((node, subject), deque())
 
     def subjects(self, kind: str) -> Iterator[deque[SeenEvidence]]:
         yield from self._kept.get(kind, {}).values()
 
     def levels(self) -> Iterator[SeenEvidence]:
-        """The newest of each level: what may be due by time alone."""
+        """Yield the newest evidence of each level: time alone can make a verdict of it."""
         if not self._kept:
             return  # of most nodes at most times
         for kind in LEVELS:
@@ -69,6 +69,6 @@ class History:
                     yield kept[-1]
 
     def forget(self, node: str, subject: str) -> None:
-        """A person, or a check, has cleared it."""
+        """Forget what was seen of a subject that a person, or a check, has cleared."""
         for by_subject in self._kept.values():
             by_subject.pop((node, subject), None)

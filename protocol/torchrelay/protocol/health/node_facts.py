@@ -59,7 +59,7 @@ class NodeFacts:
 
 
 class NodeEvidence:
-    """Of one node: `update` says what began or is over since the facts before."""
+    """The evidence about one node: `update` tells what has begun or ended since the previous facts."""
 
     def __init__(self) -> None:
         self._holding: dict[str, str] = {}
@@ -77,7 +77,7 @@ class NodeEvidence:
 
 
 def evidence(facts: NodeFacts, tolerated: Iterable[Taint] = ()) -> Iterable[tuple[str, str]]:
-    """What is not as it should be: the subject, and the text that the policy's rows are about."""
+    """Yield what is not as it should be: the subject, and the text that the rows of the policy match."""
     of_node = f" of node {facts.name}" if facts.name else ""
     if facts.cordoned:
         yield "cordon", f"cordon{of_node}"

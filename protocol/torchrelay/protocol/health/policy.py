@@ -88,9 +88,9 @@ _NUMBERS = ("within_s", "sum_over", "at_least", "at_most", "for_s", "clear", "co
 
 
 def overlaid(where: str, changes: Mapping[Any, Any], base: Mapping[str, Any]) -> dict[Any, Any]:
-    """Return `base` with what `changes` says: keys of a row one by one, whole rows that are new, and null to remove a row.
+    """Return `base` with `changes`: single keys of a row are replaced, new rows are added whole, and null removes a row.
 
-    Raises UserError for a row that is to be removed and is not there.
+    Raises UserError if a row is to be removed that `base` does not have.
     """
     values = {**base, **changes}
     for key in _TABLES:
@@ -109,7 +109,7 @@ def overlaid(where: str, changes: Mapping[Any, Any], base: Mapping[str, Any]) ->
 
 
 def parse_policy(where: str, values: Any) -> HealthPolicy:
-    """The policy in `values`, as read from YAML. Raises UserError, which names the row and says what to do."""
+    """Make a policy of `values`, as read from YAML. Raises UserError, which names the row and says what to do."""
     if not isinstance(values, dict):
         raise UserError(f"{where}: is no table; give keys {', '.join(_TOP)}")
     if unknown := [str(k) for k in values if k not in _TOP]:

@@ -50,7 +50,7 @@ def _default_values() -> Any:
 
 
 def read_policy(path: str, observe: bool = False) -> HealthPolicy:
-    """The policy in `path`, or the default one if that is empty. Raises UserError for one that cannot be read or used."""
+    """Read the policy in `path`; an empty path means the default one. Raises UserError if it cannot be read or used."""
     if not path:
         policy = default_policy()
     else:

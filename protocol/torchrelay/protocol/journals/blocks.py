@@ -26,7 +26,7 @@ _NO_PART = object()
 
 
 def map_file(file: int, size: int) -> mmap.mmap:
-    """Raises JournalError where there is no room."""
+    """Map a file of `size` bytes into memory. Raises JournalError if there is no room."""
     # Not ftruncate: on a full memory file system the first write to the map would end the process with SIGBUS.
     try:
         os.posix_fallocate(file, 0, size)
@@ -36,7 +36,7 @@ def map_file(file: int, size: int) -> mmap.mmap:
 
 
 class Checksums:
-    """Of parts, each of which is summed up once: for several files that are written in turn."""
+    """Checksums of parts. Each part is summed up only once, also if several files get it in turn."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -67,7 +67,10 @@ class BlockSlot:
         self._end = 0
 
     def write(self, number: int, parts: Sequence[bytes]) -> None:
-        """Raises JournalError where shared memory has no room for it; what was in the file is whole then."""
+        """Write the parts that have changed.
+
+        Raises JournalError if shared memory has no room; what was in the file is whole then.
+        """
         sums = self._checksums.of(parts)
         if self._map is None or not len(parts) == len(self._has) == len(self._places):
             self._lay_out(parts)
@@ -88,7 +91,7 @@ class BlockSlot:
         self._map[: _HEADER.size] = header
 
     def _fit(self, changed: Sequence[int], parts: Sequence[bytes]) -> bool:
-        """Gives parts that have grown another place. Whether all have one."""
+        """Give another place to parts that have grown. Return whether the file has room for all of them."""
         assert self._map is not None
         for place in changed:
             size = len(parts[place])
@@ -101,7 +104,7 @@ class BlockSlot:
         return True
 
     def _lay_out(self, parts: Sequence[bytes]) -> None:
-        """New places for all; nothing is in the file then."""
+        """Give all parts new places. The file holds no part after that."""
         self._has = []  # should this be broken off
         begin = _HEADER.size + len(parts) * _ENTRY.size
         places = []
@@ -129,7 +132,7 @@ class BlockSlot:
 
 
 def read_blocks(path: Path) -> tuple[int, bytes] | None:
-    """Number and all parts in one; None where there is no whole journal. Raises OSError."""
+    """Return the number, and all parts joined; None if the file holds no whole journal. Raises OSError."""
     try:
         with open(path, "rb") as f:
             data = f.read()
@@ -157,5 +160,5 @@ def _sum_of_table(number: int, table: bytes | bytearray) -> int:
 
 
 def _with_spare(size_bytes: int) -> int:
-    """So that a part that grows a little stays in its place."""
+    """Add some room, so that a part that grows a little can stay in its place."""
     return size_bytes + size_bytes // 8 + 64

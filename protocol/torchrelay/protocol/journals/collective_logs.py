@@ -18,7 +18,7 @@ def join(logs: Iterable[bytes]) -> bytes:
 
 
 def split(joined: bytes) -> list[bytes]:
-    """Raises FrameError for anything that `join` has not made."""
+    """Split what `join` has made. Raises FrameError for anything else."""
     logs, at = [], 0
     while at < len(joined):
         if at + _LENGTH.size > len(joined):

@@ -78,7 +78,7 @@ class JournalWriter:
     """The shim's side. Not thread safe, except `progress`, whose fields are written by the training thread alone."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError, JournalError."""
+        """Create the journal's files. Raises OSError, JournalError."""
         make_below(folder, folder)
         checksums = Checksums()
         self._slots = [BlockSlot(folder / f"boundary-{i}", folder, checksums) for i in range(BOUNDARY_SLOTS)]
@@ -96,7 +96,7 @@ class JournalWriter:
         self.publish()
 
     def wait(self, on: bool) -> None:
-        """Say that a wait for peers begins, or is over: to be published. One may be inside of another."""
+        """Note that a wait for peers begins (`on`) or is over. Waits may be nested. `publish` makes it visible."""
         self.waiting += 1 if on else -1
         if on and self.waiting == 1:
             self._waits_since_ns = time.monotonic_ns()
@@ -104,18 +104,18 @@ class JournalWriter:
             self.waited_ns += time.monotonic_ns() - self._waits_since_ns
 
     def waited_s(self) -> float:
-        """Inside of collectives that are over, all together."""
+        """Return how long this rank has been inside of collectives that are over, in total."""
         return self.waited_ns / 1e9
 
     @property
     def allocated_bytes(self) -> int:
-        """Shared memory that the journals take."""
+        """Return how much shared memory the journals take."""
         slots = (*self._gates, self._set_up, self._after)
         boundaries_bytes = sum(slot.allocated_bytes for slot in self._slots)
         return len(self._progress) + boundaries_bytes + sum(slot.allocated_bytes for slot in slots)
 
     def publish(self) -> None:
-        """Makes the progress fields visible to the agent; about a microsecond."""
+        """Make the progress fields visible to the agent. Takes about a microsecond."""
         self._published += 1
         record = _PROGRESS.pack(
             _PROGRESS_MAGIC,
@@ -132,27 +132,27 @@ class JournalWriter:
         self._progress[start : start + _PROGRESS_BYTES] = record + _PROGRESS_CRC.pack(zlib.crc32(record))
 
     def device_waits(self, since_ns: int) -> None:
-        """Since when (of the monotonic clock) a collective has waited on a device for other ranks; 0 where none does.
+        """Tell since when a collective has waited on a device for other ranks, by the monotonic clock; 0 while none waits.
 
-        For one thread, which may be another than the one that publishes.
+        To be called by one thread only, which may be another than the one that publishes.
         """
         self._progress[_DEVICE_WAIT_AT : _DEVICE_WAIT_AT + _DEVICE_WAIT.size] = _DEVICE_WAIT.pack(since_ns)
 
     def write_boundary(self, boundary: int, payload: bytes, blocks: Sequence[bytes] = ()) -> None:
-        """The journal is `payload` with all `blocks` behind it. An empty payload: this boundary is none any more.
+        """Write a boundary's journal: `payload`, followed by all `blocks`. An empty payload: this boundary is no boundary any more.
 
-        Blocks that were the same objects when a boundary was last written over here are not written again.
+        A block that is the same object as when this file was last written is not written again.
 
-        Raises JournalError where shared memory has no room for it; the journals from before are whole then.
+        Raises JournalError if shared memory has no room; the journals from before are whole then.
         """
         self._slots[boundary % BOUNDARY_SLOTS].write(boundary, (payload, *blocks))
 
     def write_gate(self, boundary: int, payload: bytes) -> None:
-        """The journal taken at the gate of the step that starts at `boundary`."""
+        """Write the journal taken at the gate of the step that starts at `boundary`."""
         self._gates[boundary % GATE_SLOTS].write(boundary, payload)
 
     def write_after(self, payload: bytes) -> None:
-        """Results since the latest gate, under the number of that gate's journal."""
+        """Write the results since the latest gate, under the number of that gate's journal."""
         self._after.write(self.gates_passed - 1, payload)
 
     def write_set_up(self, payload: bytes) -> None:
@@ -181,14 +181,14 @@ class ProgressRecord:
 
 
 class ProgressReader:
-    """The agent's side of `progress`: opened once it is there, and read several times a second for as long as it lives."""
+    """The agent's side of `progress`. It opens the file once the file is there, and reads it several times a second."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "progress"
         self._file = -1
 
     def read(self) -> ProgressRecord | None:
-        """The worker's progress, or None before it has written any. Raises JournalError for a foreign file, OSError."""
+        """Return the worker's progress, or None before it has written any. Raises JournalError for a foreign file, OSError."""
         if self._file < 0:
             try:
                 self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -228,7 +228,7 @@ def _is_whole(record: bytes) -> bool:
 
 
 def write_slot(path: Path, number: int, payload: bytes, root: Path) -> None:
-    """One payload in a file of its own, below `root`. Raises OSError, JournalError."""
+    """Write one payload into a file of its own, below `root`. Raises OSError, JournalError."""
     slot = _Slot(path, root)
     try:
         slot.write(number, payload)
@@ -237,7 +237,7 @@ def write_slot(path: Path, number: int, payload: bytes, root: Path) -> None:
 
 
 def read_slot(path: Path) -> tuple[int, bytes] | None:
-    """Number and payload; None where there is no whole one. Raises OSError."""
+    """Return number and payload; None if the file holds no whole payload. Raises OSError."""
     try:
         with open(path, "rb") as f:
             head = f.read(_HEADER.size)
@@ -255,7 +255,7 @@ def read_slot(path: Path) -> tuple[int, bytes] | None:
 
 
 def read_journal(folder: Path) -> tuple[dict[int, bytes], dict[int, bytes], bytes]:
-    """Whole boundary journals and gate journals by number, and the recording of the set-up (empty if there is none)."""
+    """Return the whole boundary journals and gate journals by number, and the recording of the set-up (empty if there is none)."""
     boundaries = [read_blocks(folder / f"boundary-{i}") for i in range(BOUNDARY_SLOTS)]
     gates = [read_slot(folder / f"gate-{i}") for i in range(GATE_SLOTS)]
     set_up = read_slot(folder / "set-up")

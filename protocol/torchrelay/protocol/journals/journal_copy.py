@@ -46,12 +46,12 @@ class FrameHead:
 
 
 def invitation(token: bytes, certificate: str) -> bytes:
-    """What a worker has to know of the agent that is to keep its journals; `certificate`: PEM. Not for other eyes."""
+    """Return what a worker has to know of the agent that is to keep its journals. It is secret. `certificate`: PEM."""
     return token + certificate.encode()
 
 
 def read_invitation(data: bytes) -> tuple[bytes, str]:
-    """Token and certificate. Raises FrameError."""
+    """Return token and certificate. Raises FrameError."""
     try:
         return data[:TOKEN_BYTES], data[TOKEN_BYTES:].decode("ascii")
     except UnicodeDecodeError as e:
@@ -64,7 +64,7 @@ def greeting(token: bytes, worker: str) -> bytes:
 
 
 def read_greeting(data: bytes) -> tuple[bytes, int]:
-    """Token, and the length of the worker's name that follows. Raises FrameError."""
+    """Return the token, and the length of the worker's name that follows. Raises FrameError."""
     magic, token, length = _GREETING.unpack(data)
     if magic != _MAGIC or not 0 < length <= MAX_WORKER_BYTES:
         raise FrameError("that is no worker with journals to keep")
@@ -76,7 +76,10 @@ def frame(kind: int, number: int, payload: bytes) -> bytes:
 
 
 def in_parts(parts: Sequence[bytes], before: Sequence[bytes]) -> bytes:
-    """The payload of a boundary's frame. `before`: the parts of the one before; what is the same object there is left out."""
+    """Return the payload of a boundary's frame, without the parts that are the same objects as in `before`.
+
+    `before`: the parts of the previous boundary.
+    """
     new = [place >= len(before) or before[place] is not part for place, part in enumerate(parts)]
     lengths = [len(part) if is_new else _AS_BEFORE for part, is_new in zip(parts, new, strict=True)]
     head = struct.pack(f"<{1 + len(parts)}I", len(parts), *lengths)
@@ -84,7 +87,7 @@ def in_parts(parts: Sequence[bytes], before: Sequence[bytes]) -> bytes:
 
 
 def read_parts(payload: bytes, before: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Raises FrameError."""
+    """Return a boundary's parts. The ones that the frame leaves out are taken from `before`. Raises FrameError."""
     try:
         (count,) = _COUNT.unpack_from(payload)
         at = _COUNT.size * (1 + count)
@@ -104,7 +107,7 @@ def read_parts(payload: bytes, before: Sequence[bytes]) -> tuple[bytes, ...]:
 
 
 def read_frame(data: bytes) -> FrameHead:
-    """Raises FrameError for a kind that is not known, or a journal larger than agents pass on."""
+    """Read a frame's head. Raises FrameError for an unknown kind, or a journal larger than agents pass on."""
     head = FrameHead(*_FRAME.unpack(data))
     if head.kind not in (SET_UP, BOUNDARY, GATE) or head.length_bytes > MAX_FRAME_BYTES:
         raise FrameError(f"a frame of kind {head.kind} with {head.length_bytes} bytes is no journal")
@@ -112,7 +115,7 @@ def read_frame(data: bytes) -> FrameHead:
 
 
 def check(head: FrameHead, payload: bytes) -> None:
-    """Raises FrameError for a journal that was damaged on its way."""
+    """Raise FrameError if the journal was damaged on its way."""
     if _crc(head.kind, head.number, payload) != head.crc:
         raise FrameError(f"the journal of boundary {head.number} was damaged on its way")
 
@@ -131,7 +134,7 @@ def _crc(kind: int, number: int, payload: bytes) -> int:
 
 @dataclass
 class JournalCopy:
-    """The newest journals of one worker, as many as it keeps itself."""
+    """The newest journals of one worker: as many as the worker itself keeps."""
 
     boundaries: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
     gates: dict[int, bytes] = field(default_factory=dict)
@@ -140,7 +143,7 @@ class JournalCopy:
     """The parts of the boundary that came last."""
 
     def keep(self, head: FrameHead, payload: bytes) -> None:
-        """Raises FrameError."""
+        """Keep a journal, and drop the oldest one if there are too many. Raises FrameError."""
         if head.kind == SET_UP:
             self.set_up = payload
         elif head.kind == BOUNDARY:

@@ -27,7 +27,7 @@ _WHOSE = re.compile(r"(?:rank|buddy-of)-(\d+)")
 
 @dataclass(frozen=True)
 class KeptParts:
-    """All of a copy but its tensors."""
+    """All parts of a copy except its tensors."""
 
     boundary: int
     journal: bytes
@@ -36,68 +36,68 @@ class KeptParts:
 
 
 def own_folder(kept: Path, rank: int) -> Path:
-    """Where a rank's copies of its own state lie."""
+    """Return the folder of a rank's copies of its own state."""
     return kept / f"rank-{rank}"
 
 
 def buddy_folder(kept: Path, rank: int) -> Path:
-    """The same for the copies of a rank of another node."""
+    """Return the folder of the copies that this node keeps for a rank of another node."""
     return kept / f"buddy-of-{rank}"
 
 
 def own_at_head_folder(kept: Path, rank: int) -> Path:
-    """Where a rank's copies lie of the tensors that it alone holds, made at each head."""
+    """Return the folder of a rank's copies, made at each head, of the tensors that no other rank holds."""
     return kept / f"own-{rank}"
 
 
 def root_of(slot: Path) -> Path:
-    """The node's folder that the slot is in."""
+    """Return the node's folder that the slot is in."""
     return slot.parent.parent
 
 
 class Slots:
-    """The two folders below `folder`, for their only writer. A process that comes after another one finds what is whole there."""
+    """The two folders below `folder`, for their only writer. A later process finds the whole copies of an earlier one."""
 
     def __init__(self, folder: Path) -> None:
         self._places = tuple(folder / str(number) for number in range(SLOTS))
         self._whole = {place: parts.boundary for place in self._places if (parts := read_parts(place)) is not None}
 
     def boundaries(self) -> set[int]:
-        """Of the copies that are whole."""
+        """Return the boundaries of the whole copies."""
         return set(self._whole.values())
 
     def open(self, boundary: int) -> Path:
-        """Where the copy of `boundary` goes: over an earlier one of it, or else over the older one. Raises OSError."""
+        """Return a folder for a copy of `boundary`: where an earlier copy of it lies, or else the older one. Raises OSError."""
         place = min(self._places, key=lambda p: (self._whole.get(p) != boundary, self._whole.get(p, -1)))
         self._whole.pop(place, None)
         open_slot(place)
         return place
 
     def filled(self, place: Path, boundary: int) -> None:
-        """The copy there is whole."""
+        """Note that the copy in `place` is whole."""
         self._whole[place] = boundary
 
     def forget(self, after: int) -> None:
-        """Copies of later boundaries than `after` count for nothing. Raises OSError."""
+        """Make copies of boundaries later than `after` invalid. Raises OSError."""
         for place in [p for p, boundary in self._whole.items() if boundary > after]:
             del self._whole[place]
             open_slot(place)
 
     def drop(self) -> None:
-        """The memory of all copies goes back to the system."""
+        """Give the memory of all copies back to the system."""
         self._whole.clear()
         for place in self._places:
             shutil.rmtree(place, ignore_errors=True)
 
 
 def open_slot(folder: Path) -> None:
-    """From here on the folder holds no whole copy. Raises OSError."""
+    """Make the folder, and mark that it holds no whole copy from now on. Raises OSError."""
     make_below(root_of(folder), folder)
     (folder / WHOLE).unlink(missing_ok=True)
 
 
 def write_parts(folder: Path, parts: KeptParts) -> None:
-    """Raises OSError, JournalError."""
+    """Write all parts but the tensors. Raises OSError, JournalError."""
     for name, data in (
         (_JOURNAL, parts.journal),
         (_SET_UP, parts.set_up),
@@ -107,7 +107,7 @@ def write_parts(folder: Path, parts: KeptParts) -> None:
 
 
 def read_parts(folder: Path) -> KeptParts | None:
-    """None where there is no whole copy."""
+    """Read all parts but the tensors. Return None if the folder holds no whole copy."""
     if not (folder / WHOLE).exists():
         return None
     found = [read_slot(folder / name) for name in (_JOURNAL, _SET_UP, _LAYOUT)]
@@ -118,7 +118,7 @@ def read_parts(folder: Path) -> KeptParts | None:
 
 
 def whole_copies(kept: Path) -> dict[int, list[tuple[Path, KeptParts]]]:
-    """By rank, the whole copies that are below the folder of a node."""
+    """Return the whole copies below a node's folder, by rank."""
     found: dict[int, list[tuple[Path, KeptParts]]] = {}
     for folder in sorted(kept.glob("*/[0-9]")):
         whose = _WHOSE.fullmatch(folder.parent.name)

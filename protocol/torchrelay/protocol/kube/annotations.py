@@ -20,10 +20,13 @@ _SET_BY_US = {kube.INJECTED, kube.OWNER, kube.NOT_INJECTED, kube.NOTES, kube.JOB
 
 @dataclass(frozen=True)
 class PodAnnotations:
-    """`spares`: how many of the job's own, None where `pool` names a SparePool. `fallback`: the rungs that may be tried, in
+    """What a pod's annotations ask for.
+
+    `spares`: how many of the job's own, None where `pool` names a SparePool. `fallback`: the rungs that may be tried, in
     order; empty for none. `buddy_every`: steps between copies of shards on another node, None for torchrelay's choice,
-    0 for never; `buddy_sync`: no step begins before those of all ranks are whole.
-    `container`: the training container's name, "" where it is to be found."""
+    0 for never; `buddy_sync`: no step begins before the copies of all ranks are whole.
+    `container`: the training container's name, "" where it is to be found.
+    """
 
     inject: bool = False
     spares: int | None = 1
@@ -45,12 +48,12 @@ class PodAnnotations:
 
     @property
     def copies_every(self) -> int:
-        """Steps between copies; 0: none are made, also where no loss is made good, so that nobody would go back to them."""
+        """Return the steps between copies; 0 if none are made. If lost ranks are not replaced, nobody would use copies."""
         return (self.buddy_every or 0) if self.policy == kube.POLICY_AUTO else 0
 
 
 def read(annotations: Mapping[str, Any] | None) -> PodAnnotations:
-    """Raises UserError with one sentence for each annotation that cannot be meant."""
+    """Read the annotations. Raises UserError with one sentence for each annotation that makes no sense."""
     readers: dict[str, Callable[[str], dict[str, Any]]] = {
         kube.INJECT: lambda v: {"inject": _switch(v)},
         kube.SPARES: _spares,
@@ -83,7 +86,7 @@ def read(annotations: Mapping[str, Any] | None) -> PodAnnotations:
 
 
 def unknown(annotations: Mapping[str, Any] | None) -> list[str]:
-    """Annotations in our group that mean nothing: typing errors, most likely."""
+    """Return annotations in torchrelay's group that mean nothing: most likely typing errors."""
     known = {*kube.USER_ANNOTATIONS, *_SET_BY_US}
     return sorted(name for name in annotations or {} if name.startswith(f"{kube.GROUP}/") and name not in known)
 

@@ -12,8 +12,10 @@ _NVIDIA, _AMD = "NVIDIA_VISIBLE_DEVICES", "AMD_VISIBLE_DEVICES"
 
 
 def selection_of(environ: Mapping[str, str]) -> str:
-    """UUIDs or numbers of the node's GPUs, as the device plugin has written them; empty where that is not known: all of them are
-    named, or none because they come as devices alone (CDI)."""
+    """Return UUIDs or numbers of the node's GPUs, as the device plugin has written them; empty if the selection is not known.
+
+    It is not known if all GPUs are named, or none because they come only as devices (CDI).
+    """
     for given in (_NVIDIA, _AMD):
         if environ.get(given, "") not in ("", "all", "void", "none"):
             gpus = [part.strip() for part in environ[given].split(",") if part.strip()]

@@ -14,8 +14,9 @@ MOST_CHARS = 1_000_000
 
 
 def pack_holders(holders: Mapping[int, str], node_of: Callable[[str], str]) -> str:
-    """Return who has which rank, on which node, as `unpack_holders` understands it. Empty where it would be larger than MOST_CHARS:
-    then agents alone tell another controller.
+    """Return which worker has which rank, on which node, for `unpack_holders`.
+
+    Empty if the text would be larger than MOST_CHARS: then only agents tell it to another controller.
     """
     known = [(rank, worker, node_of(worker.partition(":")[0])) for rank, worker in sorted(holders.items())]
     packed = base64.b64encode(zlib.compress(json.dumps(known, separators=(",", ":")).encode())).decode()
@@ -23,7 +24,7 @@ def pack_holders(holders: Mapping[int, str], node_of: Callable[[str], str]) -> s
 
 
 def unpack_holders(packed: str) -> list[tuple[int, str, str]]:
-    """Return rank, worker and node of each. Raises FrameError for what is none."""
+    """Return rank, worker and node of each holder. Raises FrameError if the text is not from `pack_holders`."""
     try:
         known = json.loads(zlib.decompress(base64.b64decode(packed, validate=True)))
         return [(int(rank), str(worker), str(node)) for rank, worker, node in known]

@@ -100,7 +100,7 @@ def pack(line: FeedLine) -> bytes:
 
 
 def parse(text: bytes) -> FeedLine:
-    """Raises FrameError for a line that this version does not know."""
+    """Read a line of the feed. Raises FrameError for a line that this version does not know."""
     try:
         fields: dict[str, Any] = json.loads(text)
         kind = _KINDS[fields.pop("kind")]

@@ -12,30 +12,36 @@ def says_several(launch: Mapping[str, str]) -> bool:
 
 
 def is_torchruns(launch: Mapping[str, str]) -> bool:
-    """torchrun's agent starts one process again without the others; of other launchers that is not known."""
+    """Return whether torchrun started the process.
+
+    torchrun's agent can start one process again without the others. Whether other launchers can is not known.
+    """
     return _BY_TORCHRUN in launch
 
 
 def local_world_size(launch: Mapping[str, str]) -> int:
-    """How many processes of the job are in each pod, as one of them was told."""
+    """Return how many processes of the job are in each pod, as one of them was told. 1 if the launcher is not torchrun."""
     count = launch.get(_COUNT, "")
     return int(count) if count.isdigit() and int(count) and is_torchruns(launch) else 1
 
 
 def local_rank(launch: Mapping[str, str]) -> int:
-    """-1 where nobody has said it."""
+    """Return the local rank; -1 if the environment does not name it."""
     number = launch.get("LOCAL_RANK", "")
     return int(number) if number.isdigit() else -1
 
 
 def place(launch: Mapping[str, str]) -> int:
-    """Of several processes in a pod, which one this is."""
+    """Return the number of this process among several in its pod; 0 if it is alone."""
     return max(0, local_rank(launch)) if says_several(launch) else 0
 
 
 def misfit(launch: Mapping[str, str], rank: int, world_size: int, processes: int) -> str:
-    """Why a rank of this process, or (`rank` < 0) one that it took over, would not be where it has to be; empty if nothing is
-    wrong. `processes`: in each of the job's pods."""
+    """Return why a rank would not be in the place where it has to be; empty if nothing is wrong.
+
+    `rank`: the rank of this process. Below 0, the question is about any rank that the process could take over.
+    `processes`: how many there are in each of the job's pods.
+    """
     if not is_torchruns(launch):
         return ""
     if world_size % (here := local_world_size(launch)):

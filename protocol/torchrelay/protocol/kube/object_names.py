@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 def beginning(name: str, most: int) -> str:
-    """At most so many characters of a legal name, such that more can be added behind a hyphen or a dot, or nothing at all.
+    """Cut a legal name to at most `most` characters, so that more can follow after a hyphen or a dot, or nothing at all.
 
-    No part between dots may be empty, or begin or end with a hyphen: what was cut behind one of them would be refused.
+    No part between dots may be empty, or begin or end with a hyphen: Kubernetes would refuse such a name.
     """
     return name[:most].rstrip("-.")

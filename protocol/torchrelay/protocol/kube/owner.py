@@ -39,7 +39,7 @@ class Owner:
 
     @property
     def job(self) -> str:
-        """For the label: cut with a hash where the name is longer than a label may be."""
+        """Return the name for the job's label. A name longer than a label may be is cut, and ends with a hash."""
         if len(self.name) <= MAX_LABEL_CHARS:
             return self.name
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:_HASH_CHARS]
@@ -47,7 +47,7 @@ class Owner:
 
 
 def owner_of(pod: Mapping[str, Any]) -> Owner | None:
-    """None for a pod with neither name nor owner, which no cluster has."""
+    """Return the pod's owner; None for a pod with neither name nor owner, which no cluster has."""
     metadata = pod.get("metadata") or {}
     labels = metadata.get("labels") or {}
     controllers = [Owner(r["kind"], r["name"]) for r in metadata.get("ownerReferences") or () if r.get("controller")]
@@ -62,7 +62,7 @@ def owner_of(pod: Mapping[str, Any]) -> Owner | None:
 
 
 def job_of(pod: Mapping[str, Any]) -> str:
-    """The value of the job's label: the one that is there, else the owner's name. Empty where nothing says it."""
+    """Return the value of the job's label: the pod's own label, else the owner's name. Empty if the pod has neither."""
     labels = (pod.get("metadata") or {}).get("labels") or {}
     if labels.get(kube.JOB):
         return str(labels[kube.JOB])
@@ -71,7 +71,7 @@ def job_of(pod: Mapping[str, Any]) -> str:
 
 
 def name_problem(pod: Mapping[str, Any]) -> str:
-    """Return why the job's objects could not be named after it; empty if they can be. A label may be what no name may be."""
+    """Return why objects cannot be named after the job; empty if they can. A label allows more than the name of an object."""
     job = job_of(pod)
     if not job or _OBJECT_NAME.fullmatch(job):
         return ""

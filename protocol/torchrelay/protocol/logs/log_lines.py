@@ -29,7 +29,7 @@ class LogPart(str, Enum):
 
 
 def for_children(form: LogFormat, run_id: str) -> dict[str, str]:
-    """Environment by which processes of the run write their lines alike; nothing where lines are text."""
+    """Return the environment with which the run's other processes write lines like this one's; empty if lines are text."""
     return {ENV_LOG: f"{form.value} {run_id}"} if form is LogFormat.JSON else {}
 
 
@@ -44,7 +44,7 @@ class LogLines:
 
     @classmethod
     def from_environ(cls, part: LogPart, environ: Mapping[str, str]) -> LogLines:
-        """Read what whoever started this process wants: `json`, or `json RUN`; anything else is text."""
+        """Read which lines the parent process wants: `json`, or `json RUN`; anything else means text."""
         form, _, run = environ.get(ENV_LOG, "").partition(" ")
         return cls(
             part, LogFormat.JSON if form == LogFormat.JSON.value else LogFormat.TEXT, run, environ.get(ENV_WORKER, "")

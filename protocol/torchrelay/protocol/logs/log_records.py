@@ -20,7 +20,7 @@ _WORDS = {number: word for word, number in LEVELS.items()}
 
 
 class JsonFormatter(logging.Formatter):
-    """Of records of `logging`, as `LogLines.json_line`; a traceback is in `traceback`. A record of `of_run` names its run."""
+    """Formats records of `logging` like `LogLines.json_line`; a traceback is in `traceback`. A record of `of_run` names its run."""
 
     def __init__(self, lines: LogLines) -> None:
         super().__init__()
@@ -35,12 +35,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def of_run(log: logging.Logger, run: object) -> RunLogger:
-    """Return a logger for what is about one run, by its id: for a program that has several."""
+    """Return a logger that names one run in its lines, for a program that serves several runs."""
     return logging.LoggerAdapter(log, {"run": str(run)})
 
 
 def wanted_level(environ: Mapping[str, str], usual: int) -> int:
-    """Return what the environment says, or `usual`. Raises UserError for a word that is no level."""
+    """Return the level that the environment names, or else `usual`. Raises UserError for a word that is no level."""
     word = environ.get(ENV_LOG_LEVEL, "")
     if word and word not in LEVELS:
         raise UserError(f"{ENV_LOG_LEVEL}={word}: give one of {', '.join(LEVELS)}")
@@ -48,7 +48,7 @@ def wanted_level(environ: Mapping[str, str], usual: int) -> int:
 
 
 def set_up(lines: LogLines, level: int, text: str) -> None:
-    """To be called once, by a program that uses `logging`. `text`: the format of lines for people. They go to stderr."""
+    """Set `logging` up, once for a program. Lines go to stderr. `text`: the format of lines for people."""
     handler = logging.StreamHandler(unfailing(sys.stderr))
     handler.setFormatter(JsonFormatter(lines) if lines.is_json else logging.Formatter(text))
     logging.basicConfig(level=level, handlers=[handler])

@@ -41,7 +41,7 @@ def _write(fd: int, data: memoryview) -> None:
 
 
 def unfailing(stream: TextIO) -> TextIO:
-    """Return a stream to the same place on which no write fails, and `stream` itself if it is none of the system's."""
+    """Return a stream to the same place on which no write fails. Return `stream` itself if it is not one of the system's."""
     try:
         fd = stream.fileno()
     except (OSError, ValueError):  # in memory, or closed by the script
@@ -60,7 +60,7 @@ def write_line(text: str) -> None:
 
 
 def print_result(text: str) -> None:
-    """Write a line to stdout. Raises OSError where that cannot be done; nothing of it is left in Python's buffer."""
+    """Write a line to stdout. Raises OSError if that fails; then nothing of the line is left in Python's buffer."""
     try:
         fd = sys.stdout.fileno()
     except io.UnsupportedOperation:  # in memory
@@ -71,9 +71,9 @@ def print_result(text: str) -> None:
 
 
 def open_closed_ones() -> None:
-    """Open /dev/null for each standard stream that this process was started without, as from a daemon.
+    """Open /dev/null for each standard stream that was closed when this process started, as under a daemon.
 
-    Files and sockets would get their numbers, and the processes that it starts would write into them.
+    Otherwise files and sockets would get these numbers, and child processes would write into them.
     """
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:

@@ -6,7 +6,7 @@ import socket
 
 
 def bind_address(address: str) -> str:
-    """Where a socket listens that peers reach under `address`: loopback stays loopback."""
+    """Return the address to listen at, for peers that connect to `address`: loopback stays loopback."""
     try:
         local = socket.gethostbyname(address).startswith("127.")
     except OSError:

@@ -8,6 +8,6 @@ from pathlib import Path
 
 
 def code_folder(environ: Mapping[str, str]) -> Path | None:
-    """None where there is no folder that belongs to this user alone."""
+    """Return the folder for rewritten code; None if no folder belongs to this user alone."""
     base = environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base, "torchrelay", "code") if os.path.isabs(base) else None

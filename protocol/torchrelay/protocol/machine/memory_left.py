@@ -10,12 +10,12 @@ _MEMINFO, _CGROUP, _PROC = Path("/proc/meminfo"), Path("/sys/fs/cgroup"), Path("
 
 
 def is_short(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> bool:
-    """Where nothing can be read, it is not."""
+    """Return whether memory is short. If nothing can be read, it is not."""
     return bool(no_room_for(0, meminfo, cgroup))
 
 
 def no_room_for(size_bytes: int, meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> str:
-    """Why so much more cannot be taken without memory getting short; empty if it can, or where nothing can be read."""
+    """Return why taking `size_bytes` more would make memory short; empty if it would not, or if nothing can be read."""
     for what, (left, whole) in (("machine", _of_machine(meminfo)), ("container", _of_container(cgroup))):
         if whole and left - size_bytes < SHORT_SHARE * whole:
             needed = f", and {_shown(size_bytes)} may be needed" if size_bytes else ""
@@ -24,7 +24,7 @@ def no_room_for(size_bytes: int, meminfo: Path = _MEMINFO, cgroup: Path = _CGROU
 
 
 def taken_by(pid: int, proc: Path = _PROC) -> int:
-    """Bytes of memory that the process has for itself, without files; 0 where that cannot be read."""
+    """Return the bytes of memory that the process has for itself, without files; 0 if that cannot be read."""
     try:
         fields = dict(line.split(":", 1) for line in (proc / str(pid) / "status").read_text().splitlines())
         return int(fields["RssAnon"].split()[0]) << 10
@@ -37,7 +37,7 @@ def _shown(size_bytes: int) -> str:
 
 
 def _of_machine(meminfo: Path) -> tuple[int, int]:
-    """Bytes left, and in all; 0 and 0 where that is not known."""
+    """Return the bytes that are left, and the total; 0 and 0 if that is not known."""
     try:
         fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
         return int(fields["MemAvailable"].split()[0]) << 10, int(fields["MemTotal"].split()[0]) << 10

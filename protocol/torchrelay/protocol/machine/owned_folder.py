@@ -21,12 +21,12 @@ class OwnedFolder:
     """A new temporary folder. A forked child shares the lock: the folder is owned while either of the two lives."""
 
     def __init__(self, purpose: str) -> None:
-        """Raise OSError where there is no room for one."""
+        """Make the folder. Raises OSError if there is no room for one."""
         self.path = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY_PREFIX}{purpose}-"))
         self._lock = lock_folder(self.path)
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it, as far as that can be done."""
+        """Remove the folder with all that is in it, as far as possible."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -35,7 +35,7 @@ class OwnedFolder:
 
 @contextmanager
 def owned_folder(purpose: str) -> Iterator[Path]:
-    """Return a new temporary folder that is gone at the end. Raises OSError."""
+    """Yield a new temporary folder, and remove it at the end. Raises OSError."""
     folder = OwnedFolder(purpose)
     try:
         yield folder.path
@@ -44,9 +44,10 @@ def owned_folder(purpose: str) -> Iterator[Path]:
 
 
 def lock_folder(folder: Path) -> int | None:
-    """Make the folder if it is not there, and lock it.
+    """Make the folder if it is missing, and lock it.
 
-    Returns a descriptor that holds it until it is closed or its process is gone; None if somebody else has one. Raises OSError.
+    Returns a descriptor that holds the lock until it is closed or its process is gone; None if another process holds the lock.
+    Raises OSError.
     """
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -64,9 +65,9 @@ def lock_folder(folder: Path) -> int | None:
 
 
 def remove_left(parent: Path, prefix: str, is_ours: Callable[[str], bool] = lambda name: True) -> None:
-    """Remove the folders of this user below `parent` that begin with `prefix` and that no living process holds.
+    """Remove this user's folders below `parent` whose names begin with `prefix` and that no living process holds.
 
-    `is_ours`: of such a name, where the beginning alone does not say so.
+    `is_ours`: checks the rest of the name, where the beginning alone does not say enough.
     """
     with suppress(OSError):
         for folder in parent.glob(f"{prefix}*"):

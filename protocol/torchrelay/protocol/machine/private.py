@@ -1,8 +1,8 @@
 """Folders that nobody else may look into, and that outlast a crash. Standard library only.
 
-In a pod, agent and training process can be of two users, neither of which may become the other. Then the agent makes the folders
-that both use, in a volume that nobody else mounts: whoever finds such a folder to be another user's lets that one read, and remove,
-what is in it.
+In a pod, agent and training process can run as two users, neither of which may become the other. Then the agent makes the folders
+that both use, in a volume that nobody else mounts. A process that finds such a folder to be another user's lets that user read and
+remove what is in it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from pathlib import Path
 
 
 def make_private(folder: Path) -> None:
-    """Makes it, with all parents that are missing: `mode` of `mkdir(parents=True)` is not that of the parents. Raises OSError."""
+    """Make the folder and all missing parents, each of them private. Raises OSError.
+
+    `mkdir(parents=True)` would not give its `mode` to the parents.
+    """
     missing = [folder]
     for parent in folder.parents:
         if parent.exists():
@@ -23,12 +26,15 @@ def make_private(folder: Path) -> None:
 
 
 def is_anothers(folder: Path) -> bool:
-    """Whether another user has made it for this one. Raises OSError."""
+    """Return whether the folder is there and belongs to another user. Raises OSError."""
     return folder.exists() and folder.stat().st_uid != os.geteuid()
 
 
 def make_below(root: Path, folder: Path) -> None:
-    """Makes `folder`, which is `root` or below it: private, or for both where `root` is another user's. Raises OSError."""
+    """Make `folder`, which is `root` or below it. Raises OSError.
+
+    It is private; if `root` belongs to another user, both users may use it.
+    """
     if not is_anothers(root):
         make_private(folder)
         return
@@ -39,7 +45,10 @@ def make_below(root: Path, folder: Path) -> None:
 
 
 def open_below(root: Path, path: Path) -> int:
-    """A descriptor of the file, for reading and writing; made if it is not there, as `make_below` makes folders. Raises OSError."""
+    """Return a descriptor for reading and writing the file, and make the file if it is missing. Raises OSError.
+
+    If `root` belongs to another user, that user may read the file.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if is_anothers(root):
@@ -51,7 +60,7 @@ def open_below(root: Path, path: Path) -> int:
 
 
 def names_to_disk(folder: Path) -> None:
-    """What was made, renamed or removed in it is so after a power failure, too. Raises OSError."""
+    """Make sure that what was made, renamed or removed in the folder stays so after a power failure. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -12,16 +12,19 @@ _SCRATCH = re.compile(rf"{SCRATCH}[0-9]+-[0-9a-f]{{12}}")
 
 
 def temporary_folder(environment: Mapping[str, str]) -> str:
-    """Without the module tempfile, whose names the script counts on."""
+    """Return the system's temporary folder. The module tempfile is not used, since the script counts on the names that it makes."""
     places = (environment.get("TMPDIR"), *SYSTEM_FOLDERS)
     return next((place for place in places if place and os.path.isdir(place)), ".")
 
 
 def scratch_prefix(pid: int) -> str:
-    """How such a folder's name begins. Whoever ends the process removes it; where that is gone, too, the next command does."""
+    """Return how the name of such a folder of process `pid` begins.
+
+    The program that ends the process removes the folder. If that program is gone too, the next command does.
+    """
     return f"{SCRATCH}{pid}-"
 
 
 def is_scratch(name: str) -> bool:
-    """Whether a folder of that name is such a folder, of whatever process: its number, and twelve random digits."""
+    """Return whether a folder of that name is a scratch folder of any process: the prefix, its number, and twelve random digits."""
     return _SCRATCH.fullmatch(name) is not None

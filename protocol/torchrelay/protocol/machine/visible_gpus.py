@@ -9,18 +9,18 @@ VARIABLES = (CUDA, HIP, ROCR)
 
 
 def selections(environ: Mapping[str, str], *, amd: bool) -> tuple[str, ...]:
-    """Return what chooses among the GPUs: each of these among those that the one before it has left.
+    """Return the variables' choices among the GPUs, in order: each chooses among what the one before it has left.
 
-    On AMD the lower runtime has its own variable, and the upper one goes by CUDA's where its own is not set.
+    On AMD the lower runtime has its own variable. The upper one uses CUDA's variable if its own is not set.
     """
     names = (ROCR, HIP if HIP in environ else CUDA) if amd else (CUDA,)
     return tuple(environ[name] for name in names if name in environ)
 
 
 def selected(names: Sequence[str], selection: str) -> list[int]:
-    """Return the places of those that are chosen, by number or by how their name begins, in the order of the choice.
+    """Return the places of the chosen names, in the order of the choice. It chooses by number or by how a name begins.
 
-    It ends at its first entry that names none, as CUDA's does.
+    The choice ends at its first entry that names nothing, as CUDA's does.
     """
     chosen: list[int] = []
     for part in filter(None, map(str.strip, selection.split(","))):

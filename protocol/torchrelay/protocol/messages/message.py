@@ -18,10 +18,7 @@ else:
     from operator import attrgetter
 
     def message(*, frozen):
-        """Return a decorator. `frozen`: always True; type checkers read it.
-
-        Raises ValueError for another one.
-        """
+        """Return a decorator. `frozen`: always True; type checkers read it. Raises ValueError if it is not True."""
         if not frozen:
             raise ValueError("a message cannot be changed: write @message(frozen=True)")
         return _defined

@@ -96,12 +96,12 @@ class ReplicaCheck:
 
     @property
     def at(self) -> Head:
-        """Where this was taken: only what was taken at the same head can be compared."""
+        """Return the head where the digests were taken. Only digests of the same head can be compared."""
         return Head(self.boundary, self.place)
 
     @functools.cached_property
     def mark(self) -> int:
-        """Equal for ranks that say the same at the same boundary."""
+        """Return a number that is equal for ranks with equal digests at the same boundary."""
         return hash(
             (
                 self.boundary,

@@ -20,7 +20,9 @@ from torchrelay.protocol.words.phases import CLEARED
 
 @dataclass(frozen=True)
 class UsefulTime:
-    """Seconds. `wall_s`: since the job started. Of it `useful_s` in steps done for the first time, `set_up_s` until the first step,
+    """What a job's time was used for, in seconds.
+
+    `wall_s`: since the job started. Of it `useful_s` in steps done for the first time, `set_up_s` until the first step,
     `standstill_s` in migrations, `redone_s` in steps that were done again, `restart_s` until all ranks trained again after
     restarts. The rest is the step under way.
     """
@@ -34,25 +36,27 @@ class UsefulTime:
 
     @property
     def open_s(self) -> float:
-        """In the step under way."""
+        """Return the time spent in the step under way."""
         used_s = self.useful_s + self.set_up_s + self.standstill_s + self.redone_s + self.restart_s
         return max(self.wall_s - used_s, 0.0)
 
     @property
     def share(self) -> float:
-        """Goodput: useful time divided by wall time; 0 before there is any."""
+        """Return the goodput: useful time divided by wall time; 0 before there is any."""
         return min(self.useful_s / self.wall_s, 1.0) if self.wall_s > 0 else 0.0
 
     @property
     def share_since_first_step(self) -> float:
-        """The same without set-up: what failures have cost."""
+        """Return useful time divided by wall time without set-up: this shows what failures have cost."""
         trained_s = self.wall_s - self.set_up_s
         return min(self.useful_s / trained_s, 1.0) if trained_s > 0 else 0.0
 
 
 @dataclass
 class Account:
-    """Each moment since the first event counts once, at the boundary that ends it, so no number ever falls.
+    """Adds up what a job's time was used for, event by event.
+
+    Each moment since the first event counts once, at the boundary that ends it, so no number ever falls.
 
     `began_s`, `until_s`: times of events; all before `until_s` is in `seconds` and `restart_s`. `redo`: steps ahead that were done
     before.
@@ -77,7 +81,10 @@ class Account:
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(USES, 0.0))
 
     def take(self, event: Occurrence, time_s: float) -> None:
-        """`time_s`: when it happened. Events come in order; a clock that is set back counts as standing still."""
+        """Take the next event. Events come in order. A clock that is set back counts as a clock that stands still.
+
+        `time_s`: when it happened.
+        """
         if self.began_s is None:
             self.began_s = self.until_s = time_s
         if isinstance(event, ProgressMade):
@@ -98,17 +105,20 @@ class Account:
             self.ended_s = time_s
 
     def wall_s(self, now_s: float) -> float:
-        """Since the first event, or between it and the job's end."""
+        """Return the time since the first event, or between it and the job's end."""
         if self.began_s is None:
             return 0.0
         return max((self.ended_s if self.ended_s is not None else now_s) - self.began_s, 0.0)
 
     def goodput(self, now_s: float) -> float:
-        """Useful time by all time; 0 before there is any."""
+        """Return useful time divided by all time; 0 before there is any."""
         return self.useful_time(now_s).share
 
     def useful_time(self, now_s: float, stands_since_s: float | None = None) -> UsefulTime:
-        """Until `now_s`, or the job's end. `stands_since_s`: of a migration that is under way, when training came to a stand."""
+        """Return the times until `now_s`, or until the job's end.
+
+        `stands_since_s`: when training came to a stand for the migration that is under way.
+        """
         wall_s, seconds = self.wall_s(now_s), self.seconds
         set_up_s, stopped_s, restart_s = seconds[SET_UP], seconds[STOPPED], self.restart_s
         if self.began_s is not None:

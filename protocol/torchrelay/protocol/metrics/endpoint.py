@@ -71,7 +71,7 @@ class _Handler(WSGIRequestHandler):
     timeout = SILENT_S
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Scrapes are no news."""
+        """Log nothing: a scrape is no news."""
 
 
 class _Collected(Collector):
@@ -84,7 +84,7 @@ class _Collected(Collector):
 
 
 def family(metric: Metric, samples: Iterable[Sample]) -> Family:
-    """One metric in the library's words."""
+    """Return one metric as an object of Prometheus' library."""
     made: Any
     if metric.type is MetricType.HISTOGRAM:
         made = HistogramMetricFamily(metric.name, metric.help, labels=metric.label_names)
@@ -111,9 +111,9 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 
 
 class Endpoint:
-    """Serves what `take()` returns, which is called in the loop that runs where this is made.
+    """Serves what `take()` returns. `take()` is called in the event loop that runs where the endpoint is made.
 
-    While the loop does not answer, that alone is told. Raises UserError for a port that is taken.
+    While that loop does not answer, only this is served. Raises UserError for a port that is taken.
     """
 
     def __init__(self, host: str, port: int, take: Callable[[], list[Sample]]) -> None:
@@ -135,7 +135,7 @@ class Endpoint:
         return int(self._server.server_port)
 
     def close(self) -> None:
-        """To be called in the loop: it waits for no scrape, which may wait for the loop."""
+        """Close the endpoint, from the event loop. This waits for no scrape, since a scrape may wait for the loop."""
         self._watch.close()
         self._server.shutdown()
         self._server.server_close()
@@ -170,7 +170,7 @@ def _listen(host: str, port: int, app: Any) -> _Server:
 
 
 def endpoint_or_none(host: str, port: int, take: Callable[[], list[Sample]]) -> Endpoint | None:
-    """None for port 0, and, with a warning, for one that is taken: that is no reason to end what trains."""
+    """Return an endpoint; None for port 0, and also, with a warning, for a port that is taken: that must not end training."""
     if not port:
         return None
     try:

@@ -12,7 +12,7 @@ EVERY_S = 0.5
 
 
 class LoopWatch:
-    """Watches the loop that runs where it is made, until it is closed. Other threads may ask `held_up_s`."""
+    """Watches the event loop that runs where it is made, until it is closed. Other threads may call `held_up_s`."""
 
     def __init__(self) -> None:
         self._lags = Histogram(LAG_S)
@@ -21,15 +21,15 @@ class LoopWatch:
         self._timer = self._loop.call_later(EVERY_S, self._beat)
 
     def close(self) -> None:
-        """To be called in the loop."""
+        """Stop watching. To be called in the loop."""
         self._timer.cancel()
 
     def held_up_s(self) -> float:
-        """For how long a beat has been due; 0 while none is."""
+        """Return for how long a beat has been due; 0 while none is."""
         return max(time.monotonic() - self._due_s, 0.0)
 
     def samples(self) -> list[Sample]:
-        """To be called in the loop, which is not held up then."""
+        """Return the watch's samples. To be called in the loop, which is therefore not held up."""
         return [Sample(LOOP_LAG, (), self._lags), Sample(LOOP_HELD_UP, (), 0.0)]
 
     def _beat(self) -> None:

@@ -50,7 +50,7 @@ class Metric:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names that a query can use."""
+        """Return the names that a query can use."""
         if self.type is MetricType.HISTOGRAM:
             return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
         return (self.name,)

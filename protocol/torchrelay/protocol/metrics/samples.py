@@ -42,7 +42,7 @@ class Sample:
 
 
 def by_metric(samples: Iterable[Sample]) -> dict[Metric, list[Sample]]:
-    """Samples of one metric belong together in the text format."""
+    """Group samples by metric: the text format wants the samples of one metric together."""
     found: dict[Metric, list[Sample]] = {}
     for sample in samples:
         found.setdefault(sample.metric, []).append(sample)

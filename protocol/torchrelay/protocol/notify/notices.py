@@ -55,7 +55,10 @@ class KnownOfJob(Protocol):
 
 @dataclass(frozen=True)
 class ToldOfJob:
-    """The same, for who keeps nothing else of a job's events. `steps`: that every rank has done, -1 before the first begins."""
+    """What was told of a job, for a program that keeps no other record of it.
+
+    `steps`: that every rank has done, -1 before the first begins.
+    """
 
     pool: events.SparesChanged | None = None
     was_protected: bool = False
@@ -64,7 +67,7 @@ class ToldOfJob:
     steps: int = -1
 
     def told(self, event: events.Occurrence) -> ToldOfJob:
-        """Return what is known once `event` is told, too."""
+        """Return what is known after `event`."""
         match event:
             case events.SparesChanged():
                 return replace(self, pool=event)
@@ -80,7 +83,7 @@ class ToldOfJob:
 
 
 def notice(before: KnownOfJob, event: events.Occurrence, commands: JobCommands) -> JobNotice | None:
-    """Return what is worth saying of `event`, if anything is. Of the end of a job `ending` says it."""
+    """Return what is worth saying of `event`; None if nothing is. The end of a job is not handled here but in `ending`."""
     match event:
         case events.MigrationFinished() if event.kind not in (RESUME, SAVE) and event.outcome != CLEARED:
             return _migrated(event, commands)
@@ -107,7 +110,7 @@ def notice(before: KnownOfJob, event: events.Occurrence, commands: JobCommands) 
 
 
 def ending(steps: int, exit_code: int, reason: str, hint: str = "") -> JobNotice:
-    """Return what is said of the end of a job. `hint`: how to go on."""
+    """Return the notice of a job's end. `hint`: how to go on."""
     after = f" after {_count(steps, 'step')}" if steps > 0 else ""
     if exit_code == 0:
         return JobNotice(NoticeKind.ENDED, f"Finished{after}")
@@ -116,7 +119,7 @@ def ending(steps: int, exit_code: int, reason: str, hint: str = "") -> JobNotice
 
 
 def _has_run_out(pool: events.SparesChanged) -> bool:
-    """Whether none is ready and none is on its way."""
+    """Return whether no spare is ready and none is being made."""
     return pool.wanted > 0 and not pool.ready and not pool.making
 
 

@@ -36,7 +36,7 @@ class TargetNames:
 
 
 def read_target(names: TargetNames, url: str, kinds: str, form: str, template: str) -> NotifyTarget:
-    """Return the target of these words. `kinds`: with commas, empty for all of them. Raises UserError for a wrong one."""
+    """Make a target of these words. `kinds`: with commas, empty for all of them. Raises UserError for a wrong word."""
     if not url.startswith(("http://", "https://")):
         raise UserError(f"{names.url}: give the URL that messages are posted to, as in https://host/path")
     wanted = [word.strip() for word in (kinds or ",".join(k.value for k in NoticeKind)).split(",")]

@@ -32,7 +32,7 @@ class NotifiedJob:
 
 
 def body(notice: JobNotice, job: NotifiedJob, target: NotifyTarget) -> bytes:
-    """Return what is posted."""
+    """Return the bytes to post."""
     values = {
         "kind": notice.kind.value,
         "text": notice.text,
@@ -55,7 +55,10 @@ def _escaped(values: Mapping[str, str]) -> dict[str, str]:
 
 
 class NotifyWebhook:
-    """`say` is told that notices do not arrive: once, until one does. `transport`: of the HTTP client, the network by default."""
+    """Posts notices. `say` is told once that notices do not arrive, and again only after one has arrived.
+
+    `transport`: of the HTTP client, the network by default.
+    """
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class NotifyWebhook:
         self._task = asyncio.ensure_future(self._run())
 
     def post(self, notice: JobNotice, job: NotifiedJob) -> None:
-        """Returns at once. Of very many that wait the newest are left out, and that is said."""
+        """Queue a notice, and return at once. If very many wait, drop the new one and say so."""
         if notice.kind not in self._target.kinds:
             return
         if self._queue.qsize() >= QUEUED:
@@ -80,7 +83,7 @@ class NotifyWebhook:
         self._queue.put_nowait((notice, job))
 
     async def close(self) -> None:
-        """Returns when all that was posted has arrived or was given up, or after a while."""
+        """Wait until all notices have arrived or were given up, but not for very long."""
         self._queue.put_nowait(None)
         await asyncio.wait([self._task], timeout=AT_THE_END_S)
         self._task.cancel()
@@ -100,7 +103,7 @@ class NotifyWebhook:
                 self._has_complained = False  # the next time that they do not arrive is another one
 
     async def _try(self, notice: JobNotice, job: NotifiedJob) -> tuple[str, bool]:
-        """Return why the notice did not arrive, empty if it did; and whether another try may help."""
+        """Post the notice once. Return why it did not arrive, empty if it did, and whether another try may help."""
         headers: dict[str, Any] = {"Content-Type": "application/json"}
         try:
             content = body(notice, job, self._target)

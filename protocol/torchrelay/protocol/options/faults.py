@@ -93,12 +93,12 @@ class Fault:
 
     @property
     def as_asked(self) -> str:
-        """The reason that a planned one gives for its migration."""
+        """Return the reason that a planned fault gives for its migration."""
         return f"--inject {self}"
 
 
 def parse_fault(text: str, world_size: int | None = None) -> Fault:
-    """`kill:rank=1,step=30,phase=backward` -> Fault. Raises UserError with what would be right."""
+    """Parse a fault such as `kill:rank=1,step=30,phase=backward`. Raises UserError with what would be right."""
     name, _, rest = text.partition(":")
     try:
         kind = FaultKind(name)

@@ -37,7 +37,7 @@ class NumberWatch:
 
 
 def parse_watch(text: str) -> NumberWatch:
-    """`loss`, `grad-norm:action=retry,over=10`, `replicas:every=50`. Raises UserError with what would be right."""
+    """Parse a watch: `loss`, `grad-norm:action=retry,over=10`, `replicas:every=50`. Raises UserError with what would be right."""
     what, _, rest = text.partition(":")
     if what not in WATCHED:
         raise UserError(f"--watch {text}: unknown number {what!r}; use one of {', '.join(WATCHED)}")
@@ -57,7 +57,7 @@ def parse_watch(text: str) -> NumberWatch:
 
 
 def parse_watches(text: str) -> tuple[NumberWatch, ...]:
-    """Several, separated by semicolons. Raises UserError."""
+    """Parse several watches, separated by semicolons. Raises UserError."""
     return tuple(parse_watch(part) for part in text.split(";") if part)
 
 
@@ -91,11 +91,11 @@ class Usual:
 
     @property
     def mean(self) -> float:
-        """Of the magnitudes; 0 without any."""
+        """Return the mean of the magnitudes; 0 if there are none."""
         return sum(self._latest) / len(self._latest) if self._latest else 0.0
 
     def suspicion(self, value: float, over: float) -> str:
-        """Why `value` is suspect; empty if it is not."""
+        """Return why `value` is suspect; empty if it is not."""
         if not math.isfinite(value):
             return f"is {value}"
         if over and len(self._latest) >= MINIMUM_STEPS and abs(value) > over * self.mean:
@@ -103,6 +103,6 @@ class Usual:
         return ""
 
     def add(self, value: float) -> None:
-        """The step with this number was done."""
+        """Add the number of a step that is done."""
         if math.isfinite(value):
             self._latest.append(abs(value))

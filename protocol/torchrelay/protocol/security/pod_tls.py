@@ -37,7 +37,7 @@ class PodIdentity:
 
     @classmethod
     def from_uri(cls, uri: str) -> PodIdentity:
-        """Raises RefusedError for any other URI."""
+        """Read the identity from its URI. Raises RefusedError for any other URI."""
         parts = uri.removeprefix(_SCHEME).split("/")
         if not uri.startswith(_SCHEME) or len(parts) != 3 or not all(parts):
             raise RefusedError(f"{uri!r} names no pod")
@@ -59,7 +59,7 @@ class PodLeaf:
 
 
 def anonymous_channel(target: str, authority: bytes) -> grpc.aio.Channel:
-    """Knows whom it speaks to, and shows nothing itself: for enrolment."""
+    """Open a channel for enrolment. It checks whom it talks to, and shows no certificate itself."""
     return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(authority), options=CHANNEL_OPTIONS)
 
 
@@ -75,7 +75,7 @@ class SigningRequest:
         return request.public_bytes(serialization.Encoding.PEM)
 
     def leaf(self, certificate: bytes) -> PodLeaf:
-        """Raises RefusedError for a certificate that is not for this key."""
+        """Return the certificate with its key. Raises RefusedError for a certificate that is not for this key."""
         try:
             parsed = x509.load_pem_x509_certificate(certificate)
         except ValueError as e:
@@ -89,7 +89,10 @@ class SigningRequest:
 
 
 def sign(authority: Credentials, signing_request: bytes, identity: PodIdentity) -> bytes:
-    """A certificate for a client only, as PEM. Raises RefusedError for a request that is none or whose key is not its sender's."""
+    """Return a certificate, as PEM, that a client alone can use.
+
+    Raises RefusedError if this is no signing request, or if its own key has not signed it.
+    """
     try:
         request = x509.load_pem_x509_csr(signing_request)
     except ValueError as e:
@@ -113,7 +116,7 @@ def sign(authority: Credentials, signing_request: bytes, identity: PodIdentity) 
 
 
 def identity_of(certificate: bytes) -> PodIdentity:
-    """Which pod a verified certificate (PEM) is of. Raises RefusedError if it is none of a pod."""
+    """Return which pod a verified certificate (PEM) belongs to. Raises RefusedError if it is not a pod's."""
     names = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
     if len(uris) != 1:

@@ -8,7 +8,7 @@ from torchrelay.protocol.errors import UserError
 
 
 def read_secret(path: Path) -> bytes:
-    """Return the file's bytes as they are: one that were stripped would make another certificate than its peers'.
+    """Return the file's bytes unchanged: a secret with stripped bytes would make a certificate that differs from its peers'.
 
     Raises UserError if the file cannot be read.
     """

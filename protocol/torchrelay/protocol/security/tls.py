@@ -172,7 +172,7 @@ class Credentials:
 
     @classmethod
     def from_secret(cls, secret: bytes, name: str, validity: Validity = OF_ITS_JOB) -> Credentials:
-        """Raises UserError for a secret that could be guessed."""
+        """Make credentials from the job's secret. Raises UserError for a secret that could be guessed."""
         if len(secret) < MIN_SECRET_BYTES:
             raise UserError(
                 f"the job's secret has {len(secret)} bytes; it needs at least {MIN_SECRET_BYTES}, at random"
@@ -180,7 +180,7 @@ class Credentials:
         return cls(name, _authority_key(secret), validity=validity)
 
     def issue(self) -> Leaf:
-        """A new leaf with a key of its own."""
+        """Issue a new leaf with a key of its own."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = _issue(self.name, key.public_key(), self._key)
         pem = serialization.Encoding.PEM
@@ -193,17 +193,20 @@ class Credentials:
 
     @property
     def authority(self) -> bytes:
-        """What the others have to trust, as PEM: the own one first."""
+        """Return what the others have to trust, as PEM: this process's own authority first."""
         return _authority(self._key, self.validity).public_bytes(serialization.Encoding.PEM) + self.others
 
     def sign(self, builder: x509.CertificateBuilder) -> x509.Certificate:
-        """A certificate for somebody who does not know the secret."""
+        """Sign a certificate for a process that does not know the secret."""
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.issuer_name(_name("torchrelay job")).add_extension(issuer, critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
     def server(self, require_client: bool = True) -> grpc.ServerCredentials:
-        """For `add_secure_port`: the peer must show a leaf of this job, if so required. The own leaf is renewed as it gets old."""
+        """Return credentials for `add_secure_port`. The server's leaf is renewed as it gets old.
+
+        `require_client`: the peer must show a leaf of this job.
+        """
         leaf = self.issue()
 
         def renewed() -> grpc.ServerCertificateConfiguration | None:
@@ -220,14 +223,14 @@ class Credentials:
         )
 
     def channel(self, target: str) -> grpc.aio.Channel:
-        """A channel to `HOST:PORT` with a fresh leaf; one that lives for days reconnects as a new channel."""
+        """Open a channel to `HOST:PORT` with a fresh leaf. A process that lives for days reconnects with a new channel."""
         leaf = self.issue()
         credentials = grpc.ssl_channel_credentials(leaf.authority, leaf.key, leaf.certificate)
         return grpc.aio.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
 
 
 def of_one_server(name: str) -> tuple[str, str]:
-    """Key and certificate (PEM) of a server that its clients know by this very certificate, and that nobody vouches for."""
+    """Return key and certificate (PEM) of a server. No authority signs it: clients know the server by this very certificate."""
     key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.timezone.utc)
     certificate = (
         x509.CertificateBuilder()
@@ -255,7 +258,7 @@ def is_of_a_stranger(error: grpc.aio.AioRpcError) -> bool:
 def make_server(
     max_message_bytes: int = MAX_MESSAGE_BYTES, at_once: int | None = None, port_is_held: bool = False
 ) -> grpc.aio.Server:
-    """A server with the options that the channels expect; `add_secure_port(address, credentials.server())` follows.
+    """Make a server with the options that the channels expect. Call `add_secure_port(address, credentials.server())` next.
 
     `at_once`: requests beyond that many are refused (RESOURCE_EXHAUSTED). `port_is_held`: a socket of this user that does not
     listen keeps the port for this server, with SO_REUSEPORT.

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def of_server(identity: str) -> ssl.SSLContext:
-    """`identity`: key and certificate, PEM, which Python takes from a file alone: one that never has a name.
+    """Return the context of a server. Raises OSError, also if `identity` is no identity.
 
-    Raises OSError, also for what is no identity.
+    `identity`: key and certificate, PEM. Python takes them only from a file, so they are written to one that never has a name.
     """
     import ssl
 
@@ -34,7 +34,7 @@ def of_server(identity: str) -> ssl.SSLContext:
 
 
 def to_one_server(certificate: str) -> ssl.SSLContext:
-    """Trusts the holder of this one certificate (PEM) and nobody else. Raises FrameError for what is none."""
+    """Return a context that trusts the holder of this one certificate (PEM) and nobody else. Raises FrameError if it is none."""
     import ssl
 
     context = _of_client()
@@ -47,7 +47,7 @@ def to_one_server(certificate: str) -> ssl.SSLContext:
 
 
 def to_whoever_proves_it() -> ssl.SSLContext:
-    """Takes any certificate: the peer has to prove within the connection that it is its own (`transfer.handshake`)."""
+    """Return a context that takes any certificate: the peer has to prove who it is inside the connection (`transfer.handshake`)."""
     import ssl
 
     context = _of_client()

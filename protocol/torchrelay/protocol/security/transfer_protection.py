@@ -21,7 +21,7 @@ COSTS = {OFF: "next to nothing", INTEGRITY: "a third to two fifths", FULL: "abou
 
 
 def checked(text: str) -> str:
-    """Raises UserError for what is no choice."""
+    """Return `text` if it is one of the choices. Raises UserError if not."""
     if text not in CHOICES:
         raise UserError(f"--transfer-encryption {text}: one of {', '.join(CHOICES)}")
     return text

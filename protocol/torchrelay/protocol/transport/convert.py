@@ -27,7 +27,7 @@ _ONEOF = "kind"
 
 
 def member_name(class_name: str) -> str:
-    """Name of a class inside a `oneof`: `ToWorker` -> `to_worker`."""
+    """Return the name of a class inside a `oneof`: `ToWorker` -> `to_worker`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()
 
 
@@ -41,21 +41,21 @@ def _is_union(hint: Any) -> bool:
 
 
 def to_proto(message: Any) -> Any:
-    """The protobuf of the same name. Raises FrameError for a value that does not fit, such as an integer of 65 bits."""
+    """Return the protobuf of the same name. Raises FrameError for a value that does not fit, such as an integer of 65 bits."""
     target = getattr(relay_pb2, type(message).__name__)()
     _fill(target, message)
     return target
 
 
 def wrap(envelope: type[P], message: Any) -> P:
-    """`message` inside a union's protobuf: `wrap(relay_pb2.FromAgent, Progress(...))`. Raises FrameError."""
+    """Put `message` into a union's protobuf: `wrap(relay_pb2.FromAgent, Progress(...))`. Raises FrameError."""
     target = envelope()
     _fill_member(target, message)
     return target
 
 
 def from_proto(source: Message) -> Any:
-    """The dataclass of the same name; for a union's protobuf, its member. Raises FrameError where a union is empty."""
+    """Return the dataclass of the same name; for a union's protobuf, its member. Raises FrameError if a union is empty."""
     name = source.DESCRIPTOR.name
     if name in UNIONS:
         member = source.WhichOneof(_ONEOF)
@@ -113,7 +113,7 @@ def _read(cls: Any, source: Any) -> Any:
 
 @functools.cache
 def _readers(cls: Any) -> tuple[tuple[str, Callable[[Any], Any] | None], ...]:
-    """By field, in the order of the class, what makes its value of the protobuf's; None where it is the same."""
+    """Return for each field, in the order of the class, a function that converts its protobuf value; None if it needs none."""
     return tuple((name, _reader(hint)) for name, hint in field_types(cls).items())
 
 

@@ -16,7 +16,7 @@ M = TypeVar("M")
 
 
 class SendQueue(Generic[M]):
-    """What the other side has not taken, and how far the present stream has carried it."""
+    """What the other side has not confirmed, and how far the present stream has carried it."""
 
     def __init__(self) -> None:
         self._kept: deque[M] = deque()
@@ -27,7 +27,7 @@ class SendQueue(Generic[M]):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is left that the other side may not have."""
+        """Return whether no message is left that the other side may lack."""
         return not self._kept
 
     def __len__(self) -> int:
@@ -37,31 +37,31 @@ class SendQueue(Generic[M]):
         self._kept.append(message)
 
     def rewind(self) -> None:
-        """A new stream: everything that is not taken is due again."""
+        """Begin a new stream: everything that the other side has not confirmed is due again."""
         self._due = self.first
 
     def next(self) -> tuple[int, M] | None:
-        """Number and message that are due, or None."""
+        """Return number and message of the next one that is due, or None."""
         at = self._due - self.first
         return (self._due, self._kept[at]) if at < len(self._kept) else None
 
     def wrote(self, number: int) -> None:
-        """The stream has this message; where the other side never answered, that has to do."""
+        """Note that the stream has this message. If the other side has never confirmed any, that has to be enough."""
         self._due = max(self._due, number + 1)
         if not self._is_answered:
             self._drop(number + 1)
 
     def taken(self, count: int) -> None:
-        """The other side has the first `count` messages; it may say so before the stream's write returns."""
+        """Note that the other side has the first `count` messages. It may say so before the stream's write returns."""
         self._is_answered = True
         self._drop(count)
 
     def clear(self) -> None:
-        """Nothing that was added so far is due any more."""
+        """Drop everything that was added so far."""
         self._drop(self.first + len(self._kept))
 
     def forget_written(self) -> None:
-        """Another process is at the other end: what was said belongs to the one before."""
+        """Drop what was written: another process is at the other end now, and it was meant for the process before."""
         self._drop(self._due)
 
     def _drop(self, count: int) -> None:
@@ -85,13 +85,13 @@ class Inbox:
         """How many messages of this peer are here: what to answer with."""
 
     def attach(self, session: str, first: int) -> None:
-        """A stream begins, with message number `first`. A peer with another session has started anew."""
+        """Begin a stream whose first message has number `first`. A peer with another session has started anew."""
         if session != self._session:
             self._session, self.count = session, 0
         self._next = first
 
     def is_new(self, message: Any) -> bool:
-        """False for what an earlier stream has brought already. To be asked once for each message of the stream."""
+        """Return False if an earlier stream has brought the message already. To be called once for each message of the stream."""
         if isinstance(message, (AgentHello, OrdersTaken, Progress)):
             return True
         self._next += 1

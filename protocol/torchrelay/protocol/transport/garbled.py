@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 
 class Garbled(grpc.aio.ServerInterceptor):
-    """A call that cannot be read is turned away; in a stream an empty message takes the place of one that cannot."""
+    """Refuses a call that cannot be read. In a stream, an empty message replaces a message that cannot be read."""
 
     async def intercept_service(
         self,

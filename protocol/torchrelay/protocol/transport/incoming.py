@@ -80,7 +80,7 @@ _ANY_NUMBER = ("value", "mean")
 
 
 def received(packed: Message) -> Any:
-    """The message of a peer. Raises FrameError for one that is not understood, or that no process of ours would send."""
+    """Return the message of a peer. Raises FrameError if it is not understood, or if no process of ours would send it."""
     message = from_proto(packed)
     most = _MOST_BYTES.get(type(message), WORDS_BYTES)
     if packed.ByteSize() > most:
@@ -90,7 +90,7 @@ def received(packed: Message) -> Any:
 
 
 def check(message: Any) -> None:
-    """Raises FrameError, with the field's name, for what no process of ours would say."""
+    """Raise FrameError, with the field's name, if no process of ours would send this value."""
     kind: Any = type(message)
     for name, fits in _checks(kind):
         if not fits(getattr(message, name)):
@@ -104,7 +104,7 @@ def _checks(cls: Any) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
 
 
 def _fits(name: str, hint: Any) -> Callable[[Any], bool] | None:
-    """What a value of the field has to fulfil; None where the type says all."""
+    """Return a test for values of the field; None if the type alone is enough."""
     if hint is int:
         low, high = _RANGES.get(name, (-_INT64, _INT64 - 1))
         return lambda value: low <= value <= high
@@ -137,7 +137,7 @@ def _fits_mapping(count: int, values: Mapping[Any, Any]) -> bool:
 
 
 def _is_small(value: Any) -> bool:
-    """Part of a mapping: a step or a count, a short text; bytes are limited by the message as a whole."""
+    """Return whether a part of a mapping is small: a number of limited size, a short text. The message as a whole limits bytes."""
     if isinstance(value, str):
         return len(value) <= WORDS_CHARS
     return not isinstance(value, int) or _NONE_YET <= value <= MOST_STEPS

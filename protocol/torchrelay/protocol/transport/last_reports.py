@@ -26,9 +26,9 @@ class LastReports:
             self._newest[type(report)] = report
 
     def inherit(self, checks: Sequence[ReplicaCheck]) -> None:
-        """Its rank's checks before it had the rank."""
+        """Take over the checks that were made of the rank before this process had it."""
         self._checks = deque(checks, maxlen=CHECKS_KEPT)
 
     def all(self) -> list[Any]:
-        """In the order in which a process says them."""
+        """Return the reports in the order in which a process sends them."""
         return [self._newest[kind] for kind in _LASTING if kind in self._newest] + list(self._checks)

@@ -6,7 +6,7 @@ import select
 
 
 def is_readable(descriptor: int, within_s: float = 0.0) -> bool:
-    """Return whether there is something to read, or an end, within the time."""
+    """Return whether within the time there is something to read, or the end of the stream."""
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     return bool(waiting.poll(within_s * 1000.0))

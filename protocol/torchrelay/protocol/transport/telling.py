@@ -29,7 +29,7 @@ Condition = tuple[str, bool, bool, bool]
 
 
 def condition(p: WorkerProgress) -> Condition:
-    """What a verdict could hang on: where it is outside of training, whether it stands still, is idle, cannot go on."""
+    """Return what a verdict could depend on: its phase outside of training, and whether it stands still, is idle, cannot go on."""
     stands = p.process_state in CANNOT_GO_ON
     if p.phase in NOT_TRAINING:
         return p.phase, False, False, stands
@@ -37,15 +37,15 @@ def condition(p: WorkerProgress) -> Condition:
 
 
 def pace(agents: int) -> float:
-    """How often each of so many agents of one controller tells, while there is no news."""
+    """Return the seconds between two reports of an agent without news, if a controller has so many agents."""
     return min(max(TELL_S, agents / TELLINGS_PER_S), MOST_TELL_S)
 
 
 def can_wait(p: WorkerProgress) -> bool:
-    """Whether nothing is missed if the next telling of it comes later than usual, unless something changes."""
+    """Return whether the next report of the rank may come later than usual, unless something changes."""
     return p.process_state not in CANNOT_GO_ON and (p.phase in (RankPhase.SET_UP, RankPhase.FINISHED) or moves(p))
 
 
 def moves(p: WorkerProgress) -> bool:
-    """Whether it trains, and had moved when this was told."""
+    """Return whether the rank trains, and had moved when this was reported."""
     return p.phase not in NOT_TRAINING and p.still_s < STILL_S

@@ -12,10 +12,7 @@ MOST_BYTES = 107
 
 @contextmanager
 def reachable(path: str) -> Iterator[str]:
-    """Yield a path to the same socket that is short enough, for a `bind` or `connect`.
-
-    Raises OSError if the folder is not there.
-    """
+    """Yield a path to the same socket that is short enough for `bind` or `connect`. Raises OSError if the folder is not there."""
     if len(os.fsencode(path)) <= MOST_BYTES:
         yield path
         return

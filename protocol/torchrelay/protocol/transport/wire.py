@@ -25,7 +25,7 @@ ORDERS: dict[str, type] = {c.__name__: c for c in typing.get_args(messages.ShimO
 
 @functools.cache
 def field_types(cls: type) -> dict[str, Any]:
-    """Name -> resolved type of each field of a message class."""
+    """Return the resolved type of each field of a message class, by name."""
     hints = typing.get_type_hints(cls)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
 
@@ -67,7 +67,7 @@ def _typed(hint: Any, value: Any) -> Any:
 
 
 def from_plain(cls: Any, values: Any) -> Any:
-    """A dataclass of plain values from what JSON made of it. Raises FrameError for what does not fit."""
+    """Make a dataclass of plain values from what JSON made of it. Raises FrameError for what does not fit."""
     if type(values) is not dict:
         raise FrameError(f"expected an object, got {type(values).__name__}")
     hints = field_types(cls)
@@ -78,7 +78,7 @@ def from_plain(cls: Any, values: Any) -> Any:
 
 
 def encode(message: Any) -> bytes:
-    """One frame. Raises FrameError if it would be larger than the other side accepts."""
+    """Return the message as one frame. Raises FrameError if it would be larger than the other side accepts."""
     body = {"@message": type(message).__name__}
     body.update({f.name: _plain(getattr(message, f.name)) for f in dataclasses.fields(message)})
     data = json.dumps(body, separators=(",", ":")).encode()
@@ -90,7 +90,7 @@ def encode(message: Any) -> bytes:
 
 
 def decode(data: bytes, kinds: dict[str, type]) -> Any:
-    """The message in `data` (without its length). Raises FrameError for anything that is no message of `kinds`."""
+    """Return the message in `data` (without its length). Raises FrameError for anything that is no message of `kinds`."""
     try:
         body = json.loads(data)
         cls = kinds[body.pop("@message")]
@@ -103,7 +103,7 @@ def decode(data: bytes, kinds: dict[str, type]) -> Any:
 
 
 def frame_length(head: bytes) -> int:
-    """Length of the frame that `head` announces. Raises FrameError if it is too large."""
+    """Return the length of the frame that `head` announces. Raises FrameError if it is too large."""
     (length,) = _LENGTH.unpack(head)
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"a frame of {length} bytes was announced; the limit is {MAX_FRAME_BYTES}")
@@ -114,7 +114,7 @@ HEAD_BYTES = _LENGTH.size
 
 
 def receive_exactly(sock: socket.socket, size: int) -> bytes:
-    """`size` bytes. Raises ChannelClosedError when the peer ends before."""
+    """Receive `size` bytes. Raises ChannelClosedError if the peer ends before."""
     parts = bytearray()
     while len(parts) < size:
         try:
@@ -128,5 +128,5 @@ def receive_exactly(sock: socket.socket, size: int) -> bytes:
 
 
 def receive(sock: socket.socket, kinds: dict[str, type]) -> Any:
-    """The next message of a blocking socket. Raises ChannelClosedError, FrameError."""
+    """Receive the next message of a blocking socket. Raises ChannelClosedError, FrameError."""
     return decode(receive_exactly(sock, frame_length(receive_exactly(sock, HEAD_BYTES))), kinds)

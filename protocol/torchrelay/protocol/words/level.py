@@ -20,12 +20,12 @@ class Level(str, Enum):
 
     @property
     def promises(self) -> bool:
-        """Whether somebody may rely on it."""
+        """Return whether somebody may rely on this level."""
         return self in (Level.PARTLY, Level.PROTECTED)
 
     @property
     def is_known(self) -> bool:
-        """Whether nothing is waited for that could change it by itself."""
+        """Return whether nothing is pending that could change the level by itself."""
         return self not in (Level.PENDING, Level.ARMED)
 
 

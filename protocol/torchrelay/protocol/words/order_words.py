@@ -19,20 +19,20 @@ _OURS_FAILED = "torchrelay could not go on with rank "
 
 
 def failed(rank: int, kind: str, message: str, *, ours: bool) -> str:
-    """`the script failed on rank 1: ValueError: no such file`. `ours`: with an error that torchrelay has raised."""
+    """Return `the script failed on rank 1: ValueError: no such file`. `ours`: with an error that torchrelay has raised."""
     return f"{_OURS_FAILED if ours else _FAILED}{rank}: {kind}: {message}"
 
 
 def says_failed(reason: str) -> bool:
-    """Whether the reason of a job's end is such a sentence."""
+    """Return whether the reason of a job's end is a sentence of `failed`."""
     return reason.startswith((_FAILED, _OURS_FAILED))
 
 
 def could_not(worker: str, rank: int, order: str, reason: str) -> str:
-    """`n0.s0 could not take over rank 1: out of memory`."""
+    """Return `n0.s0 could not take over rank 1: out of memory`."""
     return f"{worker} could not {_DOING.get(order, f'do {order} for rank {{rank}}').format(rank=rank)}: {reason}"
 
 
 def says_could_not(text: str) -> bool:
-    """Whether a decision's text has such a sentence in it."""
+    """Return whether a decision's text contains a sentence of `could_not`."""
     return any(f" could not {doing.partition('{')[0]}" in text for doing in _DOING.values())

@@ -72,7 +72,7 @@ class Deadlines:
     quiesce_tries: int = 5
 
     def of(self, phase: Phase) -> float | None:
-        """None for phases that may last for ever."""
+        """Return the phase's deadline in seconds; None for a phase that may last for ever."""
         if phase in (Phase.HEALTHY, Phase.ABANDONED):
             return None
         seconds: float = getattr(self, f"{phase.name.lower()}_s")

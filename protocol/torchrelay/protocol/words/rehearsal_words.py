@@ -6,7 +6,7 @@ from torchrelay.protocol.names import REHEARSAL_DIFFERS, REHEARSAL_FAILED, REHEA
 
 
 def sentence(outcome: str, rank: int, world_size: int, boundary: int, reason: str) -> str:
-    """`outcome`: one of names.REHEARSAL_OUTCOMES; `reason`: as in messages.Rehearsed."""
+    """Return the sentence. `outcome`: one of names.REHEARSAL_OUTCOMES; `reason`: as in messages.Rehearsed."""
     who = f"rank {rank} of {world_size}"
     at = f" at step {boundary}" if boundary >= 0 else ""
     if outcome == REHEARSAL_SAME:

@@ -29,14 +29,17 @@ _READY = "is injected already, and stays as it is"
 
 @dataclass(frozen=True)
 class InjectedManifest:
-    """`text`: the manifest. `notes`: what the user should know."""
+    """A manifest after injection. `text`: the manifest. `notes`: what the user should know."""
 
     text: str
     notes: list[str]
 
 
 def inject_text(text: str, settings: WebhookSettings, authority: str) -> InjectedManifest:
-    """Raises UserError for what is no manifest, and for wrong annotations. Documents without pods stay as they are written."""
+    """Inject all pods of a manifest. Documents without pods stay as they are written.
+
+    Raises UserError if the text is no manifest, or if annotations are wrong.
+    """
     parts, notes, pods = [], [], 0
     for written in split(text):
         try:

@@ -78,7 +78,7 @@ class WebhookSettings:
 
 
 def load(path: Path) -> WebhookSettings:
-    """Raises UserError for a file that cannot be read or does not fit."""
+    """Read the settings from a file. Raises UserError if the file cannot be read or does not fit."""
     try:
         values = yaml.safe_load(path.read_bytes())
     except (OSError, yaml.YAMLError) as e:
@@ -87,7 +87,7 @@ def load(path: Path) -> WebhookSettings:
 
 
 def parse(values: Any, source: str) -> WebhookSettings:
-    """Raises UserError for an unknown key, or a value of another kind than the default."""
+    """Make settings of a file's values. Raises UserError for an unknown key, or a value of another kind than the default."""
     settings: WebhookSettings = _fill(WebhookSettings(), values, source)
     if settings.sidecar not in SIDECARS:
         raise UserError(f"{source}: sidecar has to be one of {', '.join(SIDECARS)}, not {settings.sidecar!r}")

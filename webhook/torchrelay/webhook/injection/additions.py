@@ -22,7 +22,10 @@ _NO_RUN_TIME_CHANGES = ("mountPropagation", "recursiveReadOnly")
 
 @dataclass(frozen=True)
 class Additions:
-    """`native`: the agent is an init container that stays, started after `init`; else it is one more container."""
+    """What is added to a pod.
+
+    `native`: the agent is an init container that keeps running, started after `init`. Otherwise it is one more container.
+    """
 
     volumes: list[dict[str, Any]]
     init: Container
@@ -34,7 +37,10 @@ class Additions:
 def additions(
     pod: Pod, container: Container, wishes: PodAnnotations, settings: WebhookSettings, authority: str
 ) -> Additions:
-    """For a pod whose training container is `container`. `authority`: PEM of what the controller's certificate comes from."""
+    """Return what to add to a pod whose training container is `container`.
+
+    `authority`: PEM of the authority that signs the controller's certificate.
+    """
     security, notes = security_context(pod, container)
     common = {
         "image": settings.agent.image,
@@ -122,29 +128,32 @@ def _agent_env(
 
 
 def answers_prometheus(pod: Pod, settings: WebhookSettings) -> bool:
-    """Not on the host's network: a port that is named there is for one pod of each node, so that others would wait for ever."""
+    """Return whether the agent names a port for Prometheus.
+
+    Not on the host's network: only one pod of each node can have a port that is named there, so the others would wait for ever.
+    """
     return settings.agent.metricsPort > 0 and not pod["spec"].get("hostNetwork")
 
 
 def user_of(pod: Pod, container: Container) -> int | None:
-    """That the container runs as; None where that is its image's."""
+    """Return the user that the container runs as; None if its image decides."""
     of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
     user = {**of_pod, **own}.get("runAsUser")
     return None if user is None else int(user)
 
 
 def sees_training(pod: Pod, container: Container) -> bool:
-    """Whether the agent may be of the user of the container's processes, and so could end them if it sees them.
+    """Return whether the agent may run as the user of the container's processes, and so could end them if it sees them.
 
-    Where nobody says the user it is the image's, which is root in most: the agent is root then, without a right over others. In
-    an image of another user it sees a hang and cannot end it; only the agent can find that out, and says so.
+    If the pod names no user, the image decides, and in most images that is root: the agent is root then, without rights over other
+    users. If the image has another user, the agent sees a hang and cannot end it; only the agent can find that out, and it says so.
     """
     of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
     return user_of(pod, container) is not None or not {**of_pod, **own}.get("runAsNonRoot")
 
 
 def security_context(pod: Pod, container: Container) -> tuple[dict[str, Any], list[str]]:
-    """As little as can be, and the user of the training container: a process can be signalled by its own user alone."""
+    """Give the agent as few rights as can be, and the user of the training container: only its own user can signal a process."""
     of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
     merged = {**of_pod, **own}
     context: dict[str, Any] = {
@@ -173,7 +182,7 @@ def security_context(pod: Pod, container: Container) -> tuple[dict[str, Any], li
 
 
 def _resources(pod: Pod, settings: WebhookSettings) -> dict[str, Any]:
-    """A pod whose containers all have limits equal to requests stays one."""
+    """Return the agent's resources, so that a pod whose containers all have limits equal to requests stays such a pod."""
     if pod["spec"].get("resources"):
         return {}  # one budget for the whole pod, and what containers ask for must not go beyond it
     configured = copy.deepcopy(settings.agent.resources)
@@ -184,7 +193,7 @@ def _resources(pod: Pod, settings: WebhookSettings) -> dict[str, Any]:
 
 
 def is_guaranteed(pod: Pod) -> bool:
-    """Kubernetes' own rule for this quality of service."""
+    """Return whether the pod is of the class Guaranteed, by Kubernetes' own rule."""
     spec = pod["spec"]
     for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
         resources = container.get("resources") or {}
@@ -197,7 +206,10 @@ def is_guaranteed(pod: Pod) -> bool:
 def _checkpoint_mount(
     pod: Pod, container: Container, folder: str, taken: list[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The training container's volume with the checkpoints, for reading alone: which of them are whole is looked at."""
+    """Return a read-only mount of the training container's volume with the checkpoints, and notes if there can be none.
+
+    The agent looks there which checkpoints are complete.
+    """
     mounts = [m for m in container.get("volumeMounts") or () if is_below(folder, posixpath.normpath(m["mountPath"]))]
     if not mounts:
         return [], [f"{kube.CHECKPOINT_DIR} {folder} is on no volume: what is saved there is lost with the pod"]

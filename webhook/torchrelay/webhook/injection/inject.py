@@ -32,7 +32,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 @dataclass(frozen=True)
 class PodDecision:
-    """`denied`: why the pod must not be made as it is; "" where it may. `notes`: what its owner should know."""
+    """What is done about a pod. `denied`: why it must not be made as it is; "" if it may. `notes`: what its owner should know."""
 
     patch: list[Operation] = field(default_factory=list)
     notes: tuple[str, ...] = ()
@@ -40,14 +40,17 @@ class PodDecision:
 
 
 def patch(pod: Pod, settings: WebhookSettings, authority: str | None) -> PodDecision:
-    """`settings.sidecar` has to be decided. `authority`: PEM of what the controller's certificate comes from. "" if there is
-    none yet: a pod is not injected then, since its agent could trust nobody. None: to be filled in when the pod is made."""
+    """Decide about a pod, and return the patch. `settings.sidecar` has to be decided before.
+
+    `authority`: PEM of the authority that signs the controller's certificate. "" if there is none yet: the pod is not injected
+    then, since its agent could trust nobody. None: the webhook fills it in when the pod is made.
+    """
     new, decision = injected(pod, settings, authority)
     return PodDecision(difference(pod, new), decision.notes, decision.denied)
 
 
 def injected(pod: Pod, settings: WebhookSettings, authority: str | None) -> tuple[Pod, PodDecision]:
-    """The pod as it should be. The one that was given stays as it is."""
+    """Return the pod as it should be. The pod that was given stays unchanged."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     if kube.INJECT not in annotations or _MIRROR in annotations:
         return pod, PodDecision()
@@ -84,14 +87,17 @@ def injected(pod: Pod, settings: WebhookSettings, authority: str | None) -> tupl
 
 
 def _has_agent(pod: Pod) -> bool:
-    """Made here before, or a clone of such a pod."""
+    """Return whether the pod has an agent: it was injected before, or it is a clone of such a pod."""
     spec = pod["spec"]
     return any(c["name"] == kube.AGENT_CONTAINER for c in [*spec["containers"], *(spec.get("initContainers") or ())])
 
 
 def _completed(pod: Pod, wishes: PodAnnotations, settings: WebhookSettings, authority: str) -> tuple[Pod, PodDecision]:
-    """Somebody who came after us may have taken something of ours away, and who prepared the pod's template without a
-    cluster could not know all; the rest stays. Raises as training_container."""
+    """Complete a pod that has an agent already. Raises what training_container raises.
+
+    Another webhook may have removed something of ours, and a template that was prepared without a cluster lacks the authority.
+    Everything else stays.
+    """
     ours = {kube.CODE_VOLUME, kube.RUN_VOLUME}
     with_ours = [
         i
@@ -137,7 +143,7 @@ def _add(spec: dict[str, Any], added: Additions) -> None:
 
 
 def _share_processes(spec: dict[str, Any], notes: list[str]) -> None:
-    """So that the agent sees the training processes, and can end one that hangs. Not where these are another user's for certain."""
+    """Let the agent see the training processes, so that it can end one that hangs. A pod that forbids it is only noted."""
     if spec.get("hostPID"):
         return  # shared with the whole node already, and Kubernetes allows only one of both
     if spec.get("shareProcessNamespace") is False:

@@ -11,7 +11,7 @@ _VIRTUAL = re.compile(r"--virtual[-_]local[-_]rank\b")
 
 
 def processes_note(container: Container) -> str:
-    """A note where a launcher is to start several training processes in the pod in a way that keeps them from being protected."""
+    """Return a note if the launcher starts several training processes in a way that leaves them unprotected; "" otherwise."""
     command = " ".join([*(container.get("command") or ()), *(container.get("args") or ())])
     variables = {e["name"]: e.get("value") or "" for e in container.get("env") or ()}
     found = _OPTION.search(command)

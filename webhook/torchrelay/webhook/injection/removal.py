@@ -21,10 +21,10 @@ def prepared_by(pod: Pod) -> str:
 
 
 def without_additions(pod: Pod) -> Pod:
-    """Return the pod without containers, volumes, variables and notes of ours.
+    """Return the pod without torchrelay's containers, volumes, variables and notes.
 
     What its owner may have written as well stays: the job's label, its owner, `shareProcessNamespace`. Variables whose
-    names begin as ours do go, whoever wrote them.
+    names begin like torchrelay's are removed, even if the owner wrote them.
     """
     new = copy.deepcopy(pod)
     spec = new["spec"]
@@ -64,7 +64,7 @@ def _restored(env: list[Variable]) -> list[Variable]:
 
 
 def _keep(of: dict[str, Any], part: str, elements: list[Any]) -> None:
-    """An empty list is left out, unless it was written so."""
+    """Set the part to the elements that are left. Drop an empty list, unless the pod had an empty list before."""
     if elements or of.get(part) == []:
         of[part] = elements
     else:

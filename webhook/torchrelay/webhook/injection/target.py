@@ -41,7 +41,7 @@ class LeaveAloneError(TorchrelayError):
 
 
 def training_container(pod: Pod, wanted: str) -> tuple[int, str]:
-    """Its index, and a note where it had to be guessed. Raises UserError if the one that is wanted is not there."""
+    """Return the index of the training container, and a note if it was guessed. Raises UserError if the wanted one is not there."""
     containers = pod["spec"]["containers"]
     all_names = [c["name"] for c in containers]
     if wanted:
@@ -60,13 +60,13 @@ def training_container(pod: Pod, wanted: str) -> tuple[int, str]:
 
 
 def gpus(container: Container) -> dict[str, str]:
-    """What it asks for, by the name of the resource."""
+    """Return the GPUs that the container asks for: the name of the resource, and the count."""
     limits = (container.get("resources") or {}).get("limits") or {}
     return {name: str(count) for name, count in sorted(limits.items()) if _GPU.fullmatch(name) and str(count) != "0"}
 
 
 def check_can_be_injected(pod: Pod, container: Container) -> None:
-    """Raises LeaveAloneError, with the reason."""
+    """Raise LeaveAloneError, with the reason, if the pod cannot be injected."""
     spec = pod["spec"]
     if (spec.get("os") or {}).get("name") == "windows":
         raise LeaveAloneError("it runs on Windows")
@@ -93,7 +93,7 @@ def _check_mounts(spec: dict[str, Any], container: Container) -> None:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Or the folder itself."""
+    """Return whether the path is below the folder, or is the folder itself."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 

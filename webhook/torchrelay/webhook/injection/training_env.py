@@ -15,7 +15,7 @@ Variable = dict[str, Any]
 
 
 def field(name: str, path: str) -> Variable:
-    """A variable with a value of the pod's own, which is known when it runs."""
+    """Return a variable whose value is a field of the pod, known only when the pod runs."""
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
@@ -32,16 +32,16 @@ def training_mounts(wishes: PodAnnotations) -> list[dict[str, Any]]:
 
 
 def kept_mounts(wishes: PodAnnotations) -> list[dict[str, Any]]:
-    """Where copies are kept, for training and for the agent, who says which there are."""
+    """Return the mounts of the folder with copies. Training needs it, and so does the agent, which reports the copies."""
     return [{"name": kube.KEPT_VOLUME, "mountPath": kube.KEPT_FOLDER}] if wishes.copies_every else []
 
 
 def training_env(
     env: list[Variable], wishes: PodAnnotations, grace_s: int | None = None, json_lines: bool = False
 ) -> tuple[list[Variable], list[str]]:
-    """The environment with ours in it, and notes about what could not be set. `grace_s`: the pod's, if it says one.
+    """Return the environment with torchrelay's variables, and notes about variables that could not be set.
 
-    `json_lines`: what we say in it is JSON.
+    `grace_s`: the pod's grace period, if it names one. `json_lines`: torchrelay's lines in the log are JSON.
     """
     new = _chained(env)
     notes = []
@@ -80,7 +80,10 @@ def _ours(wishes: PodAnnotations, grace_s: int | None) -> list[Variable]:
 
 
 def json_lines_of(namespace: str, job: str) -> str:
-    """A value that the kubelet fills in from two variables before it: JSON, with the id that the controller has for the job."""
+    """Return a value for the log format: JSON, with the id that the controller has for the job.
+
+    The kubelet fills in namespace and job, from two variables that come before this one.
+    """
     return f"{LogFormat.JSON.value} $({namespace})/$({job})"
 
 
@@ -93,15 +96,18 @@ def _of_logs() -> list[Variable]:
 
 
 def _hash_seed(env: list[Variable]) -> list[Variable]:
-    """So that sets of strings have one order in all of a job's processes; unless the pod has chosen one itself."""
+    """Fix the hash seed, so that sets of strings have one order in all processes of a job. A seed that the pod has chosen stays."""
     if any(e["name"] == names.HASH_SEED_VARIABLE and _meaning(e) != names.HASH_SEED for e in env):
         return []
     return [value(names.HASH_SEED_VARIABLE, names.HASH_SEED), value(names.ENV_HASH_SEED_WAS, "")]
 
 
 def _chained(env: list[Variable]) -> list[Variable]:
-    """PYTHONPATH with our folder first. The user's entry keeps its place and its form under another name, and is referred
-    to: so a value from a ConfigMap, or one with references of its own, stays what it was."""
+    """Put torchrelay's folder first in PYTHONPATH.
+
+    The user's entry keeps its place and its form under another name, and PYTHONPATH refers to that name. So a value from a
+    ConfigMap, or a value with references of its own, stays what it was.
+    """
     at = _last(env, PYTHONPATH)
     if at is None:
         return [*env, value(PYTHONPATH, kube.SITE_FOLDER)]
@@ -127,12 +133,12 @@ def _chained(env: list[Variable]) -> list[Variable]:
 
 
 def _last(env: list[Variable], name: str) -> int | None:
-    """Of several with one name the last counts."""
+    """Return the index of the last variable of this name, since Kubernetes takes the last of several; None if there is none."""
     return max((i for i, e in enumerate(env) if e["name"] == name), default=None)
 
 
 def _meaning(variable: Variable) -> Any:
-    """The API server fills in `apiVersion` of a fieldRef."""
+    """Return what a variable means, to compare two: the API server fills in `apiVersion` of a fieldRef, which changes nothing."""
     source = variable.get("valueFrom")
     if not source:
         return variable.get("value") or ""

@@ -8,7 +8,11 @@ Operation = dict[str, Any]
 
 
 def difference(old: Any, new: Any, path: str = "") -> list[Operation]:
-    """Lists that only grew at their end are appended to, element by element; others are replaced as a whole."""
+    """Return the operations that turn `old` into `new`.
+
+    A list whose elements keep their places is patched element by element, and new elements are appended. Any other list is
+    replaced as a whole.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         return _of_objects(old, new, path)
     if isinstance(old, list) and isinstance(new, list) and len(new) >= len(old):

@@ -38,7 +38,7 @@ _INITIALIZERS = ("dataset-initializer", "model-initializer")
 
 
 def templates(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """The pod templates of a document, as they are in it. Empty for a kind that has none."""
+    """Return the pod templates of a document: the parts themselves, not copies. Empty for a kind that has none."""
     return [
         found
         for path in PATHS.get(document.get("kind", ""), ())
@@ -62,9 +62,9 @@ def _at(node: Any, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def trainjob_pod_annotations(document: dict[str, Any]) -> dict[str, Any]:
-    """Where a TrainJob says what is added to its pods, made if it is not there: a TrainJob has no pod template of its own.
+    """Return the annotations that a TrainJob gives its pods, and add the field if it is missing.
 
-    Trainer 2.1 has podTemplateOverrides for it, 2.2 and later have runtimePatches.
+    A TrainJob has no pod template of its own. Trainer 2.1 has podTemplateOverrides for it, 2.2 and later have runtimePatches.
     """
     spec = document.setdefault("spec", {})
     if (there := _annotated_before(spec)) is not None:
@@ -84,7 +84,7 @@ def trainjob_pod_annotations(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _annotated_before(spec: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the annotations that an injection before this one has made, or a person; None if there are none."""
+    """Return the annotations that an earlier injection or a person has written; None if there are none."""
     for override in spec.get("podTemplateOverrides") or ():
         annotations = (override.get("metadata") or {}).get("annotations") or {}
         if INJECT in annotations:

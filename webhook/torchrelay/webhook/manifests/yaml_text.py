@@ -32,5 +32,5 @@ def dump(document: Any) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The documents of a file, each as it is written."""
+    """Return the documents of a file, each exactly as it is written."""
     return [part for part in DOCUMENT_MARK.split(text if text.endswith("\n") else text + "\n") if part.strip()]

@@ -23,7 +23,7 @@ MAX_BODY_BYTES = 8 << 20
 
 
 def make_app(decide: Callable[[dict[str, Any]], PodDecision], is_ready: Callable[[], str]) -> Starlette:
-    """`is_ready`: why the webhook cannot be called yet; "" once it can."""
+    """Return the application. `is_ready` says why the webhook cannot be called yet; "" once it can."""
 
     async def mutate(request: Request) -> Response:
         body = bytearray()

@@ -17,7 +17,7 @@ wait for the agent to end before it starts training."""
 
 
 def sidecar_for(version: dict[str, Any]) -> str:
-    """From the API server's /version. Raises RetryableError for what is no version."""
+    """Return the kind of sidecar for the API server's answer to /version. Raises RetryableError if that is no version."""
     numbers = [re.match(r"\d+", str(version.get(part, ""))) for part in ("major", "minor")]
     major, minor = (int(n.group()) if n else None for n in numbers)
     if major is None or minor is None:
@@ -26,7 +26,10 @@ def sidecar_for(version: dict[str, Any]) -> str:
 
 
 async def find_sidecar() -> str:
-    """Raises RetryableError for an odd answer, and what the client raises while the API server is away."""
+    """Ask the API server which kind of sidecar it can run.
+
+    Raises RetryableError for an odd answer, and the client's errors while the API server is away.
+    """
     config = KubeConfig.from_env().get()
     if config is None:
         raise RetryableError("no cluster is configured")

@@ -13,7 +13,7 @@ MOST_CHARS = 256
 
 
 def requested_by(resource: dict[str, Any], user: Any) -> list[Operation]:
-    """Return the patch that names the review's user. What the resource itself says of that is overwritten."""
+    """Return the patch that names the review's user. It overwrites what the resource itself says of that."""
     meta = resource.get("metadata") or {}
     name = str(user.get("username", ""))[:MOST_CHARS] if isinstance(user, dict) else ""
     annotations = {**(meta.get("annotations") or {}), kube.REQUESTED_BY: name}

@@ -20,7 +20,10 @@ MAX_WARNING_CHARS = 250
 
 
 def answer(review: Any, decide: Callable[[dict[str, Any]], PodDecision]) -> dict[str, Any]:
-    """Raises FrameError for what is no review of a pod, or of what asks for something; a pod itself always gets an answer."""
+    """Answer an admission review. A pod always gets an answer.
+
+    Raises FrameError if the review is neither of a pod nor of a resource that asks torchrelay for something.
+    """
     request = review.get("request") if isinstance(review, dict) else None
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
         raise FrameError("no admission review: it has no request with a uid")

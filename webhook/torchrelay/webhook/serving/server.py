@@ -28,7 +28,7 @@ ANY_ADDRESS = "0.0.0.0"
 
 
 class Webhook:
-    """`find_sidecar` is asked until it answers, where the settings leave the choice to the cluster."""
+    """The webhook's server. If the settings leave the kind of sidecar to the cluster, `find_sidecar` is asked until it answers."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Webhook:
         return patch(pod, self._settings, read_authority(Path(self._settings.controller.caFile)))
 
     def not_ready(self) -> str:
-        """Why pods would not be injected now; "" if they would."""
+        """Return why pods would not be injected now; "" if they would."""
         if self._keeper.not_ready:
             return self._keeper.not_ready
         if self._settings.sidecar == AUTO:
@@ -65,7 +65,7 @@ class Webhook:
         return ""
 
     async def serve(self, address: str = ANY_ADDRESS) -> None:
-        """Until a signal ends it."""
+        """Serve until a signal ends it."""
         config = uvicorn.Config(
             make_app(self.decide, self.not_ready),
             host=address,
@@ -97,13 +97,13 @@ class Webhook:
 
 
 def dns_names(settings: ServerSettings) -> tuple[str, ...]:
-    """Under which API servers call the webhook."""
+    """Return the DNS names under which API servers call the webhook."""
     host = f"{settings.service}.{settings.namespace}.svc"
     return host, f"{host}.cluster.local"
 
 
 def read_authority(path: Path) -> str:
-    """The controller's certificate authority, "" while it has published none."""
+    """Read the controller's certificate authority; "" while the controller has published none."""
     try:
         return path.read_text()
     except FileNotFoundError:

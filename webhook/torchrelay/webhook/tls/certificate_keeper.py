@@ -28,7 +28,7 @@ AWAY = (ApiError, HTTPError, OSError)
 
 
 class CertificateKeeper:
-    """Certificates made here. `now` gives the time."""
+    """Makes the webhook's own certificates, and renews them. `now` gives the time."""
 
     def __init__(
         self, store: CertificateStore, names: tuple[str, ...], context: ssl.SSLContext, now: Callable[[], dt.datetime]
@@ -38,7 +38,10 @@ class CertificateKeeper:
         self.not_ready = "no certificate yet"
 
     async def refresh(self) -> None:
-        """Raises what the store raises; FatalError if others write the Secret again and again."""
+        """Renew the certificates if needed, publish the authority, and load them.
+
+        Raises the store's errors; FatalError if others write the Secret again and again.
+        """
         for _ in range(ATTEMPTS):
             stored = await self._store.read()
             data, reason = renewed(stored.data, self._names, self._now())
@@ -59,7 +62,7 @@ class CertificateKeeper:
             self._loaded = (certificate, key)
 
     async def run(self) -> None:
-        """Until cancelled. While the API server is away the old certificate serves on."""
+        """Refresh until cancelled. While the API server is away, the old certificate stays in use."""
         while True:
             try:
                 await self.refresh()
@@ -79,7 +82,10 @@ class FolderKeeper:
         self.not_ready = "no certificate yet"
 
     def refresh(self) -> None:
-        """Raises OSError while a file is missing, ssl.SSLError while the two do not belong together."""
+        """Load the certificate if its files have changed.
+
+        Raises OSError while a file is missing, ssl.SSLError while certificate and key do not belong together.
+        """
         pair = (self._folder / TLS_CRT).read_bytes(), (self._folder / TLS_KEY).read_bytes()
         if pair != self._loaded:
             load_pair(self._context, *pair)
@@ -98,7 +104,10 @@ class FolderKeeper:
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """For connections from now on. The ssl module takes files alone; they are gone again at once."""
+    """Use the certificate for connections from now on.
+
+    The ssl module takes only files. They are deleted again at once.
+    """
     with tempfile.TemporaryDirectory() as folder:
         paths = Path(folder) / TLS_CRT, Path(folder) / TLS_KEY
         for path, content in zip(paths, (certificate, key)):

@@ -38,7 +38,7 @@ class _Pair:
 
 
 def renewed(data: Mapping[str, bytes], names: tuple[str, ...], now: dt.datetime) -> tuple[Data, str]:
-    """What the Secret should hold, and why that is something else than it does; "" where it is not.
+    """Return what the Secret should hold, and why that differs from what it holds; "" if it does not differ.
 
     `names`: the DNS names under which API servers call the webhook.
     """
@@ -79,7 +79,7 @@ def _signed(leaf: x509.Certificate, authority: _Pair) -> bool:
 
 
 def _read(data: Mapping[str, bytes]) -> tuple[list[_Pair], _Pair | None, str]:
-    """The authorities, the oldest first, and the leaf; or why what is there cannot be used."""
+    """Return the authorities, oldest first, and the leaf; or the reason why the stored data cannot be used."""
     if not data:
         return [], None, "there were no certificates"
     try:

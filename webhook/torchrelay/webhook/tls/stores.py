@@ -20,26 +20,26 @@ _NOT_FOUND, _CONFLICT = 404, 409
 
 @dataclass(frozen=True)
 class Stored:
-    """`version`: of the Secret as it was read; "" where there was none."""
+    """What the Secret holds. `version`: of the Secret as it was read; "" if there was none."""
 
     data: Data
     version: str
 
 
 class CertificateStore(Protocol):
-    """Raises OSError or the client's errors while it cannot be reached."""
+    """A place for certificates. Its methods raise OSError or the client's errors while it cannot be reached."""
 
     async def read(self) -> Stored: ...
 
     async def write(self, data: Data, version: str) -> bool:
-        """False if somebody else has written since `version`."""
+        """Write the data. Return False if somebody else has written since `version`."""
 
     async def publish(self, authorities: bytes) -> None:
-        """Tells API servers whom to trust, unless they know."""
+        """Tell API servers whom to trust, unless they know."""
 
 
 class KubernetesStore:
-    """A Secret, and `caBundle` of the webhook's configuration."""
+    """Keeps certificates in a Secret, and publishes the authority in `caBundle` of the webhook's configuration."""
 
     def __init__(self, client: AsyncClient, settings: ServerSettings) -> None:
         self._client, self._settings = client, settings

@@ -15,7 +15,7 @@ _UNUSED = {"rank_report"}
 
 
 class EventLines:
-    """`record`: what the events that were read so far come to."""
+    """Reads events from a file into `record`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -24,9 +24,9 @@ class EventLines:
         self._rest = b""
 
     def read_more(self) -> bool:
-        """Takes what is new, some of it at a time; whether there was anything. A line that is not whole yet comes the next time.
+        """Read some of what is new. Return whether anything was new. A line that is not whole yet is read the next time.
 
-        Raises UserError if the file cannot be read, or is none of events.
+        Raises UserError if the file cannot be read, or holds no events.
         """
         try:
             with open(self.path, "rb") as file:
@@ -42,7 +42,7 @@ class EventLines:
         return bool(data)
 
     def read_all(self) -> RunRecord:
-        """As far as it is written. Raises UserError."""
+        """Read the file as far as it is written. Raises UserError."""
         while self.read_more():
             pass
         return self.record

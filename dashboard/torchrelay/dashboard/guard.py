@@ -31,14 +31,14 @@ HEADERS = {
 
 
 def host_name(host: str) -> str:
-    """Of a `Host` header, without the port, in lower case."""
+    """Return the name in a `Host` header, without the port, in lower case."""
     if host.startswith("["):
         return host.partition("]")[0].lower() + "]"
     return host.partition(":")[0].lower()
 
 
 def refusal(method: str, scheme: str, headers: Headers, names: Collection[str], token: str) -> tuple[int, str]:
-    """Status and reason if a request is refused; (0, "") if it may go on. `token` is empty where all is read-only."""
+    """Return status and reason if a request is refused; (0, "") if it may go on. `token` is empty if all is read-only."""
     host = headers.get("host", "")
     if host_name(host) not in names:
         return 421, "this name is not one of the dashboard's; start it with --allow-host if it should be"

@@ -33,7 +33,7 @@ class ToDo:
 
 
 def headline(record: RunRecord, now_s: float, unreachable: str = "") -> Headline:
-    """`unreachable`: why nothing is heard of the job."""
+    """Return the sentence at the top of a run's page. `unreachable`: why nothing is heard of the job."""
     if record.ended is not None:
         return _over(record)
     if unreachable:
@@ -106,7 +106,7 @@ def _training(record: RunRecord) -> Headline:
 
 
 def to_do(record: RunRecord) -> tuple[ToDo, ...]:
-    """What is left for a person, the most urgent first."""
+    """Return what is left for a person to do, the most urgent first."""
     made = []
     ended = record.ended.what if record.ended is not None else None
     if isinstance(ended, events.JobFinished) and ended.exit_code != 0 and record.checkpoint is not None:

@@ -18,7 +18,7 @@ CARDS_A_SECOND = 200
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of something that was asked for."""
+    """The answer to a request of a page."""
 
     done: bool
     message: str
@@ -28,18 +28,18 @@ class Source(Protocol):
     """Where a run's events come from."""
 
     def seen(self) -> view.Seen:
-        """The run as it is now."""
+        """Return the run as it is now."""
 
     async def migrate(self, rank: int, reason: str) -> Answer:
-        """Asks for a planned move."""
+        """Ask for a planned move."""
 
     async def clear(self, subject: str, reason: str, check: bool) -> Answer:
-        """Asks for the end of a quarantine."""
+        """Ask for the end of a quarantine."""
 
 
 @dataclass(frozen=True)
 class RunsNote:
-    """What the list of runs says beside them. `nothing`: where there is none; `command`: begins one. `note`: empty for nothing."""
+    """The text beside the list of runs. `nothing`: if there is no run; `command`: begins one. `note`: may be empty."""
 
     nothing: str = "No job of this user runs on this machine."
     command: str = "torchrelay run --nproc-per-node 4 --spares 1 train.py"
@@ -53,9 +53,10 @@ class _Made:
 
 
 class Hub:
-    """`clock`: seconds, for how old something is. `most`: of runs. `about`: what is said beside the list of them.
+    """The runs that a dashboard shows.
 
-    `noun`: what people call one.
+    `clock`: in seconds, tells how old something is. `most`: how many runs are kept. `about`: makes the note beside their list.
+    `noun`: what people call one of them.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Hub:
         self.noun = noun
 
     def put(self, run_id: str, source: Source) -> None:
-        """A run to show; of those that are over the oldest goes, where there are too many."""
+        """Add a run. If there are too many, drop the oldest run that is over, or else the oldest of all."""
         self._sources[run_id], self._listed = source, None
         if len(self._sources) > self._most:
             over = (i for i, s in self._sources.items() if s.seen().record.ended is not None)
@@ -89,7 +90,7 @@ class Hub:
         return self._sources.get(run_id)
 
     def listed(self) -> dict[str, str]:
-        """The list of runs, those that go on first, and what is said beside it, as JSON. Of many runs it is made more rarely."""
+        """Return the list of runs, running ones first, and the note beside it, as JSON. A long list is made anew more rarely."""
         now_s = self._clock()
         about, made = _text(dataclasses.asdict(self._about())), self._listed
         if made is None or now_s - made.at_s >= max(EVERY_S, len(self._sources) / CARDS_A_SECOND):
@@ -99,7 +100,7 @@ class Hub:
         return {"about": about, **made.sections}
 
     def sections(self, run_id: str) -> dict[str, str]:
-        """Of a run, each section as JSON. Raises KeyError for one that is not known."""
+        """Return each section of a run's page as JSON. Raises KeyError for a run that is not known."""
         source, now_s = self._sources[run_id], self._clock()
         made = self._made.get(run_id)
         if made is None or now_s - made.at_s >= EVERY_S:

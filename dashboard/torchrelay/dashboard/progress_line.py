@@ -14,7 +14,7 @@ class ProgressLine:
         self.points: list[tuple[float, int]] = []
 
     def add(self, time_s: float, boundary: int) -> None:
-        """The newest point is always there; the one before it stays only if it is far enough from the last that stays."""
+        """Add the newest point. The point before it is dropped if it is too close to the one before that."""
         kept = self.points
         if len(kept) >= 2 and kept[-1][0] - kept[-2][0] < self._apart_s:
             kept[-1] = (time_s, boundary)
@@ -24,11 +24,11 @@ class ProgressLine:
             self._thin()
 
     def go_back(self, time_s: float, boundary: int) -> None:
-        """All ranks began anew at `boundary`: the line falls there."""
+        """Let the line fall to `boundary`, where all ranks have begun anew."""
         self.points += [(time_s, self.points[-1][1] if self.points else boundary), (time_s, boundary)]
 
     def _thin(self) -> None:
-        """Every other point goes, and what comes from now on is kept at the distance of those that stay."""
+        """Drop every other point. New points are kept at the distance of the points that stay."""
         first, *middle, last = self.points
         span_s = last[0] - first[0]
         self.points = [first, *middle[1::2], last]

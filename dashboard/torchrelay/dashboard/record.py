@@ -21,7 +21,7 @@ from torchrelay.protocol.words.phases import ABANDONED, COMMITTED, UNFORCED
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of what one record keeps. `heard`: events of one migration, or before it."""
+    """How much one record keeps. `heard`: events of one migration, or before it."""
 
     migrations: int = 1000
     heard: int = 120
@@ -59,10 +59,7 @@ class Heard:
 
 @dataclass
 class MigrationRecord:
-    """`key` is unique in the run; `name` is the controller's, which begins anew when all processes do.
-
-    `workers`: who held `ranks` before, where that is known.
-    """
+    """`key` is unique in the run; `name` counts anew when all processes start anew. `workers`: held `ranks` before, where known."""
 
     key: str
     name: str
@@ -122,7 +119,7 @@ class Restart:
 
 @dataclass
 class RunTotals:
-    """Of everything, also of what is no longer kept one by one."""
+    """Totals of the whole run. They include migrations that are no longer kept one by one."""
 
     by_outcome: dict[str, int] = field(default_factory=dict)
     standstill_s: float = 0.0
@@ -174,26 +171,26 @@ class RunRecord:
 
     @property
     def under_way(self) -> MigrationRecord | None:
-        """The migration that is going on."""
+        """Return the migration that is going on; None if there is none."""
         newest = next(reversed(self.migrations.values()), None)
         return newest if newest is not None and newest.is_under_way else None
 
     def useful_time(self, now_s: float) -> UsefulTime:
-        """What the time was used for until `now_s`, or until the job's end."""
+        """Return what the time was used for until `now_s`, or until the job's end."""
         running = self.under_way
         return self.account.useful_time(now_s, running.stands_since_s if running is not None else None)
 
     def node_of(self, worker: str) -> str:
-        """Where it is; in a cluster its pod's name, where the node of that is not known."""
+        """Return the worker's node; in a cluster its pod's name, if the node is not known."""
         agent = agent_of(worker)
         return agent if self.job is None else self.machines.get(agent) or agent.partition(":")[0]
 
     def shown(self, subject: str) -> str:
-        """What people call a device or a node that is in quarantine: in a cluster a job's agents have their nodes' names."""
+        """Return what people call a device or a node in quarantine. In a cluster, a job's agents have the names of their nodes."""
         return self.machines.get(subject) or subject
 
     def take(self, what: events.Occurrence, time_s: float) -> None:
-        """One more event, told at `time_s`."""
+        """Take one more event, told at `time_s`."""
         self.newest_s = max(self.newest_s, time_s)
         self.account.take(what, time_s)
         heard = Heard(time_s, what)
@@ -297,7 +294,7 @@ class RunRecord:
         return next((m for m in reversed(self.migrations.values()) if m.name == name), None) if name else None
 
     def _open(self, name: str, kind: str, ranks: tuple[int, ...], reason: str, time_s: float) -> MigrationRecord:
-        """A watcher that came late hears of migrations that it has not seen start."""
+        """Make the record of a migration. A watcher that came late may not have seen the migration start."""
         key = name if name not in self.migrations else f"{name}.{len(self.restarts)}"
         workers = tuple(self.holders[r] for r in ranks if r in self.holders)
         made = MigrationRecord(key, name, kind, ranks, workers, reason, time_s, [kind])
@@ -311,13 +308,13 @@ class RunRecord:
         return made
 
     def forget_stories(self, keep: int) -> None:
-        """Drop the oldest migrations that are more than `keep`; what they cost stays in the totals."""
+        """Drop the oldest migrations, so that `keep` stay. What the others cost stays in the totals."""
         while len(self.migrations) > keep:
             del self.migrations[next(iter(self.migrations))]
 
     @property
     def kept(self) -> int:
-        """How many events are kept, one by one."""
+        """Return how many events are kept, one by one."""
         of_migrations = sum(len(m.heard) + len(m.seen) + 1 for m in self.migrations.values())
         return of_migrations + len(self.verdicts) + len(self._signs) + len(self.not_made) + len(self.incidents)
 
@@ -367,7 +364,7 @@ class RunRecord:
                 self.moved[rank] = found.key
 
     def _taken_over(self, what: events.TakenOver, time_s: float) -> None:
-        """What was under way has no other end: the new controller counts its own migrations."""
+        """End the migration that was under way: no event will do so, since the new controller counts its own migrations."""
         running = self.under_way
         if running is not None:
             running.outcome = COMMITTED if what.outcome == COMMITTED else ABANDONED

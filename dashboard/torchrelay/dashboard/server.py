@@ -34,7 +34,7 @@ LONGEST_REASON = 500
 
 
 def page_files() -> dict[str, tuple[bytes, str]]:
-    """Path below `/` -> content and type of each file of the page."""
+    """Return content and type of each file of the page, by its path below `/`."""
     folder = resources.files("torchrelay.dashboard") / "page"
     found = {}
     for file in folder.iterdir():
@@ -45,7 +45,10 @@ def page_files() -> dict[str, tuple[bytes, str]]:
 
 
 def make_app(hub: Hub, names: Collection[str], token: str = "") -> Starlette:
-    """`names`: hosts under which it is reached; `token`: of whoever may ask for something, empty if nobody may."""
+    """Make the application.
+
+    `names`: hosts under which it is reached; `token`: of the person who may ask for something, empty if nobody may.
+    """
     site = _Site(hub, token)
     app = Starlette(
         routes=[
@@ -65,7 +68,7 @@ def make_app(hub: Hub, names: Collection[str], token: str = "") -> Starlette:
 
 
 class DashboardServer(uvicorn.Server):
-    """Ends its streams first when it is to end: they have no end of their own."""
+    """A server that closes its streams before it ends, since they would never end by themselves."""
 
     def __init__(self, config: uvicorn.Config, closing: asyncio.Event) -> None:
         super().__init__(config)
@@ -77,7 +80,7 @@ class DashboardServer(uvicorn.Server):
 
 
 def make_server(app: Starlette) -> DashboardServer:
-    """A server that logs no request, for sockets that listen already."""
+    """Make a server that logs no request, for sockets that listen already."""
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -142,7 +145,7 @@ class _Site:
         return StreamingResponse(self._changes(look), media_type="text/event-stream")
 
     async def _changes(self, look: Any) -> AsyncIterator[str]:
-        """Each section when it is another than the one that was sent."""
+        """Yield each section that has changed since it was sent last."""
         sent: dict[str, str] = {}
         quiet_s = 0.0
         self._streams += 1

@@ -104,7 +104,7 @@ class ToldMigration:
 
 
 def tell(record: RunRecord, m: MigrationRecord, now_s: float) -> ToldMigration:
-    """The whole story. `now_s` counts while the migration is under way."""
+    """Tell the whole story. `now_s` counts while the migration is under way."""
     return ToldMigration(
         m.key,
         title(m),
@@ -120,7 +120,7 @@ def tell(record: RunRecord, m: MigrationRecord, now_s: float) -> ToldMigration:
 
 
 def title(m: MigrationRecord) -> str:
-    """As a headline: who, and what became of it."""
+    """Return a headline: which ranks, and what became of them."""
     who = words.sentence(words.ranks(m.ranks)).rstrip(".") if m.ranks else "All ranks"
     one = len(m.ranks) == 1
     are, were, have = ("is", "was", "has") if one else ("are", "were", "have")
@@ -149,7 +149,7 @@ def tone(m: MigrationRecord) -> str:
 
 
 def summary(m: MigrationRecord, now_s: float) -> str:
-    """Two or three sentences: why, who took over, and what it cost."""
+    """Return two or three sentences: why, what took over, and what it cost."""
     why = words.sentence(f"why: {m.reason}" if m.kind in UNFORCED and m.reason else m.reason)
     took = words.duration(m.downtime_s)
     if m.is_under_way:
@@ -174,7 +174,7 @@ def summary(m: MigrationRecord, now_s: float) -> str:
 
 
 def bar(m: MigrationRecord, now_s: float) -> tuple[Segment, ...]:
-    """How its seconds are made up, in the order in which they pass."""
+    """Return the parts of the migration's time, in the order in which they pass."""
     if m.finished is not None:
         rows = [("beside", m.finished.beside_s), *((row, m.finished.downtime_s.get(row, 0.0)) for row in DOWNTIME_ROWS)]
         return tuple(Segment(r, ROW_NAMES[r], s, r != "beside") for r, s in rows if s > 0.0)
@@ -225,7 +225,7 @@ def _lines(record: RunRecord, m: MigrationRecord) -> tuple[StoryLine, ...]:
 
 
 def _with_times(lines: list[StoryLine], m: MigrationRecord) -> list[StoryLine]:
-    """A phase lasts until the next one begins."""
+    """Give each phase its duration: it lasts until the next one begins."""
     phases = [n for n, line in enumerate(lines) if line.took_s is not None]
     ends = [lines[n].after_s for n in phases[1:]] + [m.ended_s - m.started_s if m.ended_s is not None else -1.0]
     made = list(lines)
@@ -318,7 +318,7 @@ _ACTIONS = {
 
 
 def verdict(e: events.HealthVerdict) -> str:
-    """What was seen of a device or a number, the rule, and what was done about it."""
+    """Say what was seen of a device or a number, which rule applies, and what was done about it."""
     what = _ACTIONS.get(e.action, e.action)
     rule = f"row “{e.rule}” of the fault policy says: {what}"
     if e.outcome == OBSERVED:

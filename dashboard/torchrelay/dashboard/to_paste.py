@@ -6,16 +6,16 @@ from torchrelay.dashboard.record import RunRecord
 
 
 def status(record: RunRecord) -> str:
-    """Return what shows how the job is."""
+    """Return the command that shows how the job is."""
     if record.job is not None:
         return f"kubectl torchrelay status {record.job.name} -n {record.job.namespace}"
     return f"torchrelay status{_run(record)}"
 
 
 def clear(record: RunRecord, subject: str) -> str:
-    """Return what takes a device or a node out of quarantine.
+    """Return the command that takes a device or a node out of quarantine.
 
-    Empty where nothing does: what a job in a cluster has put aside by itself it uses no more.
+    Empty if no command does: a job in a cluster uses no more what it has put aside by itself.
     """
     if record.job is not None:
         found = record.barred.get(record.shown(subject))

@@ -37,9 +37,9 @@ LETTERS = {
 
 @dataclass(frozen=True)
 class Seen:
-    """A run as it is looked at. `status`: of a live job, not older than seconds. `unreachable`: why nothing is heard of it.
+    """A run at one moment. `status`: of a live job, at most some seconds old. `unreachable`: why nothing is heard of it.
 
-    `note`: what else whoever reads the page has to know.
+    `note`: what else a reader of the page has to know.
     """
 
     record: RunRecord
@@ -57,12 +57,12 @@ class Seen:
 
     @property
     def title(self) -> str:
-        """What people call it; empty where that is its id."""
+        """Return what people call the run; empty if that is its id."""
         return f"job {self.record.job}" if self.record.job is not None else ""
 
 
 def card(seen: Seen) -> dict[str, Any]:
-    """A run in the list of runs."""
+    """Return the run's entry in the list of runs."""
     r = seen.record
     head = headline(r, seen.now_s, seen.unreachable)
     spent = r.useful_time(seen.now_s)
@@ -85,7 +85,7 @@ def card(seen: Seen) -> dict[str, Any]:
 
 
 def sections(seen: Seen) -> dict[str, Any]:
-    """Each part of a run's page by its name, so that only what has changed is sent."""
+    """Return each part of a run's page by its name, so that only what has changed is sent."""
     return {
         "job": _job(seen),
         "ranks": _ranks(seen),
@@ -98,7 +98,7 @@ def sections(seen: Seen) -> dict[str, Any]:
 
 
 def migration(seen: Seen, key: str) -> dict[str, Any] | None:
-    """The page of one migration; None if there is none of that key, or no longer."""
+    """Return the page of one migration; None if none has that key, or if it is no longer kept."""
     found = seen.record.migrations.get(key)
     return dataclasses.asdict(story.tell(seen.record, found, seen.now_s)) if found is not None else None
 
@@ -156,7 +156,7 @@ def _job(seen: Seen) -> dict[str, Any]:
 
 
 def _how_far(r: RunRecord) -> dict[str, Any] | None:
-    """Of what the migration under way moves; None where that is not known."""
+    """Return how much the migration under way has moved; None if that is not known."""
     p = r.under_way.progress if r.under_way is not None else None
     if p is None:
         return None
@@ -231,7 +231,7 @@ def _why(r: RunRecord, rank: int, worker: str, state: str, running: MigrationRec
 
 
 def _runs_of(ranks: list[int]) -> list[list[int]]:
-    """Ranks as ranges [first, last]: a job of 10,000 has them in long rows."""
+    """Group ranks into ranges [first, last]: a job of 10,000 has long rows of them."""
     made: list[list[int]] = []
     for rank in ranks:
         if made and made[-1][1] == rank - 1:
@@ -242,14 +242,14 @@ def _runs_of(ranks: list[int]) -> list[list[int]]:
 
 
 def _workers(r: RunRecord, live: dict[int, RankStatus], told: Iterable[int]) -> dict[int, str]:
-    """Of a small job all, of a large one those of which there is something to tell."""
+    """Return all workers of a small job; of a large job only those with news."""
     known = {rank: s.worker for rank, s in live.items()} or r.holders
     named: Iterable[int] = known if len(known) <= TOLD_RANKS else told
     return {rank: known[rank] for rank in named if rank in known}
 
 
 def _chart(seen: Seen) -> dict[str, Any]:
-    """Seconds since the job started."""
+    """Return the points of the chart, in seconds since the job started."""
     r = seen.record
     points = [[round(t - r.started_s, 2), step] for t, step in r.line.points]
     if points and r.under_way is not None:  # it stands still until now
@@ -327,7 +327,7 @@ def _kept(r: RunRecord, aside: dict[str, Any]) -> dict[str, Any]:
 
 
 def _verdicts(r: RunRecord) -> list[dict[str, Any]]:
-    """The newest first. `would`: the policy only observes."""
+    """Return the verdicts, the newest first. `would`: the policy only observes."""
     made = []
     for heard in list(reversed(r.verdicts))[:VERDICTS_SHOWN]:
         e = heard.what
@@ -347,7 +347,7 @@ def _verdicts(r: RunRecord) -> list[dict[str, Any]]:
 
 
 def _report(r: RunRecord) -> dict[str, Any]:
-    """The protection report of the job, as far as it is known."""
+    """Return the protection report of the job, as far as it is known."""
     c = r.coverage
     return {
         "loop": f"{c['file']}:{c['line']}" if c.get("file") else "",

@@ -10,12 +10,12 @@ NAMED = 4
 
 
 def count(number: int, noun: str) -> str:
-    """`1 spare`, `2 spares`, `10,000 ranks`."""
+    """Return `1 spare`, `2 spares`, `10,000 ranks`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def listed(values: Iterable[object]) -> str:
-    """`1`, `1 and 2`, `1, 2 and 3`, `0, 1, 2, 3 and 8 more`."""
+    """Return `1`, `1 and 2`, `1, 2 and 3`, `0, 1, 2, 3 and 8 more`."""
     words = [str(v) for v in values]
     if len(words) > NAMED + 1:
         words = [*words[:NAMED], f"{len(words) - NAMED:,} more"]
@@ -23,12 +23,12 @@ def listed(values: Iterable[object]) -> str:
 
 
 def ranks(numbers: Sequence[int]) -> str:
-    """`rank 1`, `ranks 1 and 2`."""
+    """Return `rank 1`, `ranks 1 and 2`."""
     return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {listed(numbers)}"
 
 
 def duration(seconds: float) -> str:
-    """Of `seconds`: `0.59 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    """Return `0.59 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     if seconds < 9.95:
         return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s"
     whole = round(seconds)
@@ -40,7 +40,7 @@ def duration(seconds: float) -> str:
 
 
 def size(value_bytes: int) -> str:
-    """`1.5 MiB`."""
+    """Return `1.5 MiB`."""
     value = float(value_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -63,24 +63,24 @@ class HowFar(Protocol):
 
 
 def share_done(p: HowFar) -> float:
-    """From 0 to 1."""
+    """Return the share that is done, from 0 to 1."""
     return p.done_bytes / p.total_bytes if p.total_bytes else 0.0
 
 
 def how_far(p: HowFar) -> str:
-    """`37 %, 8.2 s left (1.5 GiB of 4.0 GiB at 310.0 MiB/s)`."""
+    """Return `37 %, 8.2 s left (1.5 GiB of 4.0 GiB at 310.0 MiB/s)`."""
     left = f", {duration(p.left_s)} left" if p.left_s >= 0.1 else ""
     rate = size(round(p.bytes_per_s))
     return f"{int(share_done(p) * 100)} %{left} ({size(p.done_bytes)} of {size(p.total_bytes)} at {rate}/s)"
 
 
 def percent(share: float) -> str:
-    """Never `100.0 %` of what is not whole: it is rounded down."""
+    """Return the share in percent, rounded down: `100.0 %` is said only of the whole."""
     return "100 %" if share >= 1.0 else f"{int(share * 1000) / 10:.1f} %"
 
 
 def sentence(text: str) -> str:
-    """With a capital letter and a full stop."""
+    """Return the text with a capital letter and a full stop."""
     text = text.strip()
     if not text:
         return ""

@@ -6,12 +6,12 @@ from torchrelay.protocol import events
 
 
 def agent_of(worker: str) -> str:
-    """The name of a worker begins with that of its agent."""
+    """Return the name of the worker's agent, with which the worker's name begins."""
     return worker.rpartition(".")[0]
 
 
 def spread(world_size: int, nodes: tuple[str, ...]) -> list[str]:
-    """Who begins with each rank, where the event does not say it: as `torchrelay run` gives ranks to machines."""
+    """Return which worker begins with each rank, if the event does not say it: in the order in which `torchrelay run` does."""
     if not nodes or world_size % len(nodes):
         return []
     each = world_size // len(nodes)
@@ -19,6 +19,6 @@ def spread(world_size: int, nodes: tuple[str, ...]) -> list[str]:
 
 
 def ended(what: events.WorkerEnded) -> str:
-    """In words."""
+    """Say in words how a process ended."""
     how = f"was ended by signal {what.signal}" if what.signal else f"ended with exit code {what.exit_code}"
     return f"its process {what.worker} {how}"

@@ -33,7 +33,7 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
-        """Raises UserError for a number that is none."""
+        """Read the settings. Raises UserError for a number that is none."""
         ttl = environ.get(kube.ENV_TTL_AFTER_FINISHED_S) or DAY_S
         try:
             return cls(environ.get(kube.ENV_DASHBOARD_SOCKET) or kube.DASHBOARD_SOCKET, ttl_s=float(ttl))

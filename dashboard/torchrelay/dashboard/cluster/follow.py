@@ -18,7 +18,7 @@ SWEEP_S = 10.0
 
 
 async def follow(jobs: ClusterJobs, path: str) -> None:
-    """Until cancelled. `path`: of the controller's socket."""
+    """Follow the controller until cancelled. `path`: of the controller's socket."""
     while True:
         try:
             reader, writer = await asyncio.open_unix_connection(path)
@@ -38,7 +38,7 @@ async def follow(jobs: ClusterJobs, path: str) -> None:
 
 
 async def sweep(jobs: ClusterJobs) -> None:
-    """Until cancelled."""
+    """Sweep again and again, until cancelled."""
     while True:
         await asyncio.sleep(SWEEP_S)
         jobs.sweep()

@@ -36,7 +36,7 @@ READ_ONLY = "this dashboard is read-only: use kubectl torchrelay"
 
 
 class FollowedJob:
-    """One job. `problem()`: why nothing is heard of any; `since_s`: when the controller began to tell of it."""
+    """One job. `problem()`: why nothing is heard of any job; `since_s`: when the controller began to tell of this one."""
 
     def __init__(self, seen: JobSeen, since_s: float, clock: Callable[[], float], problem: Callable[[], str]) -> None:
         self.job = ClusterJob(seen.namespace, seen.job)
@@ -64,7 +64,7 @@ class FollowedJob:
         )
 
     def take(self, event: JobEvent) -> None:
-        """What this version does not know is left out."""
+        """Take an event. Events that this version does not know are left out."""
         if event.time_s <= self.known_s or (event.name in UNUSED and self.record.first_step_s is not None):
             return
         try:
@@ -80,12 +80,12 @@ class FollowedJob:
 
 
 def run_id_of(namespace: str, job: str) -> str:
-    """Return the job's name in addresses of pages: a later job of its name has the same."""
+    """Return the job's name in addresses of pages. A later job of the same name has the same one."""
     return f"{namespace}.{job}"
 
 
 class ClusterJobs:
-    """`ttl_s`: for how long jobs that are gone are kept; below 0: as long as there is room."""
+    """The jobs of a cluster. `ttl_s`: how long jobs that are gone are kept; below 0: as long as there is room."""
 
     def __init__(self, ttl_s: float, clock: Callable[[], float] = time.time) -> None:
         self._ttl_s, self._clock = ttl_s, clock
@@ -98,13 +98,13 @@ class ClusterJobs:
         self._uncounted, self._rounds, self._leads_since_s = 0, 0, 0.0
 
     def connected(self) -> None:
-        """The feed begins anew, and tells again what it has told before."""
+        """Prepare for a new feed, which tells again what the previous one has told."""
         self.problem, self.leading, self._rounds = "", None, 0
         for followed in self._jobs.values():
             followed.known_s, followed.told_of = followed.record.newest_s, False
 
     def take(self, line: FeedLine) -> None:
-        """What the controller says."""
+        """Take a line of the controller's feed."""
         match line:
             case FeedLeader():
                 self._leading(line)
@@ -123,7 +123,7 @@ class ClusterJobs:
                 self._barred.update({s.device or s.node: s for s in line.subjects})
 
     def _leading(self, line: FeedLeader) -> None:
-        """The controller says it now and then, and between two times it has told of all jobs: the others are gone."""
+        """Note who leads. The controller repeats this line, and tells of all jobs in between: a job that it left out is gone."""
         self._rounds = self._rounds + 1 if line == self.leading else 0
         if line.leads and not self._leads_since_s:
             self._leads_since_s = self._clock()
@@ -134,7 +134,7 @@ class ClusterJobs:
                     followed.gone_s = self._clock()
 
     def sweep(self) -> None:
-        """Drop what is gone for long enough."""
+        """Drop jobs that have been gone for long enough."""
         if self._ttl_s < 0:
             return
         now_s = self._clock()
@@ -143,7 +143,7 @@ class ClusterJobs:
             self._drop(run_id)
 
     def about(self) -> RunsNote:
-        """Return what is said beside the list of jobs."""
+        """Return the note beside the list of jobs."""
         if self.problem or self.leading is None:
             return RunsNote("", "", words.sentence(self.problem or "the controller has not said who leads"))
         if self.leading.leads:
@@ -181,7 +181,7 @@ class ClusterJobs:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Jobs that are gone go first, the oldest of them; then the oldest stories of whoever has most."""
+        """Drop jobs that are gone, the oldest first; then the oldest migrations of the job that keeps the most events."""
         kept = {run_id: followed.record.kept for run_id, followed in self._jobs.items()}
         gone = [run_id for run_id, followed in self._jobs.items() if followed.gone_s is not None]
         while sum(kept.values()) > EVENTS_KEPT and gone:

@@ -30,7 +30,7 @@ def used(processes: list[psutil.Process]) -> float:
 
 
 def settled(probes: list[psutil.Process]) -> bool:
-    """Whether they do no more than polling: takes some seconds to say."""
+    """Return whether the probes do nothing but polling. Takes 5 seconds."""
     before_s = used(probes)
     time.sleep(5)
     return used(probes) - before_s < 0.25

@@ -30,14 +30,14 @@ PARTS = (
 
 
 def attach() -> None:
-    """From inside of the training loop: puts clocks into the engine, and does nothing the second time."""
+    """Put clocks into the engine. To be called from inside the training loop; a second call does nothing."""
     engine: Any = getattr(builtins, HOOKS).tracker().listener
     if not hasattr(engine, "bench_seconds"):
         engine.bench_seconds = {path: _put_clock(engine, path) for path, _ in PARTS}
 
 
 def write(path: Path) -> None:
-    """By part, the median microseconds of a call: wall time, and processor time of the training thread."""
+    """Write the median microseconds of a call for each part: wall time, and processor time of the training thread."""
     seconds = getattr(builtins, HOOKS).tracker().listener.bench_seconds
     medians = {
         label: [statistics.median(times) * 1e6 for times in zip(*seconds[part], strict=True)]
@@ -48,7 +48,7 @@ def write(path: Path) -> None:
 
 
 def _put_clock(engine: Any, path: str) -> list[tuple[float, float]]:
-    """Where the seconds of each call will be found."""
+    """Put a clock around one function. Return the list where the seconds of each call will be."""
     *owners, name = path.split(".")
     owner = functools.reduce(getattr, owners, engine)
     seconds: list[tuple[float, float]] = []

@@ -12,7 +12,7 @@ LARGEST_STRIDE = 4
 
 
 def calibrate(step_s: Callable[[int], float], say: Callable[[str], None]) -> int:
-    """The amount whose step, measured by `step_s(amount)`, is within TOLERANCE_S of TARGET_S; else the nearest of TRIES."""
+    """Find the amount whose step, measured by `step_s(amount)`, is within TOLERANCE_S of TARGET_S; else the nearest of TRIES."""
     tried: dict[int, float] = {}
     amount = FIRST_AMOUNT
     for _ in range(TRIES):
@@ -32,9 +32,9 @@ def is_right(step_s: float) -> bool:
 
 
 def next_amount(tried: Mapping[int, float]) -> int:
-    """By proportion from one measurement, along a straight line through two from more: those around the target, if any.
+    """Guess the next amount: in proportion to a single measurement, or on a line through two, if possible around the target.
 
-    At least 1, and at most LARGEST_STRIDE times what was measured: of two steps that take the same there is no line.
+    At least 1, and at most LARGEST_STRIDE times the measured amount: two steps of equal time give no line.
     """
     nearest = _by_nearness(tried)
     amount, seconds = nearest[0], tried[nearest[0]]

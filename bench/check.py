@@ -68,7 +68,7 @@ def check(
 
 
 def machine_name() -> str:
-    """The processor and how many there are, as a file's name."""
+    """Return the processor's model and the number of processors, as the name of a file."""
     model = platform.processor() or platform.machine()
     with open("/proc/cpuinfo") as file:
         for line in file:
@@ -79,7 +79,7 @@ def machine_name() -> str:
 
 
 def write_results(path: Path, samples: Samples, bounds: Mapping[str, float], began_load: float) -> None:
-    """Ratios that were not measured this time stay as they are in the file."""
+    """Write the ratios. Ratios that were not measured this time stay unchanged in the file."""
     measured_on = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "load": [round(began_load, 1), round(os.getloadavg()[0], 1)],

@@ -48,12 +48,12 @@ READY_S, SETTLED_S = 900.0, 120.0
 
 
 def step_now() -> int:
-    """Each job makes one a second."""
+    """Return the current step. Each job makes one a second."""
     return STEP + int(time.time()) % 100_000
 
 
 def orders_of(pipe: Connection) -> Iterator[Any]:
-    """What is there to read; None if the process that measures is gone."""
+    """Yield the orders that can be read; None if the process that measures is gone."""
     try:
         while pipe.poll():
             yield pipe.recv()
@@ -62,7 +62,7 @@ def orders_of(pipe: Connection) -> Iterator[Any]:
 
 
 class Site:
-    """The agents that one process plays. They speak with `cluster.channel(pod)`, as those of KubeCluster do."""
+    """The agents that one process plays. They connect with `cluster.channel(pod)`, like the agents of KubeCluster."""
 
     def __init__(self, target: str, pipe: Connection) -> None:
         self.target, self.pipe = target, pipe
@@ -82,7 +82,7 @@ class Site:
         return leaf.channel(self.target, self.authority.authority)
 
     def something(self) -> None:
-        """Nobody waits for it."""
+        """Do nothing: nobody waits for it."""
 
     def add(self, manifest: dict[str, Any], size: int, rank: int) -> None:
         pod = read_pod(manifest)
@@ -99,7 +99,7 @@ class Site:
             del self.killed_s[key]
 
     async def tell(self) -> None:
-        """Each agent as often as the controller has asked it to."""
+        """Let each agent report as often as the controller has asked it to."""
         while True:
             while self._due and self._due[0][0] <= time.monotonic():
                 due_s, name = heapq.heappop(self._due)
@@ -180,7 +180,7 @@ def play(target: str, pipe: Connection) -> None:
 
 
 class Cluster(KubeCluster):
-    """Spares' pods are played by the other processes, too."""
+    """A cluster in which other processes play all pods, also those of spares."""
 
     def __init__(self, **settings: Any) -> None:
         self.sites: list[Connection] = []
@@ -197,14 +197,14 @@ class Cluster(KubeCluster):
                 self.give([(manifest, self.plays[key].size, NO_RANK)])
 
     async def settled(self, key: JobKey, count: int) -> str:
-        """The outcome of the job's latest migration, of so many, once there is a warm spare again."""
+        """Wait for the job's `count`th migration, and then for a warm spare. Return the outcome of the latest migration."""
         job = self.plays[key]
         await self.until(lambda: len(self.outcomes(job)) >= count, SETTLED_S)
         await self.until(lambda: self.status(job).get("sparesWarm", 0) >= 1, SETTLED_S)
         return self.outcomes(job)[-1]
 
     def give(self, pods: list[Any]) -> None:
-        """Manifests with size and rank: to be played."""
+        """Give pods to the other processes to play: manifests with size and rank."""
         parts: list[list[Any]] = [[] for _ in self.sites]
         for pod in pods:
             place = next(self._places) % len(self.sites)

@@ -61,7 +61,7 @@ BYTES_A_LAYER = 3 * 4 * (WIDTH * WIDTH + WIDTH) // 2
 
 
 def run(folder: Path, every: int, layers: int, steps: int, *, sync: bool = False) -> tuple[list[float], int]:
-    """Seconds of each step of rank 0, and the bytes of its state."""
+    """Run the model. Return the seconds of each step of rank 0, and the bytes of its state."""
     script, out = folder / "script.py", folder / f"out-{every}.json"
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "torchrelay.cli", "run", "--nproc-per-node=2", "--quiet", "--rehearse-every=0"]
@@ -77,7 +77,7 @@ def run(folder: Path, every: int, layers: int, steps: int, *, sync: bool = False
 
 
 def rates(megabytes: int) -> None:
-    """How fast a copy is made: into new memory, into memory of an older copy, and its digests, which are taken beside training."""
+    """Measure how fast a copy is made: into new memory, into memory of an older copy, and its digests, taken beside training."""
     torch.set_num_threads(1)
     count = max(megabytes // 4, 1)
     tensors = {str(i): torch.randn(1 << 20) for i in range(count)}

@@ -15,7 +15,7 @@ from torchrelay.shim.instrument.rewrite import HOOKS
 
 @dataclass
 class _Switch:
-    """Kept by the engine, which is no state of the script's: nothing of this is walked."""
+    """What the engine's own functions were. The engine keeps it, so it is no state of the script, and the shim does not walk it."""
 
     take_boundary: Any
     gate: Any
@@ -24,9 +24,9 @@ class _Switch:
 
 
 def turn(block_steps: int) -> bool:
-    """From inside of the training loop, at the end of each step: whether the next one is protected.
+    """Return whether the next step is protected. To be called at the end of each step, from inside the training loop.
 
-    Raises RuntimeError when the shim has given up for good: what is measured then is nothing.
+    Raises RuntimeError if the shim has given up for good: a measurement would mean nothing.
     """
     engine: Any = getattr(builtins, HOOKS).tracker().listener
     if not engine.capturing:

@@ -30,7 +30,7 @@ AUTHORITY = "-----BEGIN CERTIFICATE-----\n" + "MIIB" * 180 + "\n-----END CERTIFI
 
 
 def training_pod(job: str, rank: int, size: int, node: str) -> dict:
-    """As an operator makes it, with what a kubelet writes."""
+    """Return a pod as an operator makes it, with what a kubelet writes."""
     name = f"{job}-worker-{rank}"
     env = {
         "RANK": rank,
@@ -125,7 +125,7 @@ def migration(job: str) -> dict:
 
 
 def fill(api: HttpApi, jobs: int, size: int) -> int:
-    """How large all pods are together, as JSON."""
+    """Fill the API server. Return how large all pods are together, as JSON."""
     settings, total_bytes = WebhookSettings(sidecar="native"), 0
     for number in range(jobs * size // PODS_OF_A_NODE):
         api.put("nodes", node(f"node-{number}"))
@@ -154,7 +154,7 @@ class Controller:
         return round(next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024, 1)
 
     async def calm(self) -> None:
-        """Until it has nothing left to do."""
+        """Wait until the controller has nothing left to do."""
         while True:
             before_s = sum(self._seen.cpu_times()[:2])
             await asyncio.sleep(2.0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one ratio; less is better in all of them. `spread`: what the median may be off by."""
+    """The verdict on one ratio. Less is better for all ratios. `spread`: what the median may be off by."""
 
     name: str
     median: float
@@ -21,7 +21,7 @@ class Verdict:
 
 
 def spread_of(samples: Sequence[float]) -> float:
-    """Half of the distance between the quartiles; 0 for a single sample."""
+    """Return half of the distance between the quartiles; 0 for a single sample."""
     if len(samples) < 2:
         return 0.0
     low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
@@ -29,7 +29,7 @@ def spread_of(samples: Sequence[float]) -> float:
 
 
 def judge(name: str, samples: Sequence[float], bound: float) -> Verdict:
-    """Refused is a ratio that is worse than its bound by more than its own spread, and one that was not measured."""
+    """Judge a ratio. It is refused if it is worse than its bound by more than its own spread, or if it was not measured."""
     if not samples or not all(math.isfinite(sample) for sample in samples):
         return Verdict(name, math.nan, 0.0, bound, False, "there is no number to judge")
     median, spread = statistics.median(samples), spread_of(samples)
@@ -40,5 +40,5 @@ def judge(name: str, samples: Sequence[float], bound: float) -> Verdict:
 
 
 def judge_all(found: Mapping[str, Sequence[float]], bounds: Mapping[str, float]) -> list[Verdict]:
-    """Raises KeyError for a ratio without a bound: it would never fail."""
+    """Judge all ratios. Raises KeyError for a ratio without a bound: it would never fail."""
     return [judge(name, samples, bounds[name]) for name, samples in found.items()]

@@ -21,7 +21,7 @@ from train_gpt import GPT, Windows, make_text
 
 
 def own_bytes() -> int:
-    """What is resident of this process, without the files that it has mapped."""
+    """Return the resident memory of this process, without mapped files."""
     with open("/proc/self/status") as file:
         rows = dict(line.split(":", 1) for line in file)
     return sum(int(rows[row].split()[0]) << 10 for row in ("RssAnon", "RssShmem"))

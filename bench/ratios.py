@@ -33,7 +33,7 @@ Samples = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Amount:
-    """How much is measured. `long_blocks`: of six steps of 100 ms; `short_blocks`: of 24 steps of 2 ms."""
+    """How much to measure. `long_blocks`: of six steps of 100 ms; `short_blocks`: of 24 steps of 2 ms."""
 
     long_blocks: int
     short_blocks: int
@@ -47,7 +47,7 @@ LONG = Amount(long_blocks=80, short_blocks=200, pairs=8, rounds=9, transfer_byte
 
 
 def step_of_100_ms(amount: Amount, folder: Path) -> Samples:
-    """The rest of the step is work that leaves the caches alone, as a device's does."""
+    """Measure a step of 100 ms. Most of it is work that leaves the caches alone, as a device's does."""
     work = ["--batch", "1", "--device-rounds", str(_rounds_of(0.090))]
     return _steps("step_100_ms", 6, amount.long_blocks, work, folder)
 
@@ -86,7 +86,10 @@ def starts(amount: Amount, folder: Path) -> Samples:
 
 
 def takeovers(amount: Amount, folder: Path) -> Samples:
-    """A restart has to start anew at least: torchrun's start-up is measured before and after."""
+    """Compare the standstill of takeovers with torchrun's start-up, which is the least that a restart costs.
+
+    The start-up is measured before and after.
+    """
     before = start_up(LAUNCHERS["torchrun"], 2, folder)
     command = [sys.executable, "-m", "torchrelay.cli", "run", "--nproc-per-node", "2", "--spares", str(len(KILLS))]
     command += ["--rehearse-every", "0", "--json"]
@@ -108,7 +111,10 @@ def takeovers(amount: Amount, folder: Path) -> Samples:
 
 
 def transfers(amount: Amount, folder: Path) -> Samples:
-    """The best of a few rounds in each way: where other work takes the processors, it takes them from more threads here."""
+    """Compare the channel with a bare socket, by the best of a few rounds.
+
+    Other work on the machine would take processor time from more threads of the channel than of the socket.
+    """
     sizes = argparse.Namespace(
         large=50, bytes=amount.transfer_bytes, tiny=500, connections=4, rounds=_BEST_OF * amount.rounds
     )
@@ -123,7 +129,7 @@ def _best(seconds: list[float]) -> list[float]:
 
 
 def memory(amount: Amount, folder: Path) -> Samples:
-    """With registries, so that there is a journal of some megabytes."""
+    """Measure memory, with registries, so that the journal has some megabytes."""
     keeps: dict[str, int] = {}
     events, kept = folder / "events.jsonl", folder / "bytes"
     for name, launcher in (("plain", PLAIN), ("relay", [*RELAY, "--events", str(events)])):

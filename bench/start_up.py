@@ -43,7 +43,10 @@ LAUNCHERS = {
 
 @dataclass(frozen=True)
 class StartUp:
-    """`wall_s`: from the command to the end of the slowest rank's first step; `cpu_s`: processor time of all of its processes."""
+    """The times of one start. `wall_s`: from the command to the end of the slowest rank's first step.
+
+    `cpu_s`: processor time of all of its processes.
+    """
 
     wall_s: float
     cpu_s: float
@@ -70,7 +73,7 @@ def start_up(launcher: list[str], ranks: int, folder: Path) -> StartUp:
 
 
 def _children_cpu_s() -> float:
-    """Of those that were waited for, and theirs."""
+    """Return the processor time of the children that were waited for, and of their children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

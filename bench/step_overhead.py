@@ -59,13 +59,13 @@ def measure(launcher: list[str], ranks: int, script: list[str], out: Path) -> St
 
 
 def was_protected(told: str) -> bool:
-    """By what the command has told last: a fault of the shim's own switches protection off, and the script goes on."""
+    """Tell from the command's last words whether protection was on: after a fault of the shim the script goes on without it."""
     levels = re.findall(r"^torchrelay: (protected|partly protected|not protected): ", told, re.MULTILINE)
     return bool(levels) and levels[-1] != "not protected"
 
 
 def read_steps(out: Path) -> list[tuple[Steps, bool]]:
-    """Each step that overhead_script.py noted, and whether it was protected."""
+    """Return each step that overhead_script.py noted, and whether it was protected."""
     lines = [line.split() for line in out.read_text().splitlines()]
     return [(Steps(float(wall), float(cpu)), protected == "1") for wall, cpu, protected in lines]
 
@@ -102,9 +102,9 @@ def ratio_text(name: str, plain: list[float], relay: list[float]) -> str:
 
 
 def by_turns(steps: list[tuple[Steps, bool]], block_steps: int = BLOCK_STEPS) -> list[tuple[Steps, Steps]]:
-    """Each protected block of steps, and the mean of the two unprotected ones around it, or the other way round.
+    """Pair each block of steps with the mean of the two blocks around it, which are of the other kind; protected first.
 
-    A block counts by its medians, without its first step, in which caches are still those of the other kind.
+    A block counts by its medians, without its first step: in that step the caches are still those of the other kind.
     """
     blocks = [(on, [s for s, _ in block]) for on, block in itertools.groupby(steps, key=lambda step: step[1])]
     whole = [(on, _median(block[1:])) for on, block in blocks if len(block) == block_steps]
@@ -120,7 +120,7 @@ def _median(steps: list[Steps]) -> Steps:
 
 
 def turns_text(name: str, protected: list[float], bare: list[float]) -> str:
-    """Neighbours share blocks, so the error of the mean, which takes them as independent, is a little too small."""
+    """Return a line of the result. The error is a little too small: neighbours share blocks, and it takes them as independent."""
     ratios = [p / b for p, b in zip(protected, bare, strict=True)]
     error = statistics.stdev(ratios) / len(ratios) ** 0.5
     return (

@@ -99,12 +99,12 @@ def between_machines() -> Iterator[None]:
 
 
 def _protection(way: str) -> str:
-    """Where both ends know that they are on one machine, it adds nothing."""
+    """Return the protection of this way. Between two processes on one machine it adds nothing."""
     return way if way in BETWEEN_MACHINES else INTEGRITY
 
 
 def serve(way: str, arguments: argparse.Namespace) -> None:
-    """The other process: serves until its stdin closes."""
+    """Run the other process: it serves until its stdin closes."""
     tensors = make(arguments.large, arguments.bytes, arguments.tiny)
     if way == "bare":
         total = sum(size_bytes(tensor) for tensor in tensors.values())
@@ -145,7 +145,7 @@ def server(way: str, arguments: argparse.Namespace) -> Iterator[tuple[subprocess
 
 
 def measure(arguments: argparse.Namespace, ways: Sequence[str] = WAYS) -> tuple[int, dict[str, list[float]]]:
-    """Bytes, and the seconds of each round in each way."""
+    """Return the number of bytes, and the seconds of each round for each way."""
     destinations = {
         path: torch.ones_like(t) for path, t in make(arguments.large, arguments.bytes, arguments.tiny).items()
     }

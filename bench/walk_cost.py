@@ -36,7 +36,7 @@ class Trainer:
 
 
 class Parts:
-    """Seconds of processor time of this thread, by part."""
+    """Processor time of this thread, in seconds, by part."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = defaultdict(list)
@@ -49,7 +49,7 @@ class Parts:
 
 
 def measure(registries: Any, steps: int, changed: int, folder: Path) -> tuple[int, Parts]:
-    """Returns how many objects have a node, and the parts."""
+    """Return how many objects have a node, and the times of the parts."""
     trainer = Trainer()
     script = {"registries": vars(registries), "train": {"trainer": trainer}}
     trees, parts, journal = ModuleTrees(), Parts(), JournalWriter(folder)

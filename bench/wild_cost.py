@@ -36,7 +36,7 @@ VARIABLES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disab
 
 @dataclass(frozen=True)
 class Steps:
-    """Of the slowest rank of a run: seconds of a step by the clock, median and 95 % of steps, and of the training thread's work."""
+    """Steps of the slowest rank of a run: median and 95 % by the clock, and the training thread's processor time, in seconds."""
 
     count: int
     wall_s: float
@@ -45,7 +45,7 @@ class Steps:
 
 
 class NoSteps(Exception):
-    """A run that failed or made too few steps; says which."""
+    """A run failed or made too few steps. The message says which."""
 
 
 def steps_of(folder: Path) -> Steps:
@@ -74,7 +74,7 @@ def command(program: Program) -> list[str]:
 
 
 def run(launcher: list[str], program: Program, python: Path, work: Path, folder: Path) -> Steps:
-    """One run, in a copy of the program's folder. Raises NoSteps."""
+    """Run the program once, in a copy of its folder. Raises NoSteps."""
     copy, recorded = folder / "work", folder / "recorded"
     shutil.copytree(work, copy, symlinks=True)
     recorded.mkdir(parents=True)

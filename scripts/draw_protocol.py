@@ -63,7 +63,7 @@ PAGES: dict[Path, Callable[[], str]] = {
 
 
 def drawn(page: str, draw: Callable[[], str]) -> str:
-    """The page with what lies between the marks drawn anew. Raises ValueError if the marks are not there."""
+    """Return the page with the part between the marks drawn anew. Raises ValueError if the page lacks the marks."""
     before, _, rest = page.partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:

@@ -34,12 +34,12 @@ class Panel:
 
 
 def of_jobs(metric: Metric, more: str = "") -> str:
-    """The series of the jobs that are chosen; `more`: further matchers."""
+    """Return a query for the metric's series of the chosen jobs. `more`: further matchers."""
     return f"{metric.name}{{{OF_JOBS}{',' + more if more else ''}}}"
 
 
 def largest(metric: Metric, by: str, more: str = "") -> str:
-    """Once for each job, whoever was asked for it."""
+    """Return a query for the largest value of each job, so that it counts once even if several processes report it."""
     return f"max by ({by}) ({of_jobs(metric, more)})"
 
 
@@ -219,7 +219,7 @@ def panel(made: Panel, number: int) -> dict[str, Any]:
 
 
 def chosen(name: str, label: str, more: str = "") -> dict[str, Any]:
-    """A list to choose from: what the label has."""
+    """Return a list of the label's values to choose from."""
     query = f"label_values({t.JOB_BOUNDARY.name}{more}, {label})"
     return {
         "name": name,

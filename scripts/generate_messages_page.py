@@ -204,7 +204,7 @@ ENDS: dict[str, list[object]] = {
 
 
 def lines_of(example: Example) -> list[str]:
-    """What its last event is worth telling."""
+    """Return what the command prints about the example's last event."""
     summary = RunSummary(run_id=RUN)
     for event in example.told[:-1]:
         summary = fold(summary, event, 0.0)

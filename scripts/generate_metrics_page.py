@@ -30,7 +30,7 @@ def row(metric: Metric) -> str:
 
 
 def labels_of(metrics: list[Metric]) -> list[MetricLabel]:
-    """Each once: of the same name only those that differ in what they can be."""
+    """Return each label once. Labels of the same name stay apart if they differ in the values that they can have."""
     return list(dict.fromkeys(label for metric in metrics for label in metric.labels))
 
 

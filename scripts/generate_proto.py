@@ -16,7 +16,7 @@ GENERATED = ("relay_pb2.py", "relay_pb2.pyi", "relay_pb2_grpc.py")
 
 
 def generate(target: Path) -> None:
-    """Writes the generated files below `target`, in the folders of their package. Raises RuntimeError."""
+    """Write the generated files below `target`, in the folders of their package. Raises RuntimeError."""
     well_known = Path(grpc_tools.__file__).parent / "_proto"
     out = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpc_python")]
     if protoc.main(["protoc", f"-I{ROOT}", f"-I{well_known}", *out, str(PROTO)]) != 0:
@@ -24,7 +24,7 @@ def generate(target: Path) -> None:
 
 
 def stale() -> list[str]:
-    """Names of the committed files that differ from what relay.proto gives now."""
+    """Return the names of the committed files that differ from what relay.proto gives now."""
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder))
         names = []

@@ -46,7 +46,7 @@ WHOLE: dict[str, tuple[str, type]] = {
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """Of a value as `dataclasses.asdict` and JSON write it. Raises TypeError for a type that has no form there."""
+    """Return the schema of a value as `dataclasses.asdict` and JSON write it. Raises TypeError for a type that JSON cannot hold."""
     origin, given = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return {}
@@ -72,7 +72,7 @@ def _of_fields(kind: Any, more: Mapping[str, Any] = types.MappingProxyType({})) 
 
 
 def _event(kind: type, name: str) -> dict[str, Any]:
-    """One line of `--events`. A later version may say more of an event than this one knows."""
+    """Return the schema of one line of `--events`. A later version may add fields to an event."""
     made = _of_fields(kind, {"time_s": {"type": "number"}, "name": {"const": name}})
     needed = [f.name for f in dataclasses.fields(kind) if _is_needed(f)]
     return {**made, "required": ["time_s", "name", *needed], "additionalProperties": True}
@@ -83,7 +83,7 @@ def _is_needed(field: dataclasses.Field[Any]) -> bool:
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """By file name."""
+    """Return the schemas by file name."""
     told = {
         "status": {"title": "torchrelay status --json, one line a job", **schema_of(StatusJson)},
         "spares": {"title": "torchrelay spares --json", **_of_fields(SparesJson, RUN_ID)},

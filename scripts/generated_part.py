@@ -31,7 +31,10 @@ def write_or_check(texts: Mapping[Path, str], script: str, description: str | No
 
 @dataclass(frozen=True)
 class GeneratedPart:
-    """`page`: below the repository's root. `name`: of the part in its marks. `script`: makes it. `made()`: its text."""
+    """A generated part of a page.
+
+    `page`: below the repository's root. `name`: of the part in its marks. `script`: makes it. `made()`: its text.
+    """
 
     page: str
     name: str
@@ -43,7 +46,7 @@ class GeneratedPart:
         return ROOT / self.page
 
     def text(self) -> str:
-        """The whole page as it is to be."""
+        """Return the whole page as it should be."""
         begin, end = f"<!-- {self.name}: begin (scripts/{self.script}) -->\n", f"<!-- {self.name}: end -->"
         before, found, rest = self.path.read_text("utf-8").partition(begin)
         _, ended, after = rest.partition(end)

@@ -30,7 +30,7 @@ _HEAD = "# Made by scripts/render_deploy.py from deploy/chart: change it there.\
 
 
 def render(values: dict[str, Any], namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-    """The chart's objects, in the order in which they can be applied. Raises helm_python.HelmError."""
+    """Return the chart's objects, in the order in which they can be applied. Raises helm_python.HelmError."""
     with helm_python.Chart.load(CHART) as chart:
         files = chart.render(values, name="torchrelay", namespace=namespace)
     documents = [d for name, text in sorted(files.items()) if name.endswith(".yaml") for d in yaml.safe_load_all(text)]
@@ -47,7 +47,7 @@ def text_of(objects: list[dict[str, Any]]) -> str:
 
 
 def kustomize_files() -> dict[str, str]:
-    """By name, below deploy/kustomize. With monitoring some objects are more, and some otherwise: these are patches."""
+    """Return the files below deploy/kustomize, by name. Monitoring adds some objects, and changes others with patches."""
     objects, watched = _of_kustomize(VALUES_OF_KUSTOMIZE), _of_kustomize(VALUES_OF_MONITORING)
     before = {_key(found): found for found in objects}
     more = [found for found in watched if _key(found) not in before]

@@ -16,14 +16,14 @@ _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the pages that lie beside docs/."""
+    """Add the pages that lie beside docs/."""
     for name, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links as they are in the repository, made into links of the site."""
+    """Turn links that work in the repository into links of the site."""
     names = {target: name for name, target in PAGES.items()}
     source = page.file.src_uri
     own = names.get(source, f"docs/{source}")
@@ -31,7 +31,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _link(text: str, target: str, own: str, source: str) -> str:
-    """`own`: the page's path in the repository; `source`: in the site."""
+    """Return one link of the site. `own`: the page's path in the repository; `source`: in the site."""
     path, _, anchor = target.partition("#")
     if "://" in target or target.startswith("mailto:") or not path:
         return f"[{text}]({target})"

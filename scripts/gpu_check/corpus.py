@@ -16,7 +16,7 @@ DEADLINE_S = 240.0
 
 
 def cells(where: Where) -> Found:
-    """A cell of each entry: twice undisturbed, and once with a rank that is killed. Raises SectionError."""
+    """Run a cell of each entry: twice undisturbed, and once with a rank that is killed. Raises SectionError."""
     out = where.out / "corpus"
     command = [sys.executable, "-m", "torchrelay.cli", "bench", "relay-score", "--backend", "nccl", "--out", str(out)]
     choice = [*(part for entry in ENTRIES for part in ("--entry", entry)), "--kind", KIND, "--cells", str(len(ENTRIES))]

@@ -41,7 +41,7 @@ class Rank:
             )
 
     def next_report(self, deadline_s: float) -> dict[str, Any]:
-        """Wait for the next report. Raises SectionError if the process ends before, or is not that far in time."""
+        """Wait for the next report. Raises SectionError if the process ends before, or is too late."""
         late = threading.Timer(deadline_s, self.process.kill)
         late.start()
         try:
@@ -59,7 +59,7 @@ class Rank:
 
 @contextmanager
 def started(where: Where, program: str, size: int, **environment: str) -> Iterator[list[Rank]]:
-    """Start `size` ranks of a program; those that still run at the end are killed."""
+    """Start `size` ranks of a program, and kill those that still run at the end."""
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size), **environment}
     ranks: list[Rank] = []
     try:

@@ -17,7 +17,7 @@ CLOSE_C = 5.0
 
 
 def readings(source: Nvidia, table: str) -> tuple[dict[str, str], list[str]]:
-    """Return what the agent reads of each GPU, and what is otherwise in `table`, which nvidia-smi printed."""
+    """Return what the agent reads of each GPU, and what differs in `table`, which nvidia-smi printed."""
     read, found = {}, []
     seen = {device["device"]: device["pci"] for device in source.devices()}
     rows = {row[0]: row for row in ([cell.strip() for cell in line.split(",")] for line in table.splitlines() if line)}
@@ -40,7 +40,7 @@ def readings(source: Nvidia, table: str) -> tuple[dict[str, str], list[str]]:
 
 
 def agree() -> Found:
-    """The section: what the agent reads, and where nvidia-smi says otherwise."""
+    """Do the section: return what the agent reads, and where nvidia-smi disagrees."""
     try:
         source = open_source({})
     except AbsentError as e:

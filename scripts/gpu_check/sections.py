@@ -43,7 +43,7 @@ class Report:
     results: list[Result] = field(default_factory=list)
 
     def add(self, name: str, section: Callable[[], Found]) -> Result:
-        """Does a section. One that cannot be done is a result, too: the others can still tell something."""
+        """Do a section. One that cannot be done is a result too: the other sections can still tell something."""
         started_s = time.monotonic()
         print(f"== {name}", flush=True)
         try:

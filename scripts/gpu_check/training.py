@@ -127,7 +127,7 @@ def difference(one: Run, other: Run, ranks: int) -> str:
 
 
 def migrations(where: Where, backend: str) -> Found:
-    """Two undisturbed runs that have to be equal, and then one with each kind of migration."""
+    """Run twice undisturbed, which has to give equal results, and then once with each kind of migration."""
     training = Training(where, backend)
     with ThreadPoolExecutor(2 if where.device is Device.CUDA and not where.quick else 1) as at_once:
         runs = [at_once.submit(training.undisturbed, name) for name in ("undisturbed", "undisturbed again")]
@@ -158,7 +158,7 @@ def _cost(done: Run) -> Mapping[str, float]:
 
 
 def transfer(where: Where) -> Found:
-    """A planned move of a rank with 2 GiB of tensors: how fast they go from device to device. Raises SectionError."""
+    """Move a rank with 2 GiB of tensors as planned, and measure how fast they go from device to device. Raises SectionError."""
     out = where.out / "transfer"
     out.mkdir(parents=True)
     width, steps = (256, 60) if where.quick else (8192, 40)
@@ -182,7 +182,7 @@ def transfer(where: Where) -> Found:
 
 
 def step_cost(where: Where) -> Found:
-    """One rank, which has the GPU to itself: steps of each network with protection on and off, in turns within one run."""
+    """Measure steps of each network with protection on and off, in turns within one run. One rank has the GPU to itself."""
     facts = {}
     for network in NETWORKS:
         out = where.out / "step-cost" / network

@@ -40,7 +40,7 @@ class Where:
 
 
 def python_path(before: str) -> str:
-    """torchrelay from its source tree, where it is not installed."""
+    """Return a path on which torchrelay's source tree is found, for a Python where it is not installed."""
     folders = [str(ONE_GPU), *(str(ROOT / part) for part in PARTS)]
     return os.pathsep.join([*folders, before] if before else folders)
 
@@ -56,5 +56,5 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def use_source_tree() -> None:
-    """Makes torchrelay importable in this process."""
+    """Make torchrelay importable in this process."""
     sys.path[:0] = [str(ROOT / part) for part in PARTS]

@@ -60,7 +60,7 @@ def kind_of(link: Path) -> str:
 
 
 def post(communicator: Any, tensor: torch.Tensor, stream: Any, count: int) -> torch.cuda.Event:
-    """Queues all-reduces. Return the event behind the second."""
+    """Queue `count` all-reduces. Return the event behind the second one."""
     early = torch.cuda.Event()
     with torch.cuda.stream(stream):
         for number in range(count):
@@ -76,7 +76,7 @@ def end_with_the_survivor() -> None:
 
 
 def be_a_peer(backend: Nccl, turn: str) -> None:
-    """Waits for its turn, takes part, and is killed by the survivor."""
+    """Wait for the turn, take part, and be killed by the survivor."""
     threading.Thread(target=end_with_the_survivor, daemon=True).start()
     torch.ones(1, device=DEVICE)
     store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), timeout=timedelta(seconds=600))
@@ -105,7 +105,7 @@ class Survivor:
         self.kept_sum = self.kept.double().sum().item()
 
     def warm_up(self) -> None:
-        """Takes what the first communicators take, and what torch keeps for further ones: that is no leak."""
+        """Use what the first communicators use, and what torch keeps for further ones, so that it does not count as a leak."""
         for _ in range(STREAMS_OF_TORCH):
             for priority in (0, -1):
                 with torch.cuda.stream(torch.cuda.Stream(priority=priority)):
@@ -127,7 +127,7 @@ class Survivor:
         }
 
     def take_turn(self, turn: str, peer: subprocess.Popen[bytes]) -> dict[str, Any]:
-        """Connects to a peer, kills it among collectives, lets go, and tells how long each took."""
+        """Connect to a peer, kill it among collectives, free the communicators, and return how long each part took."""
         names = groups_of(turn)
         self.store.wait([f"ready/{turn}"], timedelta(seconds=120))  # it has imported torch
         self.store.set(f"turn/{turn}", b"1")
@@ -165,7 +165,7 @@ class Survivor:
         }
 
     def _waits(self) -> bool:
-        """Whether torch's recorder tells of a collective that waits, as torchrelay's search for a hang asks it."""
+        """Return whether torch's recorder shows a collective that waits. torchrelay's search for a hang asks it in the same way."""
         until_s = time.monotonic() + 5.0
         while time.monotonic() < until_s:
             if self.backend.waits():

@@ -29,21 +29,21 @@ SYMBOLS = 64
 
 
 class Networks:
-    """By name, what makes the model, and a batch for it."""
+    """The networks by name: each method makes the model, and a batch for it."""
 
     def __init__(self, quick: bool, device: torch.device) -> None:
         self.quick, self.device = quick, device
 
     def host(self) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-        """A step that the host needs longer to queue than the device to do."""
+        """Make a network whose step takes the host longer to queue than the device to do."""
         return self._gpt(window=64, width=256, layers=4, batch=16)
 
     def device_bound(self) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-        """A step of some 100 ms."""
+        """Make a network whose step takes some 100 ms."""
         return self._gpt(window=512, width=1024, layers=24, batch=32)
 
     def buffers(self) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-        """As many batch norms as a ResNet-50 has, with three buffers each."""
+        """Make a network with as many batch norms as a ResNet-50 has, with three buffers each."""
         channels, size = (8, 4) if self.quick else (128, 32)
         blocks = [
             part
@@ -70,7 +70,10 @@ class Squared(nn.Module):
 
 
 def report(blocks: list[tuple[bool, float]], parts: Path) -> str:
-    """`blocks`: whether protection was on, and the mean seconds of its steps. A block is compared with its two neighbours."""
+    """Return the result: each block is compared with its two neighbours.
+
+    `blocks`: whether protection was on, and the mean seconds of its steps.
+    """
     pairs = []
     for (_, before_s), (on, here_s), (_, after_s) in zip(blocks, blocks[1:], blocks[2:], strict=False):
         around_s = (before_s + after_s) / 2

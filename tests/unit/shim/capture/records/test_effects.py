@@ -213,7 +213,7 @@ def test_keys_that_are_objects_are_told_by_their_places(make_key: Callable[[], A
         now = take(names, trees)
         found = effects.effects(then, now)
         assert {effect.after for effect in found.values()} == {(1.0,), (2.0,)}
-        effects.put(now, effects.leaves(now, range(len(now.nodes)))[[*found][0]], 5.0)
+        effects.put(now, effects.leaves(now, range(len(now.nodes)))[next(iter(found))], 5.0)
         assert 5.0 in seen.values()
         return {*found}
 

@@ -125,6 +125,14 @@ def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
             yield from fields(inner, place)
 
 
+def rules(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Yield where each rule holds, and what is said where it is broken."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield path, rule["message"]
+    for name, part in (schema.get("properties") or {}).items():
+        yield from rules(part, f"{path}.{name}" if path else name)
+
+
 def resources_page() -> str:
     """Return a section for each kind of resource: its columns, and the fields of spec and status."""
     lines = [
@@ -152,6 +160,8 @@ def resources_page() -> str:
             "",
             f"`kubectl get` shows {columns}.",
         ]
+        lines += ["", "An API server of 1.25 or later also refuses, with these words:", ""]
+        lines += [f"- `{place}`: {message}" for place, message in rules(schema, "")]
         for part in ("spec", "status"):
             rows = list(fields(schema["properties"][part], part))
             if rows:

@@ -241,9 +241,16 @@ def test_the_defaults_are_the_names_of_the_protocol() -> None:
 
 
 def test_a_pod_that_asks_for_nothing_never_waits_for_the_webhook() -> None:
-    webhook, requests = one(rendered("defaults"), "MutatingWebhookConfiguration", "torchrelay")["webhooks"]
-    assert (requests["failurePolicy"], requests["rules"][0]["resources"]) == ("Ignore", ["migrations", "quarantines"])
-    assert kube.ORIGIN in requests["matchConditions"][0]["expression"]
+    objects = rendered("defaults")
+    webhook, requests = one(objects, "MutatingWebhookConfiguration", "torchrelay")["webhooks"]
+    assert requests["failurePolicy"] == "Ignore"
+    assert requests["rules"][0]["resources"] == ["migrations", "quarantines", "sparepools"]
+    assert requests["rules"][0]["operations"] == ["CREATE", "UPDATE"]  # who deletes writes down why before
+    (controller,) = (
+        o for o in objects if o["kind"] == "ServiceAccount" and o["metadata"]["name"].endswith("-controller")
+    )
+    account = f"system:serviceaccount:{controller['metadata']['namespace']}:{controller['metadata']['name']}"
+    assert requests["matchConditions"][0]["expression"] == f"request.userInfo.username != '{account}'"
     assert webhook["failurePolicy"] == "Ignore"
     assert webhook["timeoutSeconds"] <= 5
     assert webhook["reinvocationPolicy"] == "IfNeeded"

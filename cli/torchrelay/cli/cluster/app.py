@@ -306,16 +306,17 @@ def quarantine_clear(
             metavar="SUBJECT", help="Node, device, or name, as `list` has it.", autocompletion=completion.quarantines
         ),
     ],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stands in the history.")] = "no reason given",
     context: Context = "",
     as_json: a.AsJson = False,
 ) -> int:
     """Take a node or a device out of quarantine.
 
-    Example: kubectl torchrelay quarantine clear gpu-17
+    Example: kubectl torchrelay quarantine clear gpu-17 --reason "the fan is new"
     """
     from torchrelay.cli.cluster import commands
 
-    return _ask(lambda c: commands.quarantine_clear(c, subject, as_json), context=context)
+    return _ask(lambda c: commands.quarantine_clear(c, subject, reason, as_json), context=context)
 
 
 spares = typer.Typer(name="spares", invoke_without_command=True)

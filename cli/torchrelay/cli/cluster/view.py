@@ -12,6 +12,8 @@ from rich.text import Text
 from torchrelay.cli.cluster.times import goodput, steps_per_s
 from torchrelay.cli.display import render
 from torchrelay.dashboard import words
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.changed_by import changed_by
 from torchrelay.protocol.kube.holders import unpack_holders
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ACHIEVED
@@ -193,18 +195,19 @@ def _because(rung: Object) -> str:
 
 
 def quarantines_view(found: Sequence[Object]) -> RenderableType:
-    table = _table("name", "node", "device", "until", "reason")
+    table = _table("name", "node", "device", "until", "asked by", "reason")
     for q in found:
-        spec = q["spec"]
-        reason = Text(spec.get("reason", ""))
-        table.add_row(q["metadata"]["name"], spec["node"], spec.get("device", ""), spec.get("until", ""), reason)
+        spec, by = q["spec"], (q["metadata"].get("annotations") or {}).get(kube.REQUESTED_BY, "")
+        until, reason = spec.get("until", ""), Text(spec.get("reason", ""))
+        table.add_row(q["metadata"]["name"], spec["node"], spec.get("device", ""), until, by, reason)
     return table
 
 
 def pools_view(pools: Sequence[Object]) -> RenderableType:
-    table = _table("pool", "job", "wanted", "pods ready", "processes warm", "why")
+    table = _table("pool", "job", "wanted", "pods ready", "processes warm", "changed by", "why")
     for pool in pools:
         spec, s = pool["spec"], status_of(pool)
         numbers = (str(s.get("wanted", spec.get("spares", 0))), str(s.get("ready", 0)), str(s.get("warm", 0)))
-        table.add_row(pool["metadata"]["name"], spec.get("job", ""), *numbers, Text(s.get("trouble", "")))
+        why = Text(s.get("trouble", ""))
+        table.add_row(pool["metadata"]["name"], spec.get("job", ""), *numbers, changed_by(pool), why)
     return table

@@ -28,7 +28,10 @@ class SparesChanged:
 
 @message(frozen=True)
 class SparesAsked:
-    """Somebody (`by`) has asked for `count` spares more, on `node` if that is not empty; there are to be `wanted` from now on."""
+    """Somebody (`by`) has asked for `count` spares more, on `node` if that is not empty; there are to be `wanted` from now on.
+
+    In a cluster spares are pods, and `count` is below 0 where there are to be fewer.
+    """
 
     count: int
     node: str

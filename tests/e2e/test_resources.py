@@ -70,10 +70,10 @@ def test_who_has_made_and_who_has_changed_a_resource_is_written_down_whatever_it
         resource: dict[str, Any] = json.loads(kubectl("get", "sparepool", "of-a-test", "--output=json"))
         return resource
 
-    user = "kubernetes-admin"
     kubectl("create", "--filename=-", stdin=manifest("SparePool", EXAMPLES["SparePool"]["spec"]))
     try:
-        assert changed_by(found()) == user
+        user = changed_by(found())  # as the cluster's own certificates call it
+        assert user
         eve = {kube.REQUESTED_BY: "eve", kube.CHANGED_BY: "2 eve"}
         patch = json.dumps({"metadata": {"annotations": eve}, "spec": {"spares": 7}})
         kubectl("patch", "sparepool", "of-a-test", "--type=merge", f"--patch={patch}")

@@ -68,6 +68,7 @@ def card(seen: Seen) -> dict[str, Any]:
     spent = r.useful_time(seen.now_s)
     return {
         "run": r.run_id,
+        "job": str(r.job or ""),
         "title": seen.title,
         "command": seen.command,
         "tone": head.tone,

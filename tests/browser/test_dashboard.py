@@ -75,6 +75,18 @@ def test_a_small_run_is_understood_at_a_glance(serve: Serve, open_page: Open) ->
     picture(page, "4-ranks")
 
 
+def test_ranks_stand_by_node_and_by_gpu(serve: Serve, open_page: Open) -> None:
+    gpus = {f"{node}.w{place}": f"GPU-{node}{place // 2}a5-77" for node in ("n0", "n1") for place in range(4)}
+    told = [*t.begins(8, ("n0", "n1")), *((t.BEGAN_S + 30, e.DevicesUsed(node, gpus)) for node in ("n0", "n1"))]
+    page = open_page(serve({RUN: ToldRun(told)}).address)
+    shared = page.get_by_role("group", name="node n1").get_by_role("group", name="GPU-n10a5-77")
+    expect(shared.get_by_role("button")).to_have_text(["4", "5"])
+    expect(page.get_by_role("button", name="Rank 7 (n1.w3) on n1, GPU-n11a5-77: training")).to_be_visible()
+    page.get_by_role("button", name="Rank 3 ").hover()
+    expect(page.get_by_role("region", name="Ranks")).to_contain_text("Rank 3 (n0.w3) on n0, GPU-n01a5-77: training")
+    picture(page, "devices")
+
+
 def test_pointing_at_a_rank_says_why_it_is_where_it_is(serve: Serve, open_page: Open) -> None:
     page = open_page(serve({RUN: ToldRun(t.small_run())}).address)
     page.get_by_role("button", name="Rank 0 ").hover()

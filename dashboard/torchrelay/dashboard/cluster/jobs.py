@@ -9,7 +9,8 @@ from torchrelay.dashboard import words
 from torchrelay.dashboard.cluster.kept import BOUNDS, KeptJob, KeptJobs
 from torchrelay.dashboard.event_writer import EventWriter
 from torchrelay.dashboard.hub import Answer, Hub, RunsNote
-from torchrelay.dashboard.record import ClusterJob, RunRecord
+from torchrelay.dashboard.record import RunRecord
+from torchrelay.dashboard.run_facts import ClusterJob
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import from_job_event

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from torchrelay.dashboard.event_lines import EventLines
 from torchrelay.dashboard.event_writer import EventWriter
-from torchrelay.dashboard.record import Bounds, ClusterJob, RunRecord
+from torchrelay.dashboard.record import RunRecord
+from torchrelay.dashboard.run_facts import Bounds, ClusterJob
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube.job_feed import JobSeen
 

@@ -40,6 +40,14 @@ class SparesAsked:
 
 
 @message(frozen=True)
+class DevicesUsed:
+    """Which GPU the processes of a node use, of those that use another one than before: worker -> its UUID."""
+
+    node: str
+    gpus: dict[str, str]
+
+
+@message(frozen=True)
 class SpareMade:
     """A new spare was started. `in_place_of`: the worker that has ended there, or the GPU that was free; empty otherwise."""
 

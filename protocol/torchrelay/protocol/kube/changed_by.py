@@ -26,5 +26,5 @@ def changed_by(resource: Mapping[str, Any]) -> str:
     if meta.get("generation", 1) == 1:
         return str(annotations.get(kube.REQUESTED_BY, ""))
     managers = [m for m in meta.get("managedFields") or () if "f:spec" in (m.get("fieldsV1") or {})]
-    newest = max(managers, key=lambda m: str(m.get("time", "")), default={})
+    newest: Mapping[str, Any] = max(managers, key=lambda m: str(m.get("time", "")), default={})
     return f"somebody with {newest['manager']}" if newest.get("manager") else ""

@@ -14,6 +14,7 @@ from typing import Any
 import typer
 import yaml
 from generated_part import ROOT, write_or_check
+from reference_of_names import environment_page, exit_codes_page
 
 from torchrelay.cli.app.program import app
 from torchrelay.cli.cluster.app import app as cluster_app
@@ -175,7 +176,13 @@ def _cell(text: str) -> str:
 
 
 def texts() -> dict[Path, str]:
-    return {PAGES / "cli.md": cli_page(), PAGES / "helm.md": helm_page(), PAGES / "resources.md": resources_page()}
+    return {
+        PAGES / "cli.md": cli_page(),
+        PAGES / "environment.md": environment_page(),
+        PAGES / "exit-codes.md": exit_codes_page(),
+        PAGES / "helm.md": helm_page(),
+        PAGES / "resources.md": resources_page(),
+    }
 
 
 if __name__ == "__main__":

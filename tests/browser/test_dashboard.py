@@ -62,7 +62,7 @@ def test_a_small_run_is_understood_at_a_glance(serve: Serve, open_page: Open) ->
     )
     figures = page.get_by_role("region", name="Figures")
     for text in (
-        "Goodput83.9 %of all time since the start; 97.9 % since the first step",
+        "Goodput83.8 %of all time since the start; 97.8 % since the first step",
         "Protectionprotected",
         "Steps347",
         "Spares1 of 2 ready",
@@ -76,14 +76,16 @@ def test_a_small_run_is_understood_at_a_glance(serve: Serve, open_page: Open) ->
 
 
 def test_ranks_stand_by_node_and_by_gpu(serve: Serve, open_page: Open) -> None:
-    gpus = {f"{node}.w{place}": f"GPU-{node}{place // 2}a5-77" for node in ("n0", "n1") for place in range(4)}
-    told = [*t.begins(8, ("n0", "n1")), *((t.BEGAN_S + 30, e.DevicesUsed(node, gpus)) for node in ("n0", "n1"))]
+    uuids = {"n0": ("GPU-5f1c-9f0e", "GPU-77b0-1c2d"), "n1": ("GPU-0a3e-44d1", "GPU-c2d9-8e05")}
+    used = {node: {f"{node}.w{place}": of[place // 2] for place in range(4)} for node, of in uuids.items()}
+    told = [*t.begins(8, ("n0", "n1")), *((t.BEGAN_S + 20, e.DevicesUsed(node, gpus)) for node, gpus in used.items())]
+    told += t.progress(20, 90, 0, 3.0, 8)
     page = open_page(serve({RUN: ToldRun(told)}).address)
-    shared = page.get_by_role("group", name="node n1").get_by_role("group", name="GPU-n10a5-77")
+    shared = page.get_by_role("group", name="node n1").get_by_role("group", name="GPU-0a3e-44d1")
     expect(shared.get_by_role("button")).to_have_text(["4", "5"])
-    expect(page.get_by_role("button", name="Rank 7 (n1.w3) on n1, GPU-n11a5-77: training")).to_be_visible()
+    expect(page.get_by_role("button", name="Rank 7 (n1.w3) on n1, GPU-c2d9-8e05: training")).to_be_visible()
     page.get_by_role("button", name="Rank 3 ").hover()
-    expect(page.get_by_role("region", name="Ranks")).to_contain_text("Rank 3 (n0.w3) on n0, GPU-n01a5-77: training")
+    expect(page.get_by_role("region", name="Ranks")).to_contain_text("Rank 3 (n0.w3) on n0, GPU-77b0-1c2d: training")
     picture(page, "devices")
 
 

@@ -87,7 +87,7 @@ function buttons(place, ranks, choose) {
   put(place, [ranks.states.length, ranks.nodes, ranks.gpus], () => ranks.nodes.map((node) =>
     h("div", { class: "node", role: "group", "aria-label": `node ${node.name}` }, h("span", { class: "node-name" }, node.name),
       h("div", { class: "cells" }, byDevice(members(node), ranks.gpus).map(([gpu, its]) => gpu
-        ? h("div", { class: "device", role: "group", "aria-label": gpu }, h("span", { class: "device-name", title: gpu }, shortName(gpu)), its.map((rank) => cell(place, rank, choose)))
+        ? h("div", { class: "device", role: "group", "aria-label": gpu }, h("span", { class: "device-name", title: gpu }, shortName(gpu)), h("div", { class: "device-cells" }, its.map((rank) => cell(place, rank, choose))))
         : its.map((rank) => cell(place, rank, choose)))))));
   for (const button of place.querySelectorAll("button")) {
     const rank = Number(button.dataset.key);

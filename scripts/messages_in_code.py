@@ -11,6 +11,7 @@ from generated_part import ROOT
 REFUSALS = ("UserError", "ScriptFails", "CheckpointError")
 ANSWERS = {"line": 0, "hint": 0, "print": 0, "_say": 0, "_tell": 1}
 """How commands speak -> which argument is the text."""
+PREFIXES = {"hint": "torchrelay: hint: ", "print": ""}
 TITLES = {
     "cli/app": "Words in the wrong place",
     "cli/command_line": "Options of `torchrelay run` and `torchrelay check`",
@@ -86,13 +87,13 @@ def _is_command(file: Path) -> bool:
 def _refused(files: list[Path]) -> Iterator[str]:
     for file in files:
         for variants in t.raised(t.read(file, _module(file)), REFUSALS):
-            yield from ("error: " + text for text in variants if text != t.UNKNOWN)
+            yield from ("torchrelay: " + text for text in variants if text != t.UNKNOWN)
 
 
 def _answered(files: list[Path]) -> Iterator[str]:
     for file in files:
         for call, variants in t.said(t.read(file, _module(file)), ANSWERS):
-            yield from (("hint: " if call == "hint" else "") + text.strip() for text in variants if _has_words(text))
+            yield from (PREFIXES.get(call, "torchrelay: ") + text.strip() for text in variants if _has_words(text))
 
 
 def _has_words(text: str) -> bool:

@@ -59,7 +59,7 @@ def test_every_refusal_of_the_commands_has_words_on_the_page() -> None:
                 if not worded:
                     silent.append(file.name)
                 for text in worded:
-                    assert f"error: {text.splitlines()[0]}".rstrip() in page
+                    assert f"torchrelay: {text.splitlines()[0]}".rstrip() in page
     assert found > 250
     # What these say is put together elsewhere: a list of findings, a reason that is handed on.
     assert sorted(set(silent)) == SILENT

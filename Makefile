@@ -91,7 +91,7 @@ test-browser: venv
 	$(PIP) install --quiet -c constraints.txt "$(TORCH)" -e ".[browser]"
 	TORCHRELAY_BROWSER_TESTS=docs/pictures $(VENV)/bin/python -m pytest tests/browser
 
-# The same in CI, two at a time (a minute), without new pictures; says so, and does nothing, where there is no chromium and none can be installed.
+# The same in CI, two at a time, without new pictures; says so, and does nothing, where there is no chromium and none can be installed.
 test-browser-core: venv
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		&& apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \

@@ -37,6 +37,11 @@ class Installation:
             self._wait_until_rolled_out(name)
         wait_for("a webhook that takes part", self._takes_part, 60.0, self.logs)
 
+    def put(self, deployment: dict[str, Any]) -> None:
+        """Another form of one of its Deployments, and wait until all of its pods are of it."""
+        self.kubectl("apply", "--validate=false", "--filename=-", stdin=yaml.safe_dump(_adapted(deployment)))
+        self._wait_until_rolled_out(deployment["metadata"]["name"])
+
     def _takes_part(self) -> bool | None:
         """A pod that asks for it would be injected: nothing is made."""
         pod = {

@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from generated_part import GeneratedPart
+from messages_in_code import answers, refusals
 from rich.console import Console
 
 from torchrelay.cli.display import narrate
@@ -232,7 +233,7 @@ def sections() -> str:
     text += ["## The end of a run", ""]
     for when, parts in ENDS.items():
         text += block(when, printed(parts))
-    return "\n".join(text)
+    return "\n".join([*text, answers(), refusals()])
 
 
 PART = GeneratedPart("docs/messages.md", "messages", "generate_messages_page.py", sections)

@@ -1852,7 +1852,7 @@ class HealthSignals(_message.Message):
     def __init__(self, signals: _Optional[_Iterable[_Union[HealthSignal, _Mapping]]] = ...) -> None: ...
 
 class HealthSources(_message.Message):
-    __slots__ = ("sources", "devices", "free")
+    __slots__ = ("sources", "devices", "free", "gpus")
     class SourcesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1867,13 +1867,22 @@ class HealthSources(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class GpusEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     FREE_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
     sources: _containers.ScalarMap[str, str]
     devices: _containers.ScalarMap[str, str]
     free: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, sources: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Mapping[str, str]] = ..., free: _Optional[_Iterable[str]] = ...) -> None: ...
+    gpus: _containers.ScalarMap[str, str]
+    def __init__(self, sources: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Mapping[str, str]] = ..., free: _Optional[_Iterable[str]] = ..., gpus: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
     __slots__ = ("subject", "reason", "check", "by")

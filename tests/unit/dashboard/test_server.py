@@ -66,6 +66,11 @@ def test_the_page_and_all_that_it_names_are_served(run: FakeRun) -> None:
     assert client(run).get("/..%2fserver.py").status_code == 404
 
 
+def test_a_program_is_told_the_list_of_runs_at_once(run: FakeRun) -> None:
+    (card,) = client(run).get("/api/runs").json()
+    assert (card["run"], card["job"], card["ranks"]) == ("7e70abbe", "", 4)
+
+
 def test_the_page_names_nothing_elsewhere(run: FakeRun) -> None:
     for name, (content, _) in server.page_files().items():
         urls = re.findall(rb"https?://[^\"' )]+", content)

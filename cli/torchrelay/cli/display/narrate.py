@@ -121,7 +121,7 @@ def _notes(before: RunSummary, event: events.Occurrence, verbose: bool) -> list[
             ]
         case events.SparesAsked():
             where = f" on {event.node}" if event.node else ""
-            more = f"{render.count(event.count, 'spare')} more{where}"
+            more = f"{render.count(abs(event.count), 'spare')} {'more' if event.count > 0 else 'fewer'}{where}"
             return [line(f"{more}: there are to be {event.wanted} from now on{_by(event.by)}")]
         case events.SparesChanged() if event.reason and (before.pool is None or before.pool.reason != event.reason):
             return [line(f"{render.spares(event)}: {event.reason}", "yellow")]

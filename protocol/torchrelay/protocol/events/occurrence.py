@@ -37,6 +37,7 @@ from torchrelay.protocol.events.migrations import (
     RankSpread,
 )
 from torchrelay.protocol.events.processes import (
+    DevicesUsed,
     JournalsKept,
     NodeLost,
     ProcessRespawned,
@@ -83,6 +84,7 @@ Occurrence = (
     | SpareDropped
     | ProcessRespawned
     | NodeLost
+    | DevicesUsed
     | JournalsKept
     | CheckpointSaved
     | IncidentKept

@@ -227,6 +227,7 @@ class Ledger:
             self._nodes.pop(name, None)
             self._facts.pop(name, None)
             self._book.forget(name)
+            self._quarantines.forget(name)
         else:
             self._nodes[name] = slim(manifest)
             self._note(name)
@@ -262,7 +263,9 @@ class Ledger:
         if (manifest := self._nodes.get(node)) is not None:
             if self.platform.is_untouched(self.labels_of(node)):
                 manifest = {"metadata": manifest["metadata"]}  # what people put into quarantine by name still counts
-            facts = self._facts[node] = read_node(manifest, self._quarantines.notices(node))
+            facts = self._facts[node] = read_node(
+                manifest, self._quarantines.notices(node), self._quarantines.ended(node)
+            )
             self._book.note(facts, time.monotonic())
 
     def facts(self, node: str) -> NodeFacts | None:

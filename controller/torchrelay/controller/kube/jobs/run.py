@@ -26,7 +26,14 @@ from torchrelay.controller.serving.event_log import PROGRESS
 from torchrelay.controller.serving.relay import Relay
 from torchrelay.controller.serving.service import RelayService
 from torchrelay.protocol.errors import RefusedError
-from torchrelay.protocol.events import JobRestarted, ProgressMade, RestartDone, SparesChanged, from_job_event
+from torchrelay.protocol.events import (
+    JobRestarted,
+    ProgressMade,
+    RestartDone,
+    SparesAsked,
+    SparesChanged,
+    from_job_event,
+)
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube import kube_names as kube
@@ -115,6 +122,7 @@ class JobRun:
         self._restarted_s: float | None = None
         """Since when it begins again, until all ranks train."""
         self._spares: SparesChanged | None = None
+        self._wanted: int | None = None
         self.task = asyncio.create_task(self.relay.run())
 
     def _policy(self, health: HealthPolicy | None) -> HealthPolicy | None:
@@ -181,6 +189,12 @@ class JobRun:
         if now != self._spares and not self.is_over:
             self._spares = now
             self.core.outbox.emit(now)
+
+    def tell_asked(self, wanted: int, by: str) -> None:
+        """So many pods for spares are asked for, the newest number by `by`: told when it is another one than before."""
+        before, self._wanted = self._wanted, wanted
+        if before is not None and before != wanted and not self.is_over:
+            self.core.outbox.emit(SparesAsked(wanted - before, "", wanted, by))
 
     def _tell_restarted(self, event: JobEvent, since_s: float) -> None:
         progress = from_job_event(event)

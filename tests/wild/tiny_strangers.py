@@ -203,7 +203,11 @@ def boxed_things(folder: Path) -> None:
     for part, count in (("train", 48), ("val", 8)):
         place = folder / "boxes" / part
         place.mkdir(parents=True)
-        told: dict[str, Any] = {"images": [], "annotations": [], "categories": [{"id": n, "name": f"k{n}"} for n in range(3)]}
+        told: dict[str, Any] = {
+            "images": [],
+            "annotations": [],
+            "categories": [{"id": n, "name": f"k{n}"} for n in range(3)],
+        }
         for number in range(count):
             Image.fromarray(draw.integers(0, 255, (90, 110, 3), dtype=np.uint8)).save(place / f"{number}.jpg")
             told["images"].append({"id": number, "file_name": f"{number}.jpg", "height": 90, "width": 110})
@@ -228,7 +232,9 @@ def boxed_things(folder: Path) -> None:
         "output_dir": "out", "num_classes": 3, "sync_bn": False, "use_amp": False, "epochs": 5, "eval_spatial_size": [96, 96],
         "HGNetv2": {"pretrained": False},
         "HybridEncoder": {"hidden_dim": 32, "dim_feedforward": 64},
-        "DFINETransformer": {"feat_channels": [32, 32], "hidden_dim": 32, "dim_feedforward": 64, "num_queries": 20, "num_denoising": 10},
+        "DFINETransformer": {
+            "feat_channels": [32, 32], "hidden_dim": 32, "dim_feedforward": 64, "num_queries": 20, "num_denoising": 10,
+        },
         "DFINEPostProcessor": {"num_top_queries": 20},
         "lr_warmup_scheduler": {"warmup_duration": 4}, "print_freq": 2, "checkpoint_freq": 2,
         "ema": {"warmups": 4},
@@ -253,7 +259,9 @@ def handwritten_digits(folder: Path) -> None:
     place.mkdir(parents=True)
     for name, count in (("train", 256), ("t10k", 64)):
         head = np.array([0x803, count, 28, 28], ">i4").tobytes()
-        (place / f"{name}-images-idx3-ubyte").write_bytes(head + draw.integers(0, 255, count * 784, dtype=np.uint8).tobytes())
+        (place / f"{name}-images-idx3-ubyte").write_bytes(
+            head + draw.integers(0, 255, count * 784, dtype=np.uint8).tobytes()
+        )
         head = np.array([0x801, count], ">i4").tobytes()
         (place / f"{name}-labels-idx1-ubyte").write_bytes(head + draw.integers(0, 10, count, dtype=np.uint8).tobytes())
 
@@ -274,7 +282,10 @@ def measured_hours(folder: Path) -> None:
     draw = np.random.default_rng(101)
     for name in ("one", "two"):
         series = [
-            {"start": np.datetime64("2020-01-01 00:00", "s"), "target": draw.normal(size=160).cumsum().astype(np.float32)}
+            {
+                "start": np.datetime64("2020-01-01 00:00", "s"),
+                "target": draw.normal(size=160).cumsum().astype(np.float32),
+            }
             for _ in range(20)
         ]
         ArrowWriter(compression="lz4").write_to_file(series, path=folder / f"{name}.arrow")
@@ -337,7 +348,10 @@ def tokens_of_two_kinds(folder: Path) -> None:
         "type": "multimodal", "in_domains": kinds, "out_domains": kinds, "input_alphas": "1.0-1.0", "target_alphas": "1.0-1.0",
         "data_path": "tokens/train", "use_wds": False, "main_augment_domain": "tok_rgb@224", "tok_train_aug": True,
     }  # fmt: skip
-    settings = {"train": {"datasets": {"tiny": told}, "weights": [1.0]}, "val": {"datasets": {"tiny": {"data_path": "tokens/val"}}}}
+    settings = {
+        "train": {"datasets": {"tiny": told}, "weights": [1.0]},
+        "val": {"datasets": {"tiny": {"data_path": "tokens/val"}}},
+    }
     (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))
 
 
@@ -348,7 +362,9 @@ def llama_to_adapt(folder: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     trained = ByteLevelBPETokenizer()
-    trained.train([str(folder / "data" / "alpaca_en_demo.json")], vocab_size=320, special_tokens=["<s>", "</s>", "<pad>"])
+    trained.train(
+        [str(folder / "data" / "alpaca_en_demo.json")], vocab_size=320, special_tokens=["<s>", "</s>", "<pad>"]
+    )
     told = PreTrainedTokenizerFast(tokenizer_object=trained, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
     told.save_pretrained(folder / "tiny-llama")
     small = LlamaConfig(

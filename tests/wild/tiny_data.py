@@ -438,7 +438,6 @@ MAKERS = {
         tiny_strangers.handwritten_digits,
         tiny_strangers.kinds_of_pictures,
         tiny_strangers.measured_hours,
-        tiny_strangers.sounds,
         tiny_strangers.tokens_of_two_kinds,
         tiny_strangers.llama_to_adapt,
         tiny_strangers.written_words,

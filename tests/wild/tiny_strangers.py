@@ -301,35 +301,6 @@ def measured_hours(folder: Path) -> None:
     (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))
 
 
-def sounds(folder: Path) -> None:
-    """Make sounds, and the settings of descript-audio-codec for a small codec."""
-    import yaml
-    from scipy.io import wavfile
-
-    draw = np.random.default_rng(102)
-    for part, count in (("train", 12), ("val", 4)):
-        place = folder / "sounds" / part
-        place.mkdir(parents=True)
-        for number in range(count):
-            sound = np.sin(np.arange(16000) * draw.uniform(0.01, 0.2)) * 0.4 + draw.normal(0, 0.02, 16000)
-            wavfile.write(place / f"{number}.wav", 16000, (sound * 32767).astype(np.int16))
-    settings = {
-        "$include": ["conf/final/16khz.yml"],
-        "DAC.encoder_dim": 4, "DAC.encoder_rates": [2, 4], "DAC.decoder_dim": 16, "DAC.decoder_rates": [4, 2],
-        "DAC.n_codebooks": 2, "DAC.codebook_size": 16, "DAC.codebook_dim": 4,
-        "Discriminator.periods": [2], "Discriminator.fft_sizes": [128], "Discriminator.bands": [[0.0, 0.5], [0.5, 1.0]],
-        "MultiScaleSTFTLoss.window_lengths": [128, 64], "MelSpectrogramLoss.n_mels": [5, 10],
-        "MelSpectrogramLoss.window_lengths": [64, 128], "MelSpectrogramLoss.mel_fmin": [0, 0],
-        "MelSpectrogramLoss.mel_fmax": [None, None],
-        "device": "cpu", "num_iters": 14, "valid_freq": 5, "sample_freq": 100, "save_iters": [5], "num_workers": 1,
-        "val_batch_size": 2, "batch_size": 4, "val_idx": [0], "train/AudioDataset.n_examples": 1000,
-        "train/AudioDataset.duration": 0.1, "val/AudioDataset.duration": 0.2, "val/AudioDataset.n_examples": 4,
-        "train/build_dataset.folders": {"one": ["sounds/train"]}, "val/build_dataset.folders": {"one": ["sounds/val"]},
-        "test/build_dataset.folders": {"one": ["sounds/val"]},
-    }  # fmt: skip
-    (folder / "tiny.yml").write_text(yaml.safe_dump(settings))
-
-
 def tokens_of_two_kinds(folder: Path) -> None:
     """Make tokens of pictures and of depths with the crops that they are of, and 4M's settings for the two."""
     import yaml

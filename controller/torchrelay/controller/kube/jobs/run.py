@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.containment.time_share import TimeShare
 from torchrelay.controller.core import Core
 from torchrelay.controller.kube.cluster.pods import JobKey, Pod
@@ -356,6 +356,7 @@ def _config(run: JobRun, world_size: int) -> ControllerConfig:
         jit_prefix=folder_prefix(run.job_id),
         worn_out=tuple(sorted(worn_out)),
         deadlines=Deadlines(spare_s=wishes.spare_wait_s),
+        policy=Policy(hang_timeout_s=wishes.hang_timeout_s, hang_timeout_option="annotation hang-timeout"),
         buddy_every=wishes.copies_every,
         buddy_sync=wishes.buddy_sync,
         rehearse_every_s=wishes.rehearse_every_s,

@@ -19,6 +19,7 @@ import grpc
 import grpc.aio
 from attack import strangers
 from attack.draw import Draw, Known
+from attack.real_job import RealJob
 from attack.tally import Tally
 from support.kube_cluster import SECRET, Play, PodAgent, training_pod
 
@@ -34,9 +35,10 @@ from torchrelay.protocol.transport.convert import wrap
 from torchrelay.protocol.transport.incoming import received
 from torchrelay.protocol.words.positions import StandingPosition
 
-PLANNED, LOSS = "planned", "loss"
+PLANNED, LOSS, SAVE = "planned", "loss", "save"
 STATES = {
     PLANNED: ("Begin", "Protect", "Assign", "QuiesceAt", "QuiesceDecided", "Serve", "Plan", "Rebuild", "Commit"),
+    SAVE: ("QuiesceAt", "QuiesceDecided", "SaveCheckpoint"),
     LOSS: ("Interrupt", "FetchJournal", "Assign", "Serve", "Plan", "Rebuild", "Commit"),
 }
 """Of a job and its migrations, by the order that is given then."""
@@ -63,37 +65,40 @@ class Extent:
     flood: int
     connections: int
     huge: int
+    epochs: int
+    """Of the real job."""
     states: Mapping[str, tuple[str, ...]]
 
 
-FIRST = Extent(burst=20, flood=300, connections=40, huge=3, states={PLANNED: ("Plan",), LOSS: ("Plan",)})
+FIRST = Extent(burst=20, flood=300, connections=40, huge=3, epochs=0, states={PLANNED: ("Plan",), LOSS: ("Plan",)})
 """For all that is made once."""
 SHORT = Extent(
     burst=60,
     flood=1500,
     connections=100,
     huge=3,
-    states={PLANNED: ("QuiesceDecided", "Rebuild"), LOSS: ("Interrupt", "Assign", "Plan")},
+    epochs=50,
+    states={PLANNED: ("QuiesceDecided", "Rebuild"), SAVE: ("SaveCheckpoint",), LOSS: ("Interrupt", "Assign", "Plan")},
 )
-LONG = Extent(burst=1500, flood=60_000, connections=1200, huge=24, states=STATES)
+LONG = Extent(burst=1500, flood=60_000, connections=1200, huge=24, epochs=400, states=STATES)
 
 
 class Controlled:
-    """The controller's process; `ask` waits for the answer."""
+    """The process that is attacked, which `module` is; `ask` waits for the answer."""
 
     def __init__(self, process: asyncio.subprocess.Process, ports: dict[str, int]) -> None:
         self._process, self.ports = process, ports
         self._lock = asyncio.Lock()
 
     @classmethod
-    async def start(cls, errors: Path) -> Controlled:
+    async def start(cls, errors: Path, module: str = "attack.controlled") -> Controlled:
         here = Path(__file__).parents[1]
         environment = {**os.environ, **_TO_MEASURE, "PYTHONPATH": str(here), "GRPC_VERBOSITY": "NONE"}
         with errors.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "attack.controlled",
+                module,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,
@@ -153,7 +158,14 @@ class Attacked:
     """A job of whoever attacks, with a certificate for each of its pods. It ends with the `async with`."""
 
     def __init__(
-        self, controlled: Controlled, name: str, draw: Draw, tally: Tally, at: str = "", burst: int = 0
+        self,
+        controlled: Controlled,
+        name: str,
+        draw: Draw,
+        tally: Tally,
+        at: str = "",
+        burst: int = 0,
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
         self.controlled, self.name, self.draw, self.tally, self.at, self.burst = (
             controlled,
@@ -164,6 +176,7 @@ class Attacked:
             burst,
         )
         self.reached = 0
+        self._annotations = dict(annotations or {})
         self.is_closing = False
         self.stands: StandingPosition | None = None
         """Where its ranks say that they stand: they could, and the decision is made on it."""
@@ -177,7 +190,7 @@ class Attacked:
         self.latest: dict[str, Any] = {}
 
     async def __aenter__(self) -> Attacked:
-        made = await self.controlled.ask("pods", job=self.name, size=self.play.size, annotations={})
+        made = await self.controlled.ask("pods", job=self.name, size=self.play.size, annotations=self._annotations)
         for rank, pod in enumerate(made):
             self._take_in(pod, rank)
         return self
@@ -275,8 +288,8 @@ def _pod(name: str, uid: str, job: str) -> Pod:
 
 
 class ClusterAttack:
-    def __init__(self, controlled: Controlled, extent: Extent, seed: int, tally: Tally) -> None:
-        self._controlled, self._extent, self._seed, self._tally = controlled, extent, seed, tally
+    def __init__(self, controlled: Controlled, folder: Path, extent: Extent, seed: int, tally: Tally) -> None:
+        self._controlled, self._folder, self._extent, self._seed, self._tally = controlled, folder, extent, seed, tally
         self._faults: set[str] = set()
 
     def _draw(self, what: str) -> Draw:
@@ -287,7 +300,13 @@ class ClusterAttack:
         await self._round("first", FIRST)
         before = await self._settled()
         began_s = time.monotonic()
-        await self._round("main", self._extent)
+        draw = self._draw("real")
+        async with RealJob(self._controlled, self._folder, self._extent.epochs, draw, self._tally) as real:
+            strikes = asyncio.create_task(real.strike())
+            await self._round("main", self._extent)
+            strikes.cancel()
+            await asyncio.gather(strikes, return_exceptions=True)
+            await real.end()
         after = await self._settled(before["descriptors"] + MOST_DESCRIPTORS)
         self._judge(before, after, time.monotonic() - began_s)
 
@@ -393,7 +412,8 @@ class ClusterAttack:
         """A job that reaches the state of a migration, and says absurd things in it."""
         job_name = f"{name}-{state.lower()}-{kind}"
         draw = self._draw(job_name)
-        async with Attacked(self._controlled, job_name, draw, self._tally, state, extent.burst) as job:
+        saves = {kube.CHECKPOINT_DIR: "/c"} if kind == SAVE else {}
+        async with Attacked(self._controlled, job_name, draw, self._tally, state, extent.burst, saves) as job:
             protected = await job.until(
                 lambda: job.latest["status"].get("protection") == "protected" or job.latest["failure"] or job.reached,
                 STATE_S,
@@ -403,6 +423,8 @@ class ClusterAttack:
                 return
             if kind == PLANNED:
                 await self._controlled.ask("wish", job=job_name, rank=0)
+            elif kind == SAVE:
+                await self._controlled.ask("save", job=job_name)
             else:
                 job.agents[0].die()
             await job.until(lambda: job.reached, STATE_S)
@@ -579,7 +601,7 @@ async def attack_cluster(folder: Path, extent: Extent, seed: int) -> Tally:
     tally = Tally()
     controlled = await Controlled.start(folder / "controller.log")
     try:
-        await ClusterAttack(controlled, extent, seed, tally).run()
+        await ClusterAttack(controlled, folder, extent, seed, tally).run()
     finally:
         await controlled.close()
     return tally

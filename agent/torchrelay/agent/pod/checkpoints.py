@@ -89,7 +89,7 @@ def _judge_saved(path: Path, job: str) -> FoundCheckpoint | None:
         if not path.name.startswith(folder_prefix(job)):
             return None
         return FoundCheckpoint(str(path), -1, "it was not finished", ours=True)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         return FoundCheckpoint(str(path), -1, f"{MANIFEST} cannot be read: {e}", ours=True)
 
 

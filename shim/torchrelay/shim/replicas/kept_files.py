@@ -108,7 +108,7 @@ def _saver(checkpoint: Path) -> str:
     """Return the job that has saved it, or empty where nothing says so."""
     try:
         return saved_by(json.loads((checkpoint / MANIFEST).read_bytes()))
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return ""
 
 

@@ -91,10 +91,12 @@ def test_what_a_job_of_another_namespace_has_begun_to_write_stays(tmp_path: Path
     writing, ours = jit(tmp_path, f"{THEIRS}llama-c-step50", None), jit(tmp_path, f"{OURS}llama-b-step50", None)
     cut_off = jit(tmp_path, f"{THEIRS}llama-d-step60", None)
     (cut_off / "manifest.json").write_text('{"origin": {"jo')
+    deep = jit(tmp_path, "torchrelay-jit-llama-f-step80", None)
+    (deep / "manifest.json").write_text("[" * 100_000)
     nobody_knows = jit(tmp_path, "torchrelay-jit-llama-e-step70", None)
     assert cleared(tmp_path, keep) == ""
     assert not ours.exists()
-    assert {*tmp_path.iterdir()} == {writing, cut_off, nobody_knows}
+    assert {*tmp_path.iterdir()} == {writing, cut_off, deep, nobody_knows}
 
 
 def test_what_this_run_has_begun_stays_until_nothing_may_be_left(tmp_path: Path) -> None:

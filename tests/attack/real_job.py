@@ -12,16 +12,17 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
 
 from attack.draw import Draw, Known
 from attack.machine import Ports
+from attack.process import Controlled
 from attack.tally import Tally
 from support.kube_cluster import SECRET
 from support.ports import free_port
@@ -40,14 +41,6 @@ PROTECTED_S, ENDS_S, LOOK_S = 90.0, 120.0, 0.2
 MOVES_LEAST = 2
 """One of them after a loss."""
 SOCKET = "the unix socket of a pod"
-
-
-class Asked(Protocol):
-    """The controller's process."""
-
-    ports: dict[str, int]
-
-    async def ask(self, do: str, **more: Any) -> Any: ...
 
 
 class RealPod:
@@ -114,7 +107,7 @@ class RealPod:
 class RealJob:
     """`async with`: it trains from the beginning on, and `end` says what has become of it."""
 
-    def __init__(self, controlled: Asked, folder: Path, epochs: int, draw: Draw, tally: Tally) -> None:
+    def __init__(self, controlled: Controlled, folder: Path, epochs: int, draw: Draw, tally: Tally) -> None:
         self._controlled, self._folder, self._epochs, self._tally, self._draw = controlled, folder, epochs, tally, draw
         self._pods: dict[str, RealPod] = {}
         self._out, self._hurry = folder / "real-out", folder / "hurry"
@@ -203,8 +196,6 @@ class RealJob:
 
     def _at_socket(self, pod: RealPod) -> None:
         """Processes of the pod that are none of the job's: without its token, or that say nothing, or anything."""
-        import socket
-
         path = pod.folder / "agent.sock"
         until_s = time.monotonic() + PROTECTED_S
         while not path.exists() and time.monotonic() < until_s:

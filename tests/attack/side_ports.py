@@ -9,8 +9,9 @@ from pathlib import Path
 
 import httpx2
 from attack import strangers
-from attack.cluster import MOST_DESCRIPTORS, SETTLE_S, Controlled, Extent
+from attack.cluster import MOST_DESCRIPTORS, SETTLE_S, Extent
 from attack.draw import Draw
+from attack.process import Controlled
 from attack.tally import Tally
 
 MOST_GROWTH_BYTES = 32 << 20

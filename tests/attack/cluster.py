@@ -68,7 +68,7 @@ SHORT = Extent(
     flood=1500,
     connections=100,
     huge=3,
-    epochs=50,
+    epochs=60,
     states={PLANNED: ("QuiesceDecided", "Rebuild"), SAVE: ("SaveCheckpoint",), LOSS: ("Interrupt", "Assign", "Plan")},
 )
 LONG = Extent(burst=1500, flood=60_000, connections=1200, huge=24, epochs=400, states=STATES)
@@ -83,12 +83,12 @@ class ClusterAttack:
         return Draw(f"{self._seed}/{what}")
 
     async def run(self) -> None:
-        """The first round is there for all that is made once; what is held is compared after it."""
-        await self._round("first", FIRST)
-        before = await self._settled()
-        began_s = time.monotonic()
+        """The first round is there for all that is made once; what is held is compared after it. A real job trains meanwhile."""
         draw = self._draw("real")
         async with RealJob(self._controlled, self._folder, self._extent.epochs, draw, self._tally) as real:
+            await self._round("first", FIRST)
+            before = await self._settled(jobs=2)
+            began_s = time.monotonic()
             strikes = asyncio.create_task(real.strike())
             await self._round("main", self._extent)
             strikes.cancel()
@@ -347,12 +347,12 @@ class ClusterAttack:
             flush=True,
         )
 
-    async def _settled(self, descriptors: int = 1 << 20) -> dict[str, Any]:
+    async def _settled(self, descriptors: int = 1 << 20, jobs: int = 1) -> dict[str, Any]:
         """Once everything that was there for those who attacked is gone, or that has had its time."""
         end_s = time.monotonic() + SETTLE_S
         while True:
             state: dict[str, Any] = await self._controlled.ask("state")
-            if (state["jobs"] <= 1 and state["descriptors"] <= descriptors) or time.monotonic() > end_s:
+            if (state["jobs"] <= jobs and state["descriptors"] <= descriptors) or time.monotonic() > end_s:
                 return state
             await asyncio.sleep(0.2)
 

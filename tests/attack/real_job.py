@@ -125,14 +125,15 @@ class RealJob:
         for rank, pod in enumerate(made):
             self._run(pod, rank)
         self._watches = asyncio.create_task(self._watch())
-        if not await self._until(lambda: self._level == "protected", PROTECTED_S):
-            self._tally.fail(f"the real job was never protected: {self._told()}")
+        (self._folder / "real-plain").mkdir()
+        arguments = (self._folder / "real-plain", SCRIPT, str(self._epochs))
+        self._reference = asyncio.create_task(asyncio.to_thread(plain, *arguments, ranks=RANKS))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._watches is not None
         self._watches.cancel()
-        await asyncio.gather(self._watches, return_exceptions=True)
+        await asyncio.gather(self._watches, self._reference, return_exceptions=True)
         self._ports.end()
         for pod in self._pods.values():
             pod.end()
@@ -141,6 +142,9 @@ class RealJob:
 
     async def strike(self) -> None:
         """A rank is killed, and then one after the other is moved, until it is cancelled."""
+        if not await self._until(lambda: self._level == "protected", PROTECTED_S):
+            self._tally.fail(f"the real job was never protected: {self._told()}")
+            return
         self._pods[f"{JOB}-1"].rank.send_signal(signal.SIGKILL)
         done = 0
         while True:
@@ -161,11 +165,7 @@ class RealJob:
         outcomes = await self._controlled.ask("outcomes", job=JOB)
         if outcomes.count("committed") < MOVES_LEAST:
             self._tally.fail(f"of the real job's migrations only these were made: {outcomes}; {self._told()}")
-        (self._folder / "real-plain").mkdir()
-        arguments = (self._folder / "real-plain", SCRIPT, str(self._epochs))
-        environ = {"HURRY": str(self._hurry)}
-        reference = await asyncio.to_thread(plain, *arguments, ranks=RANKS, environment=environ)
-        for text in differences(reference, self._out, RANKS):
+        for text in differences(await self._reference, self._out, RANKS):
             self._tally.fail(f"the real job is not as the undisturbed one: {text}")
         for owner in ("a rank", "the agent of a pod"):
             if not self._ports.by_owner[owner]:
@@ -176,7 +176,7 @@ class RealJob:
         """As the kubelet does."""
         known = {**self._launch, "RANK": str(rank)} if rank != NO_RANK else {names.ENV_SPARE: "1"}
         script = [str(SCRIPTS / SCRIPT), str(self._out), str(self._epochs)]
-        environ = {"OMP_NUM_THREADS": "1", "STEP_S": "0.05", "HURRY": str(self._hurry), **known}
+        environ = {"OMP_NUM_THREADS": "1", "STEP_S": "0.1", "HURRY": str(self._hurry), **known}
         pod = RealPod(self._short / made["name"], made, self._controlled.ports, script, environ)
         self._pods[pod.name] = pod
         asyncio.get_running_loop().run_in_executor(None, self._at_socket, pod)

@@ -37,7 +37,7 @@ class SidePorts:
             await self._answers(name)
         await self._round(40)
         before = await self._sides.ask("state")
-        await self._round(self._extent.connections)
+        await self._round(self._extent.connections // 2)
         after = await self._settled(before["descriptors"] + MOST_DESCRIPTORS)
         self._judge(before, after)
 

@@ -19,6 +19,7 @@ from torchrelay.controller.kube.cluster.pods import JobKey, Pod, read_pod
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2
 from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.security.pod_tls import PodIdentity, PodLeaf, SigningRequest, sign
 from torchrelay.protocol.security.tls import Credentials
@@ -49,7 +50,22 @@ class Hostile(PodAgent):
             if self._pods.draw.chance.random() < 0.5:
                 self.heard.append(order)
                 return
+        if isinstance(inner, msg.FetchKept) and self._pods.keeps_copies:
+            self._tell_copies()
         super()._ordered(order)
+
+    def _reports(self, order: Any) -> list[Any]:
+        found = super()._reports(order)
+        if not self._pods.keeps_copies:
+            return found
+        own = msg.ReplicaCheck(3, {"w": f"of rank {self.rank}"}, ("w",))
+        return [own if isinstance(each, msg.ReplicaCheck) else each for each in found]
+
+    def _tell_copies(self) -> None:
+        """Of all ranks: each pod has them."""
+        step = self.play.step - 1
+        copies = (msg.KeptCopy(rank, step, f"/kept/{rank}", b"copy", b"set-up") for rank in range(self.play.size))
+        self.send(msg.KeptCopies(tuple(copies)))
 
 
 class Attacked:
@@ -75,6 +91,8 @@ class Attacked:
         )
         self.reached = 0
         self._annotations = dict(annotations or {})
+        self.keeps_copies = kube.BUDDY_EVERY in self._annotations
+        """No rank holds what another one does, and each pod has copies of all."""
         self.is_closing = False
         self.stands: StandingPosition | None = None
         """Where its ranks say that they stand: they could, and the decision is made on it."""

@@ -30,13 +30,16 @@ from torchrelay.protocol.security.tls import Credentials
 from torchrelay.protocol.transport.convert import wrap
 from torchrelay.protocol.words.positions import StandingPosition
 
-PLANNED, LOSS, SAVE = "planned", "loss", "save"
+PLANNED, LOSS, SAVE, ROLL_BACK = "planned", "loss", "save", "roll-back"
 STATES = {
     PLANNED: ("Begin", "Protect", "Assign", "QuiesceAt", "QuiesceDecided", "Serve", "Plan", "Rebuild", "Commit"),
     SAVE: ("QuiesceAt", "QuiesceDecided", "SaveCheckpoint"),
+    ROLL_BACK: ("FetchKept", "Assign"),
     LOSS: ("Interrupt", "FetchJournal", "Assign", "Serve", "Plan", "Rebuild", "Commit"),
 }
 """Of a job and its migrations, by the order that is given then."""
+ASKS = {SAVE: {kube.CHECKPOINT_DIR: "/c"}, ROLL_BACK: {kube.BUDDY_EVERY: "1"}}
+"""By kind, annotations of the pods."""
 Attack = Callable[[], Coroutine[Any, Any, None]]
 SETTLE_S = 80.0
 """Connections that do nothing are closed after a minute."""
@@ -69,7 +72,12 @@ SHORT = Extent(
     connections=100,
     huge=3,
     epochs=60,
-    states={PLANNED: ("QuiesceDecided", "Rebuild"), SAVE: ("SaveCheckpoint",), LOSS: ("Interrupt", "Assign", "Plan")},
+    states={
+        PLANNED: ("QuiesceDecided", "Rebuild"),
+        SAVE: ("SaveCheckpoint",),
+        ROLL_BACK: ("Assign",),
+        LOSS: ("Interrupt", "Assign", "Plan"),
+    },
 )
 LONG = Extent(burst=1500, flood=60_000, connections=1200, huge=24, epochs=400, states=STATES)
 
@@ -199,10 +207,11 @@ class ClusterAttack:
         """A job that reaches the state of a migration, and says absurd things in it."""
         job_name = f"{name}-{state.lower()}-{kind}"
         draw = self._draw(job_name)
-        saves = {kube.CHECKPOINT_DIR: "/c"} if kind == SAVE else {}
-        async with Attacked(self._controlled, job_name, draw, self._tally, state, extent.burst, saves) as job:
+        asks = ASKS.get(kind, {})
+        async with Attacked(self._controlled, job_name, draw, self._tally, state, extent.burst, asks) as job:
+            level = "partly" if kind == ROLL_BACK else "protected"  # no rank's tensors are held by another one
             protected = await job.until(
-                lambda: job.latest["status"].get("protection") == "protected" or job.latest["failure"] or job.reached,
+                lambda: job.latest["status"].get("protection") == level or job.latest["failure"] or job.reached,
                 STATE_S,
             )
             if not protected:

@@ -201,3 +201,13 @@ def pod_named(name: str, uid: str, job: str) -> Pod:
     pod = read_pod(manifest)
     assert pod is not None
     return pod
+
+
+def hello_of(pod: Pod, worker: str = "") -> msg.AgentHello:
+    workers = (msg.WorkerInfo(worker, 0, 1, {"WORLD_SIZE": "2"}),) if worker else ()
+    return msg.AgentHello(pod.agent, -1, "10.0.0.1", workers, pod.uid)
+
+
+async def told_once(first: Any) -> Any:
+    yield first
+    await asyncio.Event().wait()

@@ -14,14 +14,13 @@ from typing import Any
 import grpc
 import grpc.aio
 from attack import strangers
-from attack.attacked import STATE_S, Attacked, pod_named
+from attack.attacked import STATE_S, Attacked, hello_of, pod_named, told_once
 from attack.draw import Draw
 from attack.process import Controlled
 from attack.real_job import RealJob
 from attack.tally import Tally
 from support.kube_cluster import SECRET
 
-from torchrelay.controller.kube.cluster.pods import Pod
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.kube import kube_names as kube
@@ -166,21 +165,21 @@ class ClusterAttack:
         async with Attacked(self._controlled, f"{name}-who", self._draw(f"{name}/who"), self._tally) as job:
             pod = job.pods[0]
             firsts = {
-                "a foreign authority": (wrap(relay_pb2.FromAgent, _hello(pod)), foreign),
-                "another pod": (wrap(relay_pb2.FromAgent, _hello(job.pods[1])), None),
+                "a foreign authority": (wrap(relay_pb2.FromAgent, hello_of(pod)), foreign),
+                "another pod": (wrap(relay_pb2.FromAgent, hello_of(job.pods[1])), None),
                 "a pod of another namespace": (
-                    wrap(relay_pb2.FromAgent, _hello(pod_named("honest-0", "uid-0001", "honest"))),
+                    wrap(relay_pb2.FromAgent, hello_of(pod_named("honest-0", "uid-0001", "honest"))),
                     None,
                 ),
                 "no hello": (wrap(relay_pb2.FromAgent, msg.Progress(())), None),
                 "an empty message": (relay_pb2.FromAgent(), None),
-                "another's worker": (wrap(relay_pb2.FromAgent, _hello(pod, worker=job.agents[1].worker)), None),
+                "another's worker": (wrap(relay_pb2.FromAgent, hello_of(pod, worker=job.agents[1].worker)), None),
             }
             for what, (first, authority) in firsts.items():
                 async with job.channel(pod, authority) as channel:
                     self._tally.sent(kind)
                     try:
-                        async for _ in relay_pb2_grpc.RelayStub(channel).Attach(_told(first), timeout=5):
+                        async for _ in relay_pb2_grpc.RelayStub(channel).Attach(told_once(first), timeout=5):
                             self._tally.fail(f"a stream of {what} was taken")
                             break
                     except grpc.aio.AioRpcError as e:
@@ -285,7 +284,7 @@ class ClusterAttack:
                 with contextlib.suppress(grpc.aio.AioRpcError):
                     async with job.channel(pod) as channel:
                         call = relay_pb2_grpc.RelayStub(channel).Attach(
-                            _told(wrap(relay_pb2.FromAgent, _hello(pod))), timeout=1.5
+                            told_once(wrap(relay_pb2.FromAgent, hello_of(pod))), timeout=1.5
                         )
                         async for _ in call:
                             break
@@ -300,7 +299,7 @@ class ClusterAttack:
         async with Attacked(self._controlled, f"{name}-bytes", draw, self._tally) as job:
             await job.until(lambda: job.latest["status"].get("protection") == "protected", STATE_S)
             pod = job.pods[1]
-            hello = wrap(relay_pb2.FromAgent, _hello(pod)).SerializeToString()
+            hello = wrap(relay_pb2.FromAgent, hello_of(pod)).SerializeToString()
             for _ in range(extent.connections // 3):
                 async with job.channel(pod) as channel:
                     attach = channel.stream_stream("/torchrelay.v1.Relay/Attach")
@@ -381,16 +380,6 @@ class ClusterAttack:
             self._tally.fail(f"{before['descriptors']} descriptors have become {after['descriptors']}")
         if moved < MOVES_LEAST:
             self._tally.fail(f"only {moved} moves of the other job meanwhile")
-
-
-def _hello(pod: Pod, worker: str = "") -> msg.AgentHello:
-    workers = (msg.WorkerInfo(worker, 0, 1, {"WORLD_SIZE": "2"}),) if worker else ()
-    return msg.AgentHello(pod.agent, -1, "10.0.0.1", workers, pod.uid)
-
-
-async def _told(first: Any) -> Any:
-    yield first
-    await asyncio.Event().wait()
 
 
 async def attack_cluster(folder: Path, extent: Extent, seed: int) -> Tally:

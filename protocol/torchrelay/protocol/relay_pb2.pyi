@@ -178,20 +178,22 @@ class LinkState(_message.Message):
     def __init__(self, local: _Optional[str] = ..., remote: _Optional[str] = ..., unanswered_s: _Optional[float] = ..., probed_s: _Optional[float] = ..., silent_s: _Optional[float] = ...) -> None: ...
 
 class Explained(_message.Message):
-    __slots__ = ("request", "stack", "motion", "source", "asleep", "links")
+    __slots__ = ("request", "stack", "motion", "source", "asleep", "links", "in_own_code")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
     MOTION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     ASLEEP_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
+    IN_OWN_CODE_FIELD_NUMBER: _ClassVar[int]
     request: int
     stack: _containers.RepeatedScalarFieldContainer[str]
     motion: str
     source: str
     asleep: bool
     links: _containers.RepeatedCompositeFieldContainer[LinkState]
-    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ..., links: _Optional[_Iterable[_Union[LinkState, _Mapping]]] = ...) -> None: ...
+    in_own_code: bool
+    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ..., links: _Optional[_Iterable[_Union[LinkState, _Mapping]]] = ..., in_own_code: _Optional[bool] = ...) -> None: ...
 
 class Explain(_message.Message):
     __slots__ = ("request", "watch_s")

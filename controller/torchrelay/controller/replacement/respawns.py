@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from torchrelay.controller.decide.replacement.elsewhere import Elsewhere, MachineWithPlaces, choose_machine, lacks
 from torchrelay.controller.decide.replacement.respawn import HOUR_S, LostPlace, Respawn, comes_again, may_respawn
@@ -87,7 +88,7 @@ class Respawns:
         """For a rank that enters from a checkpoint and whose machine is missing: once, whatever the limit is."""
         if (started := self._started_for(rank)) is not None:
             return started
-        where = choose_machine(rank, self.machines())
+        where = choose_machine(rank, self._machines_for(rank))
         if rank in self._entering or not where.node:
             why = "the process that was started for it is gone" if rank in self._entering else where.reason
             return m.NoSpare(rank, f"no process is started for rank {rank}: {why}")
@@ -147,9 +148,16 @@ class Respawns:
         leaver = self._job.holder(rank)
         if not (unusable := self._job.unusable(leaver)):
             return Elsewhere(leaver.node, leaver.worker, "")
-        found = choose_machine(rank, [m for m in self.machines() if m.node != leaver.node or m.places])
+        found = choose_machine(rank, [m for m in self._machines_for(rank) if m.node != leaver.node or m.places])
         why = "its machine is lost" if self._job.is_lost_with_node(leaver.worker) else unusable
         return found if found.node else Elsewhere("", "", f"{why}, and {found.reason}")
+
+    def _machines_for(self, rank: int) -> list[MachineWithPlaces]:
+        other_files = "files that the script imports are others there"
+        return [
+            m if m.unusable or self._job.may_go_on(rank, m.node) else replace(m, unusable=other_files)
+            for m in self.machines()
+        ]
 
     def machines(self) -> list[MachineWithPlaces]:
         """All of the job, with the places that processes have left there."""

@@ -37,6 +37,7 @@ from torchrelay.protocol.events.migrations import (
     RankSpread,
 )
 from torchrelay.protocol.events.processes import (
+    FilesDiffer,
     JournalsKept,
     NodeLost,
     ProcessRespawned,
@@ -82,6 +83,7 @@ Occurrence = (
     | SpareMade
     | SpareDropped
     | ProcessRespawned
+    | FilesDiffer
     | NodeLost
     | JournalsKept
     | CheckpointSaved

@@ -1176,7 +1176,7 @@ class Progress(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerProgress, _Mapping]]] = ...) -> None: ...
 
 class JournalContent(_message.Message):
-    __slots__ = ("worker", "boundaries", "gates", "set_up", "after")
+    __slots__ = ("worker", "boundaries", "gates", "set_up", "after", "checks")
     class BoundariesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1198,17 +1198,26 @@ class JournalContent(_message.Message):
         key: int
         value: bytes
         def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class ChecksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
     WORKER_FIELD_NUMBER: _ClassVar[int]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     GATES_FIELD_NUMBER: _ClassVar[int]
     SET_UP_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     boundaries: _containers.ScalarMap[int, bytes]
     gates: _containers.ScalarMap[int, bytes]
     set_up: bytes
     after: _containers.ScalarMap[int, bytes]
-    def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ..., after: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
+    checks: _containers.ScalarMap[int, bytes]
+    def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ..., after: _Optional[_Mapping[int, bytes]] = ..., checks: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
 
 class WorkerStarted(_message.Message):
     __slots__ = ("worker", "rank", "pid", "launch")

@@ -36,6 +36,7 @@ class SpareChoice:
         self.respawns = Respawns(config.respawn_limit, job, outbox, config.respawn_option)
         again = StartedAgain(config.respawn_barred, job, self.respawns)
         self._again = again if config.adopted else None
+        rollback.place_for = self.respawns.own_place if config.adopted else self.respawns.place
         if config.adopted:
             self.respawns.is_possible = again.is_everywhere
         self.hurry: Callable[[], None] = lambda: None

@@ -95,7 +95,7 @@ def test_no_process_is_started_for_a_rank_where_its_files_are_not(tmp_path: Path
     job = job_of(tmp_path, second, spares=0, respawn_limit=3)
     job.train()
     job.core.job.nodes["n1"].lost = "it is gone"
-    where = job.core.driver.spares.respawns._where(2)
+    where = job.core.driver.spares.respawns.place(2)
     assert where.node == ("n0" if second is SAME else "")
     assert ("files that the script imports are others there" in where.reason) is (second is OWN)
 

@@ -14,7 +14,7 @@ from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.controller_client.follow import JobFollower
 from torchrelay.cli.restarting import life_sign
 from torchrelay.cli.restarting.checkpoints import remove_forgotten
-from torchrelay.cli.restarting.life_sign import LifeSign
+from torchrelay.cli.restarting.life_sign import AGAIN_S, LifeSign
 from torchrelay.protocol.events import JobFell, JobFinished, JobStarted
 
 SIGN = "000000ab.0-lives"
@@ -37,21 +37,21 @@ def test_a_checkpoint_that_a_run_entered_from_is_kept_in_whichever_folder_it_lie
 
 
 def test_a_sign_is_renewed_for_as_long_as_the_run_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life_sign, "AGAIN_S", 0.0)
     sign = LifeSign([tmp_path], "dddddddd", None)
     sign.give()
     (path,) = tmp_path.iterdir()
+    renewed = []
 
-    async def until_renewed() -> None:
+    async def sleep(pause_s: float) -> None:
+        renewed.append((pause_s, path.stat().st_mtime > 0))
+        if len(renewed) == 3:
+            raise asyncio.CancelledError
         os.utime(path, (0, 0))
-        keeping = asyncio.ensure_future(sign.keep_up())
-        try:
-            while path.stat().st_mtime == 0:
-                await asyncio.sleep(0)
-        finally:
-            keeping.cancel()
 
-    asyncio.run(asyncio.wait_for(until_renewed(), 30))
+    monkeypatch.setattr(life_sign.asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(sign.keep_up())
+    assert renewed == [(AGAIN_S, True)] * 3
 
 
 def test_a_folder_that_was_made_for_the_first_checkpoint_has_a_sign_once_all_begin_again(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -48,23 +47,6 @@ def test_a_controller_that_is_new_to_a_job_that_trains_cannot_say_yet() -> None:
             await w.ledger.may_launch(identity(w.pod("llama-0")))
         w.remembered = Remembered({0: "llama-0:gone.1"})
         assert not (await w.ledger.may_launch(identity(w.pod("llama-0")))).spare
-
-    in_world(test)
-
-
-@pytest.mark.parametrize("is_same", [True, False])
-def test_a_job_that_trains_has_its_checkpoints_again_and_not_those_of_one_of_its_name_before(is_same: bool) -> None:
-    """A controller that is new to it knows by the processes whether the resource is of this job."""
-
-    async def test(w: World) -> None:
-        w.ledger.over.append(w.ledger.runs.pop(KEY))
-        pod = w.pod("llama-1")
-        w.remembered = Remembered({1: f"{pod.agent if is_same else 'llama-1:gone'}.1"}, lineage="of-before")
-        hello = w.hello(pod, 1)
-        trains = dataclasses.replace(hello.workers[0], generation=0)
-        run = await w.ledger.run_for(identity(pod), dataclasses.replace(hello, workers=(trains,)))
-        assert (run.lineage == "of-before") is is_same
-        assert (run.job_id == f"{KEY.namespace}/{KEY.name}/of-before") is is_same
 
     in_world(test)
 

@@ -127,6 +127,8 @@ class ControllerConfig(ControllerOptions):
     respawned: tuple[str, ...] = ()
     respawn_option: str = "--respawn-limit"
     respawn_barred: str = ""
+    imports_differ: bool = False
+    """Whether files that the script imports were not the same on all machines, under a controller before this one."""
     refill: bool = False
     """Whether new spares are made where there are fewer than the job began with."""
     jit_barred: str = ""

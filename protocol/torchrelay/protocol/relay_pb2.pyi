@@ -178,20 +178,22 @@ class LinkState(_message.Message):
     def __init__(self, local: _Optional[str] = ..., remote: _Optional[str] = ..., unanswered_s: _Optional[float] = ..., probed_s: _Optional[float] = ..., silent_s: _Optional[float] = ...) -> None: ...
 
 class Explained(_message.Message):
-    __slots__ = ("request", "stack", "motion", "source", "asleep", "links")
+    __slots__ = ("request", "stack", "motion", "source", "asleep", "links", "in_own_code")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
     MOTION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     ASLEEP_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
+    IN_OWN_CODE_FIELD_NUMBER: _ClassVar[int]
     request: int
     stack: _containers.RepeatedScalarFieldContainer[str]
     motion: str
     source: str
     asleep: bool
     links: _containers.RepeatedCompositeFieldContainer[LinkState]
-    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ..., links: _Optional[_Iterable[_Union[LinkState, _Mapping]]] = ...) -> None: ...
+    in_own_code: bool
+    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ..., links: _Optional[_Iterable[_Union[LinkState, _Mapping]]] = ..., in_own_code: _Optional[bool] = ...) -> None: ...
 
 class Explain(_message.Message):
     __slots__ = ("request", "watch_s")
@@ -1176,7 +1178,7 @@ class Progress(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerProgress, _Mapping]]] = ...) -> None: ...
 
 class JournalContent(_message.Message):
-    __slots__ = ("worker", "boundaries", "gates", "set_up", "after")
+    __slots__ = ("worker", "boundaries", "gates", "set_up", "after", "checks")
     class BoundariesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1198,17 +1200,26 @@ class JournalContent(_message.Message):
         key: int
         value: bytes
         def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class ChecksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
     WORKER_FIELD_NUMBER: _ClassVar[int]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     GATES_FIELD_NUMBER: _ClassVar[int]
     SET_UP_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     boundaries: _containers.ScalarMap[int, bytes]
     gates: _containers.ScalarMap[int, bytes]
     set_up: bytes
     after: _containers.ScalarMap[int, bytes]
-    def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ..., after: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
+    checks: _containers.ScalarMap[int, bytes]
+    def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ..., after: _Optional[_Mapping[int, bytes]] = ..., checks: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
 
 class WorkerStarted(_message.Message):
     __slots__ = ("worker", "rank", "pid", "launch")

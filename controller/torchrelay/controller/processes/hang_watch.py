@@ -170,6 +170,7 @@ class HangWatch:
             asleep=seen is not None and seen.asleep,
             count=p.count,
             links=seen.links if seen is not None else None,
+            in_own_code=seen is not None and seen.in_own_code,
         )
 
 

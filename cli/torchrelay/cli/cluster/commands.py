@@ -230,10 +230,11 @@ async def quarantine_add(cluster: Cluster, node: str, device: str, reason: str, 
     return 0
 
 
-async def quarantine_clear(cluster: Cluster, subject: str, as_json: bool = False) -> int:
+async def quarantine_clear(cluster: Cluster, subject: str, reason: str, as_json: bool = False) -> int:
     """Delete the Quarantines of a subject. Raises UserError if there is none.
 
     `subject`: a node, a device, or the name of a Quarantine.
+    A deleted resource can tell nothing: so the reason is written into it before, and the webhook adds who gives it.
     """
     found = [
         q
@@ -242,10 +243,12 @@ async def quarantine_clear(cluster: Cluster, subject: str, as_json: bool = False
     ]
     if not found:
         raise UserError(f"{subject} is not in quarantine\nhint: {PROGRAM} quarantine list")
-    for q in found:
-        await cluster.delete(QUARANTINES, q["metadata"]["name"])
+    names = [q["metadata"]["name"] for q in found]
+    cleared = [await cluster.patch(QUARANTINES, name, {"spec": {"cleared": reason}}) for name in names]
+    for name in names:
+        await cluster.delete(QUARANTINES, name)
     make_console(sys.stderr).print(narrate.line(f"{subject} may be used again", "green"))
-    _answer(found, as_json)
+    _answer(cleared, as_json)
     return 0
 
 

@@ -106,6 +106,7 @@ class Engine:
         self.layouts = ddp_layouts.Layouts()
         self.wrapped = self.layouts.wrappers
         self.faults: FaultInjector | None = None
+        self._may_wait = 0
         self.hold: CheckHold | None = None
         self.set_up = set_up
         self.opens: Callable[..., IO[Any]] = open
@@ -204,6 +205,15 @@ class Engine:
         """Say that a wait for peers begins, or is over: as often the one as the other, since waits may be nested."""
         self.journal.wait(on)
         self.alive()
+
+    def may_wait(self, on: bool) -> None:
+        """The same of a call that communicates somewhere within, and calls the script's own code, too: a backward."""
+        self._may_wait += 1 if on else -1
+        self.waiting(on)
+
+    def only_may_wait(self) -> bool:
+        """Whether it is in such a call, and in no communication there that is known of. For any thread."""
+        return 0 < self.journal.waiting == self._may_wait
 
     def alive(self) -> None:
         self.journal.count += 1

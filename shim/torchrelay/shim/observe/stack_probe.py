@@ -37,7 +37,7 @@ Sight = tuple[Any, ...]
 
 
 def answer(order: Explain, link: AgentLink, comms: Communicators | None) -> None:
-    """Watches the main thread and the connections, and reports. Runs on a thread of its own."""
+    """Watch the main thread and the connections, and report. Runs on a thread of its own."""
     ident = threading.main_thread().ident
     assert ident is not None
     sockets = comms.own_sockets() if comms is not None else set()
@@ -50,7 +50,7 @@ def answer(order: Explain, link: AgentLink, comms: Communicators | None) -> None
 
 
 def stack_of(frame: FrameType | None) -> tuple[str, ...]:
-    """`function (file:line): source`, innermost first; calls of ours are left out."""
+    """Return lines `function (file:line): source`, innermost first; calls of ours are left out."""
     lines = []
     for each in _frames(frame):
         code = each.f_code
@@ -65,8 +65,10 @@ def watch(
     sleep: Callable[[float], None],
     clock: Callable[[], float],
 ) -> str:
-    """How the thread moves: see messages.Explained. `moving` is who shows something new for twice `watch_s`; who has had
-    nothing new for half of it goes over the same ground: it circles where it was at several places in the second half of that.
+    """Return how the thread moves: see messages.Explained.
+
+    `moving` is a thread that shows something new for twice `watch_s`. One that has had nothing new for half of it goes over the
+    same ground: it circles where it was at several places in the second half of that.
     """
     start_s = new_s = clock()
     same = 0
@@ -101,7 +103,7 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _sight(frame: FrameType) -> Sight:
-    """Which code runs, and everything that it has at hand, as far as one can tell it apart."""
+    """Return which code runs, and everything that it has at hand, as far as one can tell it apart."""
     frames = list(_frames(frame))
     return tuple(id(f.f_code) for f in frames), tuple(_at_hand(f) for f in frames)
 
@@ -139,7 +141,7 @@ def _attributes(value: Any) -> Any:
 
 
 def _jumps(frame: FrameType) -> bool:
-    """Whether the innermost code is at a jump: it runs, then. In another instruction it may be inside of C for long."""
+    """Return whether the innermost code is at a jump: it runs, then. In another instruction it may be inside of C for long."""
     return "JUMP" in _operations(frame.f_code).get(frame.f_lasti, "")
 
 

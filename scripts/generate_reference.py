@@ -14,6 +14,7 @@ from typing import Any
 import typer
 import yaml
 from generated_part import ROOT, write_or_check
+from reference_of_names import environment_page, exit_codes_page
 
 from torchrelay.cli.app.program import app
 from torchrelay.cli.cluster.app import app as cluster_app
@@ -125,6 +126,14 @@ def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
             yield from fields(inner, place)
 
 
+def rules(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Yield where each rule holds, and what is said where it is broken."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield path, rule["message"]
+    for name, part in (schema.get("properties") or {}).items():
+        yield from rules(part, f"{path}.{name}" if path else name)
+
+
 def resources_page() -> str:
     """Return a section for each kind of resource: its columns, and the fields of spec and status."""
     lines = [
@@ -152,6 +161,8 @@ def resources_page() -> str:
             "",
             f"`kubectl get` shows {columns}.",
         ]
+        lines += ["", "An API server of 1.25 or later also refuses, with these words:", ""]
+        lines += [f"- `{place}`: {message}" for place, message in rules(schema, "")]
         for part in ("spec", "status"):
             rows = list(fields(schema["properties"][part], part))
             if rows:
@@ -165,7 +176,13 @@ def _cell(text: str) -> str:
 
 
 def texts() -> dict[Path, str]:
-    return {PAGES / "cli.md": cli_page(), PAGES / "helm.md": helm_page(), PAGES / "resources.md": resources_page()}
+    return {
+        PAGES / "cli.md": cli_page(),
+        PAGES / "environment.md": environment_page(),
+        PAGES / "exit-codes.md": exit_codes_page(),
+        PAGES / "helm.md": helm_page(),
+        PAGES / "resources.md": resources_page(),
+    }
 
 
 if __name__ == "__main__":

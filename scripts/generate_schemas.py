@@ -19,6 +19,7 @@ from torchrelay.cli.commands.doctor import DoctorJson
 from torchrelay.cli.display import answers
 from torchrelay.cli.display.run_json import RunJson
 from torchrelay.cli.display.told_json import QuarantineJson, SparesJson, StatusJson
+from torchrelay.cli.drill.result import DrillJson
 from torchrelay.cli.history.cost import CostReport
 from torchrelay.cli.history.listing import HistoryJson
 from torchrelay.dashboard.story import ToldMigration
@@ -32,6 +33,7 @@ WHOLE: dict[str, tuple[str, type]] = {
     "run": ("torchrelay run --json", RunJson),
     "check": ("torchrelay check --json", CheckJson),
     "doctor": ("torchrelay doctor --json", DoctorJson),
+    "drill": ("torchrelay drill --json", DrillJson),
     "history": ("torchrelay history --json", HistoryJson),
     "migrate": ("torchrelay migrate --json", answers.MigrateJson),
     "checkpoint": ("torchrelay checkpoint --json", answers.CheckpointJson),

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: `make test-browser` alone collects these tests."""
+"""The dashboard in a real browser: `make test-browser` and `make test-browser-core` alone collect these tests."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_small_run_is_understood_at_a_glance(serve: Serve, open_page: Open) ->
     )
     figures = page.get_by_role("region", name="Figures")
     for text in (
-        "Goodput83.9 %of all time since the start; 97.9 % since the first step",
+        "Goodput83.8 %of all time since the start; 97.8 % since the first step",
         "Protectionprotected",
         "Steps347",
         "Spares1 of 2 ready",
@@ -73,6 +73,20 @@ def test_a_small_run_is_understood_at_a_glance(serve: Serve, open_page: Open) ->
     expect(page.get_by_role("img", name="training stood still 2 times")).to_be_visible()
     expect(page.get_by_role("region", name="Quarantine")).to_contain_text("row “xid-94” of the fault policy")
     picture(page, "4-ranks")
+
+
+def test_ranks_stand_by_node_and_by_gpu(serve: Serve, open_page: Open) -> None:
+    uuids = {"n0": ("GPU-5f1c-9f0e", "GPU-77b0-1c2d"), "n1": ("GPU-0a3e-44d1", "GPU-c2d9-8e05")}
+    used = {node: {f"{node}.w{place}": of[place // 2] for place in range(4)} for node, of in uuids.items()}
+    told = [*t.begins(8, ("n0", "n1")), *((t.BEGAN_S + 20, e.DevicesUsed(node, gpus)) for node, gpus in used.items())]
+    told += t.progress(20, 90, 0, 3.0, 8)
+    page = open_page(serve({RUN: ToldRun(told)}).address)
+    shared = page.get_by_role("group", name="node n1").get_by_role("group", name="GPU-0a3e-44d1")
+    expect(shared.get_by_role("button")).to_have_text(["4", "5"])
+    expect(page.get_by_role("button", name="Rank 7 (n1.w3) on n1, GPU-c2d9-8e05: training")).to_be_visible()
+    page.get_by_role("button", name="Rank 3 ").hover()
+    expect(page.get_by_role("region", name="Ranks")).to_contain_text("Rank 3 (n0.w3) on n0, GPU-77b0-1c2d: training")
+    picture(page, "devices")
 
 
 def test_pointing_at_a_rank_says_why_it_is_where_it_is(serve: Serve, open_page: Open) -> None:

@@ -12,6 +12,7 @@ from support.kube_install import Installation
 from support.kubectl import Kubectl
 
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.changed_by import changed_by
 
 
 def manifest(kind: str, spec: dict[str, Any]) -> str:
@@ -59,3 +60,25 @@ def test_short_names_and_columns_are_there(
     finally:
         kubectl("delete", short, "of-a-test")
     assert head == ["NAME", *columns]
+
+
+@pytest.mark.core
+def test_who_has_made_and_who_has_changed_a_resource_is_written_down_whatever_it_says_itself(
+    kubectl: Kubectl, torchrelay: Installation
+) -> None:
+    def found() -> dict[str, Any]:
+        resource: dict[str, Any] = json.loads(kubectl("get", "sparepool", "of-a-test", "--output=json"))
+        return resource
+
+    kubectl("create", "--filename=-", stdin=manifest("SparePool", EXAMPLES["SparePool"]["spec"]))
+    try:
+        user = changed_by(found())  # as the cluster's own certificates call it
+        assert user
+        eve = {kube.REQUESTED_BY: "eve", kube.CHANGED_BY: "2 eve"}
+        patch = json.dumps({"metadata": {"annotations": eve}, "spec": {"spares": 7}})
+        kubectl("patch", "sparepool", "of-a-test", "--type=merge", f"--patch={patch}")
+        assert found()["metadata"]["annotations"] == {kube.REQUESTED_BY: user, kube.CHANGED_BY: f"2 {user}"}
+        kubectl("scale", "sparepool", "of-a-test", "--replicas=2")
+        assert changed_by(found()) != user  # the webhook has not seen that
+    finally:
+        kubectl("delete", "sparepool", "of-a-test")

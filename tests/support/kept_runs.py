@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from support import told_runs
-from torchrelay.cli.controller_client.follow import json_line
 from torchrelay.cli.folders.folder import Process
 from torchrelay.cli.folders.kept_run import RunHead, RunWriter
 from torchrelay.protocol import events
@@ -21,7 +20,7 @@ def head(run_id: str = "ab", started_s: float = 1_700_000_000.0, process: Proces
 def write(folder: Path, told: list[JobEvent], of: RunHead) -> list[str]:
     """Return what was said of it."""
     said: list[str] = []
-    writer = RunWriter(folder, of, json_line, said.append)
+    writer = RunWriter(folder, of, said.append)
     for event in told:
         writer.take(event)
     writer.close()

@@ -24,18 +24,23 @@ class Installation:
         self.kubectl = kubectl
 
     def install(self) -> None:
-        self.kubectl("apply", f"--filename={ROOT / 'deploy/crds'}")
+        # Kubernetes 1.20 does not know rules in definitions, nor all fields of the webhook, and drops them.
+        self.kubectl("apply", "--validate=false", f"--filename={ROOT / 'deploy/crds'}")
         text = (ROOT / "deploy/kustomize/torchrelay.yaml").read_text()
         manifests = [_adapted(m) for m in yaml.safe_load_all(text) if m]
         if "policy/v1" not in self.kubectl("api-versions").split():
             for manifest in manifests:
                 if manifest["kind"] == "PodDisruptionBudget":
                     manifest["apiVersion"] = "policy/v1beta1"
-        # Kubernetes 1.20 does not know all fields of the webhook, and drops them.
         self.kubectl("apply", "--validate=false", "--filename=-", stdin=yaml.safe_dump_all(manifests))
         for name in REPLICAS:
             self._wait_until_rolled_out(name)
         wait_for("a webhook that takes part", self._takes_part, 60.0, self.logs)
+
+    def put(self, deployment: dict[str, Any]) -> None:
+        """Another form of one of its Deployments, and wait until all of its pods are of it."""
+        self.kubectl("apply", "--validate=false", "--filename=-", stdin=yaml.safe_dump(_adapted(deployment)))
+        self._wait_until_rolled_out(deployment["metadata"]["name"])
 
     def _takes_part(self) -> bool | None:
         """A pod that asks for it would be injected: nothing is made."""

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import tiny_fields
 import tiny_runs
 import tiny_sets
+import tiny_strangers
 import tiny_tasks
 import tiny_texts
 import tiny_views
@@ -426,6 +427,20 @@ MAKERS = {
         tiny_views.numbered_pictures,
         tiny_views.remembered_teacher,
         tiny_views.picture_shards,
+        tiny_strangers.frame_triplets,
+        tiny_strangers.masked_videos,
+        tiny_strangers.fineweb_shards,
+        tiny_strangers.knowledge_graph,
+        tiny_strangers.embedded_items,
+        tiny_strangers.diffusion_script,
+        tiny_strangers.distilled_pictures,
+        tiny_strangers.boxed_things,
+        tiny_strangers.handwritten_digits,
+        tiny_strangers.kinds_of_pictures,
+        tiny_strangers.measured_hours,
+        tiny_strangers.tokens_of_two_kinds,
+        tiny_strangers.llama_to_adapt,
+        tiny_strangers.written_words,
     )
 }
 

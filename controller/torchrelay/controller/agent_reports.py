@@ -9,7 +9,9 @@ from torchrelay.controller.parts import Parts
 from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.processes.rank_reports import Handler, RankReports
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.transport.wire import decode
 
 
 class AgentReports:
@@ -145,7 +147,17 @@ class AgentReports:
         if worker.rank != NO_RANK:
             self._job.journal(worker.rank).add(content)
             worker.seen_boundary = max(worker.seen_boundary, *content.boundaries, -1)
+            self._hear_checks(worker.rank, content)
         self._driver.journal_arrived(worker.worker, now_s)
+
+    def _hear_checks(self, rank: int, content: msg.JournalContent) -> None:
+        """What a rank has told a controller before this one."""
+        known = {check.boundary for check in self._job.checks.get(rank, ())}
+        try:
+            for _, frame in sorted((at, frame) for at, frame in content.checks.items() if at not in known):
+                self._job.add_check(rank, decode(frame, {msg.ReplicaCheck.__name__: msg.ReplicaCheck}))
+        except FrameError as e:
+            self._outbox.log_once("warning", f"what {content.worker} has told of its tensors cannot be read: {e}")
 
     def _files_kept(self, worker: Worker, report: msg.FilesKept, now_s: float) -> None:
         self._driver.files_kept(worker.worker, now_s)

@@ -17,9 +17,9 @@ _UNUSED = {"rank_report"}
 class EventLines:
     """`record`: what the events that were read so far come to."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, record: RunRecord | None = None) -> None:
         self.path = path
-        self.record = RunRecord()
+        self.record = RunRecord() if record is None else record
         self._offset = 0
         self._rest = b""
 

@@ -7,10 +7,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.dashboard.progress_line import ProgressLine
+from torchrelay.dashboard.run_facts import (
+    USUAL_BOUNDS,
+    Bounds,
+    ClusterJob,
+    Heard,
+    MigrationRecord,
+    QuarantinedSubject,
+    Restart,
+    RunTotals,
+)
 from torchrelay.dashboard.workers import agent_of, ended, spread
 from torchrelay.protocol import events
 from torchrelay.protocol.kube.job_feed import BarredSubject
@@ -18,125 +27,27 @@ from torchrelay.protocol.metrics.account import Account, UsefulTime
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ABANDONED, COMMITTED, UNFORCED
 
-
-@dataclass(frozen=True)
-class Bounds:
-    """Of what one record keeps. `heard`: events of one migration, or before it."""
-
-    migrations: int = 1000
-    heard: int = 120
-
-
 VERDICTS_KEPT = 200
 SAVED_KEPT = 1000
 QUARANTINED_KEPT = 2000
 BEFORE_S = 300.0
 """What was heard of a rank for so long before it moved belongs to the story of its move."""
-UNDER_WAY = "under way"
 REFUSED, OBSERVED = "refused", "observed"
 _SIGNS = (events.FaultFired, events.Suspected, events.HealthVerdict, events.WorkerEnded, events.NodeLost)
 _OF_ITS_MIGRATION = (events.PhaseChanged, events.Decision, events.MoveNotMade, events.IncidentKept)
 
 
-@dataclass(frozen=True)
-class ClusterJob:
-    """A job by its names in a cluster."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True)
-class Heard:
-    """One event, and when it was told, in seconds since the epoch."""
-
-    time_s: float
-    what: events.Occurrence
-
-
-@dataclass
-class MigrationRecord:
-    """`key` is unique in the run; `name` is the controller's, which begins anew when all processes do.
-
-    `workers`: who held `ranks` before, where that is known.
-    """
-
-    key: str
-    name: str
-    kind: str
-    ranks: tuple[int, ...]
-    workers: tuple[str, ...]
-    reason: str
-    started_s: float
-    kinds: list[str]
-    by: str = ""
-    """Who asked for it; empty where nobody did."""
-    seen: list[Heard] = field(default_factory=list)
-    heard: list[Heard] = field(default_factory=list)
-    phase: str = ""
-    progress: events.MigrationProgressed | None = None
-    """Of its phase, while that moves tensors."""
-    stands_since_s: float | None = None
-    most_heard: int = Bounds.heard
-    outcome: str = UNDER_WAY
-    outcome_reason: str = ""
-    ended_s: float | None = None
-    finished: events.MigrationFinished | None = None
-
-    @property
-    def is_under_way(self) -> bool:
-        return self.outcome == UNDER_WAY
-
-    @property
-    def downtime_s(self) -> float:
-        return sum(self.finished.downtime_s.values()) if self.finished is not None else 0.0
-
-    def note(self, heard: Heard) -> None:
-        if len(self.heard) < self.most_heard:
-            self.heard.append(heard)
-
-
-@dataclass(frozen=True)
-class QuarantinedSubject:
-    """A device or a node that is given no rank. `node`: where it is; `rule`: the row of the policy that put it there."""
-
-    subject: str
-    node: str
-    rule: str
-    reason: str
-    since_s: float
-    ranks: tuple[int, ...] = ()
-
-
-@dataclass
-class Restart:
-    """All processes were started anew at `time_s`; `down_s`: until all ranks trained again, None as long as they do not."""
-
-    time_s: float
-    event: events.JobRestarted
-    down_s: float | None = None
-
-
-@dataclass
-class RunTotals:
-    """Of everything, also of what is no longer kept one by one."""
-
-    by_outcome: dict[str, int] = field(default_factory=dict)
-    standstill_s: float = 0.0
-
-
 class RunRecord:
     """Takes the events of one run, in their order. `job`: where it runs in a cluster."""
 
-    def __init__(self, run_id: str = "", job: ClusterJob | None = None, bounds: Bounds = Bounds()) -> None:
+    def __init__(self, run_id: str = "", job: ClusterJob | None = None, bounds: Bounds = USUAL_BOUNDS) -> None:
         self.run_id, self.job, self._bounds = run_id, job, bounds
         self.world_size = 0
         self.nodes: tuple[str, ...] = ()
         self.holders: dict[int, str] = {}
         """Rank -> worker, as far as it is known."""
+        self.gpus: dict[str, str] = {}
+        """Worker -> the UUID of its GPU, as far as it is known."""
         self.lost: dict[int, str] = {}
         """Rank -> how its process ended, until somebody has taken it over."""
         self.moved: dict[int, str] = {}
@@ -217,6 +128,8 @@ class RunRecord:
                 self._progress(what, time_s)
             case events.SparesChanged():
                 self.pool = what
+            case events.DevicesUsed():
+                self.gpus.update(what.gpus)
             case events.HealthVerdict():
                 self._verdict(what, time_s)
             case events.QuarantineCleared():

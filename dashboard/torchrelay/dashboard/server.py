@@ -51,6 +51,7 @@ def make_app(hub: Hub, names: Collection[str], token: str = "") -> Starlette:
         routes=[
             Route("/", site.page),
             Route("/api/settings", site.settings),
+            Route("/api/runs", site.runs),
             Route("/api/runs/stream", site.stream_runs),
             Route("/api/runs/{run}/stream", site.stream_run),
             Route("/api/runs/{run}/migrations/{key}", site.migration),
@@ -105,6 +106,10 @@ class _Site:
 
     async def settings(self, _: Request) -> Response:
         return JSONResponse({"actions": bool(self._token), "noun": self._hub.noun})
+
+    async def runs(self, _: Request) -> Response:
+        """The list as it is now, for programs."""
+        return JSONResponse(json.loads(self._hub.listed()["runs"]))
 
     async def stream_runs(self, _: Request) -> Response:
         return self._stream(self._hub.listed)
@@ -175,7 +180,7 @@ async def _body(request: Request) -> dict[str, Any]:
             return {}
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchrelay.dashboard import words
-from torchrelay.dashboard.record import OBSERVED, REFUSED, Heard, MigrationRecord, RunRecord
+from torchrelay.dashboard.record import OBSERVED, REFUSED, RunRecord
+from torchrelay.dashboard.run_facts import Heard, MigrationRecord
 from torchrelay.protocol import events
 from torchrelay.protocol.words.phases import (
     ABANDONED,

@@ -10,7 +10,8 @@ from typing import Any
 
 from torchrelay.dashboard import story, to_paste, words
 from torchrelay.dashboard.headline import headline, to_do
-from torchrelay.dashboard.record import OBSERVED, MigrationRecord, RunRecord
+from torchrelay.dashboard.record import OBSERVED, RunRecord
+from torchrelay.dashboard.run_facts import MigrationRecord
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import JobStatus, RankStatus
 from torchrelay.protocol.metrics.account import UsefulTime
@@ -68,6 +69,7 @@ def card(seen: Seen) -> dict[str, Any]:
     spent = r.useful_time(seen.now_s)
     return {
         "run": r.run_id,
+        "job": str(r.job or ""),
         "title": seen.title,
         "command": seen.command,
         "tone": head.tone,
@@ -199,7 +201,8 @@ def _ranks(seen: Seen) -> dict[str, Any]:
         "states": "".join(letters),
         "counts": counts,
         "nodes": [{"name": name, "ranks": _runs_of(ranks)} for name, ranks in nodes.items()],
-        "workers": _workers(r, live, told),
+        "workers": (workers := _workers(r, live, told)),
+        "gpus": {rank: r.gpus[worker] for rank, worker in workers.items() if worker in r.gpus},
         "told": told,
         "moved": dict(list(r.moved.items())[-TOLD_RANKS:]),
     }

@@ -160,6 +160,7 @@ AGENT_METRICS_OFFSET = 1
 """On machines the agent answers Prometheus so many ports above its controller."""
 
 EXIT_USAGE = 2
+"""The command line cannot work, or nothing could be begun: the message says what to do."""
 RESPAWN_LIMIT_DEFAULT = 3
 """How often within an hour a process is started in the place of a rank's lost one."""
 EXIT_NO_SPARE_LEFT = 75
@@ -174,16 +175,22 @@ EXIT_STOOD_DOWN = 78
 """Of a controller alone: it does not lead the job, another one does or nobody."""
 
 EXIT_CHECK_PARTLY = 3
+"""Part of the script is protected; 0: all of it, 1: the script failed."""
 EXIT_CHECK_UNPROTECTED = 4
-"""Of `torchrelay check`; 0 is protected, 1 is a script that failed."""
+"""No rank could be replaced."""
 
 EXIT_DRILL_OTHERWISE = 3
+"""At worst the same numbers after more steps done again; 0: the same numbers each time, 1: the script failed."""
 EXIT_DRILL_REFUSED = 4
+"""A job did not go on after a fault, as had been said before."""
 EXIT_DRILL_FALSE_PROMISE = 5
+"""A job did not go on after a fault, although the report had promised it."""
 EXIT_DRILL_WRONG = 6
+"""A job went on with other numbers."""
 EXIT_DRILL_NOT_DETERMINISTIC = 7
+"""The script differs from itself, so that nothing can be told about faults."""
 EXIT_DRILL_NOTHING_STRUCK = 8
-"""Of `torchrelay drill`; 0: every fault left the same numbers, 1: the script itself failed."""
+"""No fault struck."""
 
 MADE_FILES = "made-files"
 """In the run's folder, during `torchrelay check`: what its ranks have made."""

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import validate
 from support.cells import few, only_in_long
 from support.cli_harness import Cli
+from support.repository_script import script
 
 TRAINING = """
     import ctypes, os, random, sys, time
@@ -70,6 +72,7 @@ TRAINING = """
         file.write("written in the copy of a run, and never in the user's folder")
     dist.destroy_process_group()  # torch may abort in the interpreter's end where its threads still run
 """
+SCHEMA = script("generate_schemas").schemas()["drill.schema.json"]
 STEPS = 10
 TIMEOUT_S = 400.0
 """Four runs of a script, on a machine that may be busy."""
@@ -91,6 +94,8 @@ def drill(cli: Cli, what: str, *options: str) -> tuple[int, dict[str, Any], str,
     process = cli.start(*arguments, script=TRAINING)
     printed, said = process.communicate(timeout=TIMEOUT_S)
     told = json.loads(found.read_text()) if found.exists() else {}
+    if told:
+        validate(told, SCHEMA)
     return process.returncode, told, printed, said
 
 

@@ -73,6 +73,8 @@ def test_only_what_happens_to_the_pod_s_own_gpu_is_told(tmp_path: Path) -> None:
     async def scenario(machine: FakeMachine, told: Told) -> None:
         await told.until(lambda: gpu(1) in told.devices)
         assert gpu(0) not in told.devices
+        said = [m for m in told.messages if isinstance(m, HealthSources)]
+        assert said[-1].gpus == {WORKER: gpu(1)}
         machine.xid(0, 79, kernel=False)
         machine.xid(1, 94, kernel=False)
         await told.until(lambda: told.xids)

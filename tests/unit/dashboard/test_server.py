@@ -66,6 +66,11 @@ def test_the_page_and_all_that_it_names_are_served(run: FakeRun) -> None:
     assert client(run).get("/..%2fserver.py").status_code == 404
 
 
+def test_a_program_is_told_the_list_of_runs_at_once(run: FakeRun) -> None:
+    (card,) = client(run).get("/api/runs").json()
+    assert (card["run"], card["job"], card["ranks"]) == ("7e70abbe", "", 4)
+
+
 def test_the_page_names_nothing_elsewhere(run: FakeRun) -> None:
     for name, (content, _) in server.page_files().items():
         urls = re.findall(rb"https?://[^\"' )]+", content)
@@ -132,7 +137,16 @@ def test_with_the_token_a_move_and_a_clear_can_be_asked_for(run: FakeRun) -> Non
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"no json", b"[]", b'{"rank": -1, "reason": "x"}', b'{"rank": true, "reason": "x"}', b'{"rank": 1}']
+    "body",
+    [
+        b"",
+        b"no json",
+        b"[]",
+        b"[" * 3000,
+        b'{"rank": -1, "reason": "x"}',
+        b'{"rank": true, "reason": "x"}',
+        b'{"rank": 1}',
+    ],
 )
 def test_what_makes_no_sense_is_not_passed_on(run: FakeRun, body: bytes) -> None:
     answer = client(run).post("/api/runs/7e70abbe/migrate", content=body, headers=OWN)

@@ -47,6 +47,15 @@ def test_the_status_of_a_live_job_says_more_than_its_events() -> None:
     assert [n["name"] for n in shown["nodes"]] == ["n1", "n2"]  # type: ignore[index]
 
 
+def test_a_rank_has_the_gpu_of_the_process_that_has_it_now() -> None:
+    used = e.DevicesUsed("n0", {f"n0.w{rank}": f"GPU-{rank}a" for rank in range(4)} | {"n0.s0": "GPU-9f"})
+    told = [*t.begins(), (t.BEGAN_S + 30, used)]
+    assert sections(t.record_of(told))["ranks"]["gpus"] == {str(rank): f"GPU-{rank}a" for rank in range(4)}  # type: ignore[index]
+    moved = sections(t.record_of([*told, *t.kill(60)]))["ranks"]
+    assert moved["gpus"]["0"] == "GPU-9f"  # type: ignore[index]
+    assert sections(t.record_of(t.begins()))["ranks"]["gpus"] == {}  # type: ignore[index]
+
+
 def test_page_and_view_mean_the_same_states() -> None:
     script = (Path(view.__file__).parent / "page" / "rank_map.js").read_text()
     named = dict(re.findall(r"^  (\w): \[\"(\w+)\"", script, re.MULTILINE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import helm_python
@@ -13,6 +14,7 @@ from support.rendered_chart import ROOT, render_deploy
 
 from torchrelay.controller.kube.cluster.platform_policy import parse_platform_policy
 from torchrelay.controller.kube.settings import ClusterSettings
+from torchrelay.dashboard.cluster.__main__ import Settings as DashboardSettings
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import ENV_LOG, ENV_LOG_LEVEL
 from torchrelay.protocol.notify.notices import NoticeKind
@@ -241,9 +243,16 @@ def test_the_defaults_are_the_names_of_the_protocol() -> None:
 
 
 def test_a_pod_that_asks_for_nothing_never_waits_for_the_webhook() -> None:
-    webhook, requests = one(rendered("defaults"), "MutatingWebhookConfiguration", "torchrelay")["webhooks"]
-    assert (requests["failurePolicy"], requests["rules"][0]["resources"]) == ("Ignore", ["migrations", "quarantines"])
-    assert kube.ORIGIN in requests["matchConditions"][0]["expression"]
+    objects = rendered("defaults")
+    webhook, requests = one(objects, "MutatingWebhookConfiguration", "torchrelay")["webhooks"]
+    assert requests["failurePolicy"] == "Ignore"
+    assert requests["rules"][0]["resources"] == ["migrations", "quarantines", "sparepools"]
+    assert requests["rules"][0]["operations"] == ["CREATE", "UPDATE"]  # who deletes writes down why before
+    (controller,) = (
+        o for o in objects if o["kind"] == "ServiceAccount" and o["metadata"]["name"].endswith("-controller")
+    )
+    account = f"system:serviceaccount:{controller['metadata']['namespace']}:{controller['metadata']['name']}"
+    assert requests["matchConditions"][0]["expression"] == f"request.userInfo.username != '{account}'"
     assert webhook["failurePolicy"] == "Ignore"
     assert webhook["timeoutSeconds"] <= 5
     assert webhook["reinvocationPolicy"] == "IfNeeded"
@@ -451,3 +460,20 @@ def test_the_kustomize_component_has_all_that_the_chart_has_with_metrics() -> No
     assert names <= base
     assert {("Deployment", "torchrelay-controller"), ("ConfigMap", "torchrelay-webhook")} <= names
     assert not {(o["kind"], o["metadata"]["name"]) for o in more} & base
+
+
+def test_history_has_a_volume_that_the_dashboard_alone_mounts_where_a_claim_is_named() -> None:
+    history = {"claim": "torchrelay-history", "sizeMiB": 64}
+    objects = render_deploy.render({"dashboard": {"history": history}}, "system")
+    spec = one(objects, "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]
+    (volume,) = [v for v in spec["volumes"] if "persistentVolumeClaim" in v]
+    assert volume["persistentVolumeClaim"] == {"claimName": history["claim"]}
+    mounts = {c["name"]: [m for m in c["volumeMounts"] if m["name"] == volume["name"]] for c in spec["containers"]}
+    assert mounts == {"controller": [], "dashboard": [{"name": volume["name"], "mountPath": kube.HISTORY_FOLDER}]}
+    (dashboard,) = [c for c in spec["containers"] if c["name"] == kube.DASHBOARD_CONTAINER]
+    settings = DashboardSettings.from_environ({e["name"]: e["value"] for e in dashboard["env"]})
+    assert (settings.history, settings.history_bytes) == (Path(kube.HISTORY_FOLDER), 64 << 20)
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsUser"]
+    without = one(rendered("defaults"), "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]
+    assert "fsGroup" not in without["securityContext"]
+    assert not [v for v in without["volumes"] if "persistentVolumeClaim" in v]

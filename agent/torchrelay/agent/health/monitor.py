@@ -175,7 +175,8 @@ class MachineMonitor:
         # Where nobody has said which GPUs are this job's, the others may be another job's.
         is_chosen = bool(visible_gpus.selections(self._selecting, amd=self._is_amd))
         unused = free(self._workers, self._visible()) if is_chosen else []
-        self._send(HealthSources(dict(self.states), self._usage(), tuple(gpu.device for gpu in unused)))
+        gpus = {str(worker): gpu.device for worker, gpu in gpus_of(self._workers, self._visible()).items()}
+        self._send(HealthSources(dict(self.states), self._usage(), tuple(gpu.device for gpu in unused), gpus))
 
     def _state(self, source: str, text: str) -> None:
         if source == DCGM and text != OK:

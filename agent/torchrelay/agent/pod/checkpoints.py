@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchrelay.agent.health.job_files.checkpoints import broken_in, is_checkpoint_file, why_broken
-from torchrelay.protocol.kube.checkpoint_owner import saved_by
+from torchrelay.protocol.kube.checkpoint_owner import folder_prefix, saved_by
 from torchrelay.protocol.messages import CheckpointFile, CheckpointsFound, FoundCheckpoint
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST, MAX_MESSAGE_BYTES
 
@@ -79,15 +79,17 @@ def _judge(path: Path) -> FoundCheckpoint:
 
 
 def _judge_saved(path: Path, job: str) -> FoundCheckpoint | None:
-    """By what was written last; the rest is checked when it is read. None for one of another job."""
+    """By what was written last; the rest is checked when it is read. None for one of another job, and what nobody knows."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
         if saved_by(manifest) != job:
             return None
         return FoundCheckpoint(str(path), int(manifest["target"]), "", ours=True)
     except FileNotFoundError:
+        if not path.name.startswith(folder_prefix(job)):
+            return None
         return FoundCheckpoint(str(path), -1, "it was not finished", ours=True)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         return FoundCheckpoint(str(path), -1, f"{MANIFEST} cannot be read: {e}", ours=True)
 
 

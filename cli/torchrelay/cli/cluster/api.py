@@ -78,7 +78,9 @@ class Cluster:
             config = KubeConfig.from_env().get(context or None)
             if config is None:
                 raise UserError("no cluster is configured\nhint: kubectl config get-contexts")
-            self._client = AsyncClient(config, namespace=namespace or None, field_manager="torchrelay", trust_env=True)
+            self._client = AsyncClient(
+                config, namespace=namespace or None, field_manager="kubectl-torchrelay", trust_env=True
+            )
         except (ConfigError, LoadResourceError) as e:
             raise UserError(f"no way to a cluster: {e}\nhint: kubectl config get-contexts") from e
         self.namespace = self._client.namespace

@@ -37,6 +37,9 @@ Namespace = Annotated[
     str, typer.Option("--namespace", "-n", metavar="NAME", help="Default: that of kubectl's context.")
 ]
 Context = Annotated[str, typer.Option("--context", metavar="NAME", help="Of the kubeconfig. Default: the current one.")]
+SystemNamespace = Annotated[
+    str, typer.Option("--system-namespace", metavar="NAME", help="Where torchrelay itself is installed.")
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the resource.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="End as soon as it is asked for.")]
 app.command(
@@ -146,11 +149,30 @@ def drain(
 
 
 @app.command()
-def history(job: AnyJob = None, namespace: Namespace = "", context: Context = "", as_json: a.AsJson = False) -> int:
+def history(
+    job: AnyJob = None,
+    namespace: Namespace = "",
+    context: Context = "",
+    kept: Annotated[
+        bool,
+        typer.Option(
+            "--kept", help="The jobs that the dashboard keeps, also those that are long over, of all namespaces."
+        ),
+    ] = False,
+    system_namespace: SystemNamespace = SYSTEM_NAMESPACE,
+    as_json: a.AsJson = False,
+) -> int:
     """List the migrations of a job, or of all: how each ended, what it cost, and who asked for it.
+
+    Migrations are resources, and go with their job, a day after its end. What the dashboard keeps on a volume
+    (`dashboard.history.claim` of the chart) stays: `--kept` lists it, and the dashboard tells each job's story.
 
     Example: kubectl torchrelay history llama
     """
+    if kept:
+        from torchrelay.cli.cluster.kept_jobs import show_kept
+
+        return _ask(lambda c: show_kept(c, job, context, as_json), system_namespace, context)
     from torchrelay.cli.cluster import commands
 
     return _ask(lambda c: commands.history(c, job, as_json), namespace, context)
@@ -249,9 +271,7 @@ def dashboard(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="On this machine. 0: a free one.")
     ] = DEFAULT_DASHBOARD_PORT,
-    system_namespace: Annotated[
-        str, typer.Option("--system-namespace", metavar="NAME", help="Where torchrelay itself is installed.")
-    ] = SYSTEM_NAMESPACE,
+    system_namespace: SystemNamespace = SYSTEM_NAMESPACE,
     context: Context = "",
 ) -> int:
     """Show a page with all jobs of the cluster: goodput, protection, ranks, migrations, and what is left to do.
@@ -306,16 +326,17 @@ def quarantine_clear(
             metavar="SUBJECT", help="Node, device, or name, as `list` has it.", autocompletion=completion.quarantines
         ),
     ],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it stands in the history.")] = "no reason given",
     context: Context = "",
     as_json: a.AsJson = False,
 ) -> int:
     """Take a node or a device out of quarantine.
 
-    Example: kubectl torchrelay quarantine clear gpu-17
+    Example: kubectl torchrelay quarantine clear gpu-17 --reason "the fan is new"
     """
     from torchrelay.cli.cluster import commands
 
-    return _ask(lambda c: commands.quarantine_clear(c, subject, as_json), context=context)
+    return _ask(lambda c: commands.quarantine_clear(c, subject, reason, as_json), context=context)
 
 
 spares = typer.Typer(name="spares", invoke_without_command=True)

@@ -230,8 +230,11 @@ async def quarantine_add(cluster: Cluster, node: str, device: str, reason: str, 
     return 0
 
 
-async def quarantine_clear(cluster: Cluster, subject: str, as_json: bool = False) -> int:
-    """`subject`: a node, a device, or the name of a Quarantine. Raises UserError if there is none of it."""
+async def quarantine_clear(cluster: Cluster, subject: str, reason: str, as_json: bool = False) -> int:
+    """`subject`: a node, a device, or the name of a Quarantine. Raises UserError if there is none of it.
+
+    A resource that is deleted says nothing any more: so the reason is written into it before, and who gives it by the webhook.
+    """
     found = [
         q
         for q in await cluster.all(QUARANTINES)
@@ -239,10 +242,12 @@ async def quarantine_clear(cluster: Cluster, subject: str, as_json: bool = False
     ]
     if not found:
         raise UserError(f"{subject} is not in quarantine\nhint: {PROGRAM} quarantine list")
-    for q in found:
-        await cluster.delete(QUARANTINES, q["metadata"]["name"])
+    names = [q["metadata"]["name"] for q in found]
+    cleared = [await cluster.patch(QUARANTINES, name, {"spec": {"cleared": reason}}) for name in names]
+    for name in names:
+        await cluster.delete(QUARANTINES, name)
     make_console(sys.stderr).print(narrate.line(f"{subject} may be used again", "green"))
-    _answer(found, as_json)
+    _answer(cleared, as_json)
     return 0
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx2
 from rich.console import Console
@@ -27,6 +28,7 @@ LOOK_S = 3.0
 READY_S = 30.0
 ANSWER_S = 10.0
 END_S = 5.0
+NO_KUBECTL = "kubectl is not on PATH, and forwards the port\nhint: install kubectl"
 _READY = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
@@ -36,7 +38,7 @@ async def show_dashboard(cluster: Cluster, port: int, context: str) -> int:
     Raises UserError where nobody leads, the right is missing, the port is taken, or the controller has no dashboard.
     """
     if shutil.which("kubectl") is None:
-        raise UserError("kubectl is not on PATH, and forwards the port\nhint: install kubectl")
+        raise UserError(NO_KUBECTL)
     forwarding = asyncio.ensure_future(_forward(cluster, port, context))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -46,20 +48,33 @@ async def show_dashboard(cluster: Cluster, port: int, context: str) -> int:
     return 0
 
 
+async def ask_dashboard(cluster: Cluster, path: str, context: str) -> Any:
+    """Return what the dashboard of the controller that leads answers at a path. Raises UserError as `show_dashboard`."""
+    if shutil.which("kubectl") is None:
+        raise UserError(NO_KUBECTL)
+    leader = await _leader(cluster)
+    if not leader:
+        raise UserError(_nobody_leads(cluster.namespace))
+    async with _forwarded(cluster.namespace, leader, context) as forwarded:
+        return (await _get(forwarded.port, path, cluster.namespace)).json()
+
+
+def _nobody_leads(namespace: str) -> str:
+    return f"no controller leads in namespace {namespace}\nhint: kubectl get pods -n {namespace}"
+
+
 async def _forward(cluster: Cluster, port: int, context: str) -> None:
     console, told = make_console(sys.stderr), ""
     leader = await _leader(cluster)
     if not leader:
-        raise UserError(
-            f"no controller leads in namespace {cluster.namespace}\nhint: kubectl get pods -n {cluster.namespace}"
-        )
+        raise UserError(_nobody_leads(cluster.namespace))
     async with opened(port) as door:
         while True:
             try:
                 async with _forwarded(cluster.namespace, leader, context) as forwarded:
                     door.target = forwarded.port
                     if not told:
-                        await _check(door.port, cluster.namespace)
+                        await _get(door.port, "/api/settings", cluster.namespace)
                         _say(console, f"the dashboard is at http://{LOOPBACK}:{door.port}/ (Ctrl-C ends it)")
                     if told != leader:
                         _say(console, f"{leader} leads", "dim")
@@ -168,11 +183,11 @@ def _why_not(said: str, namespace: str, pod: str) -> str:
     return f"no port can be forwarded to {pod}: {said or 'kubectl port-forward does not begin'}\nhint: {hint}"
 
 
-async def _check(port: int, namespace: str) -> None:
+async def _get(port: int, path: str, namespace: str) -> httpx2.Response:
     """Raises UserError where nobody answers behind the port."""
     async with httpx2.AsyncClient(timeout=ANSWER_S, trust_env=False) as client:
         try:
-            (await client.get(f"http://{LOOPBACK}:{port}/api/settings")).raise_for_status()
+            return (await client.get(f"http://{LOOPBACK}:{port}{path}")).raise_for_status()
         except httpx2.HTTPError as e:
             raise UserError(
                 "the controller that leads serves no dashboard: it is switched off (dashboard.enabled of the chart), or just "

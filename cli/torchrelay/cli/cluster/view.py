@@ -12,6 +12,8 @@ from rich.text import Text
 from torchrelay.cli.cluster.times import goodput, steps_per_s
 from torchrelay.cli.display import render
 from torchrelay.dashboard import words
+from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.changed_by import changed_by
 from torchrelay.protocol.kube.holders import unpack_holders
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ACHIEVED
@@ -46,7 +48,7 @@ def ranks_on(jobs: Iterable[Object], node: str) -> dict[str, list[int]]:
     return found
 
 
-def _table(*names: str) -> Table:
+def table_of(*names: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in names:
         table.add_column(name, no_wrap=name not in ("why", "reason", "last migration"))
@@ -61,7 +63,7 @@ def _protection(status: Object) -> Text:
 
 def jobs_view(jobs: Sequence[Object], everywhere: bool) -> RenderableType:
     """One line for each job."""
-    table = _table(
+    table = table_of(
         *(("namespace",) if everywhere else ()), "job", "phase", "ranks", "step", "spares", "protection", "why"
     )
     for job in jobs:
@@ -89,7 +91,7 @@ def top_view(jobs: Sequence[Object], migrations: Sequence[Object], now_s: float,
     if not running:
         return Group(Text("no job here is torchrelay's; this shows the next one that is"), foot)
     where = ("namespace",) if everywhere else ()
-    table = _table(*where, "job", "phase", "ranks", "step", "steps/s", "goodput", "spares", "protection", "why")
+    table = table_of(*where, "job", "phase", "ranks", "step", "steps/s", "goodput", "spares", "protection", "why")
     for job in sorted(running, key=place):
         s, rate, useful = status_of(job), steps_per_s(job), goodput(job, now_s)
         table.add_row(
@@ -130,7 +132,7 @@ def job_view(job: Object) -> RenderableType:
     head.add_row("migrations", Text(f"{status.get('migrations', 0)}{f'; last: {last}' if last else ''}"))
     parts: list[RenderableType] = [head]
     if ranks := status.get("ranks"):
-        table = _table("rank", "pod", "node", "state")
+        table = table_of("rank", "pod", "node", "state")
         for r in ranks:
             state = Text(r.get("state", "-"), style=render.STATE_STYLES.get(r.get("state", ""), "default"))
             table.add_row(str(r["rank"]), r.get("pod", "-"), r.get("node", "-"), state)
@@ -140,7 +142,7 @@ def job_view(job: Object) -> RenderableType:
 
 def migrations_view(migrations: Sequence[Object]) -> RenderableType:
     """One line for each, the newest last, with who asked for it."""
-    table = _table("migration", "rank", "kind", "outcome", "downtime", "from", "to", "asked by", "reason")
+    table = table_of("migration", "rank", "kind", "outcome", "downtime", "from", "to", "asked by", "reason")
     for found in sorted(migrations, key=lambda m: str(status_of(m).get("startedAt", ""))):
         s = status_of(found)
         outcome = s.get("outcome", "")
@@ -177,7 +179,7 @@ def migration_view(found: Object) -> RenderableType:
             head.add_row(name, Text(value))
     parts: list[RenderableType] = [head]
     if s.get("phases"):
-        table = _table("phase", "began", "seconds")
+        table = table_of("phase", "began", "seconds")
         for p in s["phases"]:
             table.add_row(render.phase(p["phase"]), p["at"], f"{p['seconds']:.2f}" if "seconds" in p else "-")
         parts += [Text(), table]
@@ -193,18 +195,19 @@ def _because(rung: Object) -> str:
 
 
 def quarantines_view(found: Sequence[Object]) -> RenderableType:
-    table = _table("name", "node", "device", "until", "reason")
+    table = table_of("name", "node", "device", "until", "asked by", "reason")
     for q in found:
-        spec = q["spec"]
-        reason = Text(spec.get("reason", ""))
-        table.add_row(q["metadata"]["name"], spec["node"], spec.get("device", ""), spec.get("until", ""), reason)
+        spec, by = q["spec"], (q["metadata"].get("annotations") or {}).get(kube.REQUESTED_BY, "")
+        until, reason = spec.get("until", ""), Text(spec.get("reason", ""))
+        table.add_row(q["metadata"]["name"], spec["node"], spec.get("device", ""), until, by, reason)
     return table
 
 
 def pools_view(pools: Sequence[Object]) -> RenderableType:
-    table = _table("pool", "job", "wanted", "pods ready", "processes warm", "why")
+    table = table_of("pool", "job", "wanted", "pods ready", "processes warm", "changed by", "why")
     for pool in pools:
         spec, s = pool["spec"], status_of(pool)
         numbers = (str(s.get("wanted", spec.get("spares", 0))), str(s.get("ready", 0)), str(s.get("warm", 0)))
-        table.add_row(pool["metadata"]["name"], spec.get("job", ""), *numbers, Text(s.get("trouble", "")))
+        why = Text(s.get("trouble", ""))
+        table.add_row(pool["metadata"]["name"], spec.get("job", ""), *numbers, changed_by(pool), why)
     return table

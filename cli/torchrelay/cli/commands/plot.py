@@ -8,7 +8,8 @@ from typing import Any
 from torchrelay.dashboard import story, words
 from torchrelay.dashboard.event_lines import EventLines
 from torchrelay.dashboard.headline import headline
-from torchrelay.dashboard.record import MigrationRecord, RunRecord
+from torchrelay.dashboard.record import RunRecord
+from torchrelay.dashboard.run_facts import MigrationRecord
 from torchrelay.protocol.errors import UserError
 
 SHOWN = 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -15,16 +14,12 @@ from torchrelay.cli.display import narrate
 from torchrelay.cli.display.summary import RunSummary, fold
 from torchrelay.cli.display.teller import Teller
 from torchrelay.cli.folders.kept_run import RunWriter
+from torchrelay.dashboard.event_writer import json_line
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, FrameError
 from torchrelay.protocol.events import Occurrence, from_job_event
 from torchrelay.protocol.messages import JobEvent
 
 AGAIN_S = 0.2
-
-
-def json_line(event: JobEvent) -> str:
-    """One line of --events, without its end."""
-    return json.dumps({"time_s": event.time_s, "name": event.name, **json.loads(event.fields_json)})
 
 
 class JobFollower:

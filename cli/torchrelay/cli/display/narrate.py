@@ -112,6 +112,8 @@ def _notes(before: RunSummary, event: events.Occurrence, verbose: bool) -> list[
             return _finished(before, event)
         case events.NodeLost():
             return [_node_lost(event)]
+        case events.FilesDiffer():
+            return [line(event.reason, "yellow")]
         case events.ProcessRespawned():
             return [_respawned(event)]
         case events.SpareDropped():
@@ -121,7 +123,7 @@ def _notes(before: RunSummary, event: events.Occurrence, verbose: bool) -> list[
             ]
         case events.SparesAsked():
             where = f" on {event.node}" if event.node else ""
-            more = f"{render.count(event.count, 'spare')} more{where}"
+            more = f"{render.count(abs(event.count), 'spare')} {'more' if event.count > 0 else 'fewer'}{where}"
             return [line(f"{more}: there are to be {event.wanted} from now on{_by(event.by)}")]
         case events.SparesChanged() if event.reason and (before.pool is None or before.pool.reason != event.reason):
             return [line(f"{render.spares(event)}: {event.reason}", "yellow")]

@@ -13,7 +13,7 @@ from rich.text import Text
 from torchrelay.cli.display import render
 from torchrelay.dashboard import words
 from torchrelay.dashboard.headline import headline, to_do
-from torchrelay.dashboard.record import MigrationRecord
+from torchrelay.dashboard.run_facts import MigrationRecord
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol.messages import JobStatus
 from torchrelay.protocol.words.phases import ACHIEVED

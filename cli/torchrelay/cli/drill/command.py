@@ -6,7 +6,7 @@ import json
 import shutil
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -70,7 +70,7 @@ def drill(options: DrillOptions) -> int:
     for part in report.as_text(done):
         out.print(part)
     if options.json_file is not None:
-        options.json_file.write_text(json.dumps(as_json(done), indent=1) + "\n", encoding="utf-8")
+        options.json_file.write_text(json.dumps(asdict(as_json(done)), indent=1) + "\n", encoding="utf-8")
     if options.picture_file is not None and struck:
         picture.draw(done, options.picture_file)
     return done.exit_code

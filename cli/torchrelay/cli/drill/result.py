@@ -6,12 +6,11 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torchrelay.cli.drill import promise
 from torchrelay.cli.drill.advice import ScriptChange
 from torchrelay.cli.drill.practice import StruckCell
-from torchrelay.cli.drill.undisturbed import Undisturbed
+from torchrelay.cli.drill.undisturbed import Cost, Undisturbed
 from torchrelay.protocol.names import (
     EXIT_DRILL_FALSE_PROMISE,
     EXIT_DRILL_NOT_DETERMINISTIC,
@@ -61,42 +60,89 @@ class Drill:
         return worst or (0 if counts[promise.IDENTICAL] else EXIT_DRILL_NOTHING_STRUCK)
 
 
-def as_json(drill: Drill) -> dict[str, Any]:
-    """The object of `torchrelay drill --json`, documented in docs/drill.md."""
+@dataclass(frozen=True)
+class StruckFault:
+    """One cell. `faults`: as `--inject` takes them; `how`: the class of the relay score; `together`: how many cells its run had."""
+
+    faults: tuple[str, ...]
+    kind: str
+    phase: str
+    rank: int
+    step: int
+    outcome: str
+    how: str
+    reason: str
+    steps_redone: int
+    together: int
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class StepCost(Cost):
+    """`step_ratio`: how many times as long a step takes with torchrelay."""
+
+    step_ratio: float
+
+
+@dataclass(frozen=True)
+class DrillJson:
+    """The object of `torchrelay drill --json`, documented in docs/drill.md. `cost`: None where too few steps were made to say."""
+
+    command: tuple[str, ...]
+    versions: Mapping[str, str]
+    exit_code: int
+    deterministic: bool
+    judged: tuple[str, ...]
+    differs_undisturbed: Mapping[str, str]
+    reads_unwritten_memory: bool
+    chosen_entropy: bool
+    steps: int
+    boundaries: int
+    ended_early: bool
+    with_torchrelay_undisturbed: tuple[str, ...]
+    cost: StepCost | None
+    score: float
+    outcomes: Mapping[str, int]
+    faults: tuple[StruckFault, ...]
+    changes: tuple[ScriptChange, ...]
+
+
+def as_json(drill: Drill) -> DrillJson:
+    """What the drill has found, as programs read it."""
     found, cost = drill.found, drill.found.cost
-    return {
-        "command": list(drill.command),
-        "versions": dict(drill.versions),
-        "exit_code": drill.exit_code,
-        "deterministic": found.agreement.is_deterministic,
-        "judged": list(found.agreement.judged),
-        "differs_undisturbed": dict(found.agreement.differs),
-        "reads_unwritten_memory": found.reads_unwritten,
-        "chosen_entropy": bool(found.reference.entropy),
-        "steps": found.steps,
-        "boundaries": found.boundaries,
-        "ended_early": found.ended_early,
-        "with_torchrelay_undisturbed": list(found.differences),
-        "cost": None if cost is None else {**dataclasses.asdict(cost), "step_ratio": round(cost.ratio, 4)},
-        "score": round(drill.score, 4),
-        "outcomes": {name: drill.counts[name] for name in promise.OUTCOMES},
-        "faults": [_fault(struck) for struck in drill.struck],
-        "changes": [dataclasses.asdict(change) for change in drill.changes],
-    }
+    return DrillJson(
+        command=tuple(drill.command),
+        versions=dict(drill.versions),
+        exit_code=drill.exit_code,
+        deterministic=found.agreement.is_deterministic,
+        judged=tuple(found.agreement.judged),
+        differs_undisturbed=dict(found.agreement.differs),
+        reads_unwritten_memory=found.reads_unwritten,
+        chosen_entropy=bool(found.reference.entropy),
+        steps=found.steps,
+        boundaries=found.boundaries,
+        ended_early=found.ended_early,
+        with_torchrelay_undisturbed=found.differences,
+        cost=None if cost is None else StepCost(**dataclasses.asdict(cost), step_ratio=round(cost.ratio, 4)),
+        score=round(drill.score, 4),
+        outcomes={name: drill.counts[name] for name in promise.OUTCOMES},
+        faults=tuple(map(_fault, drill.struck)),
+        changes=tuple(drill.changes),
+    )
 
 
-def _fault(struck: StruckCell) -> dict[str, Any]:
+def _fault(struck: StruckCell) -> StruckFault:
     cell, outcome = struck.cell, struck.outcome
-    return {
-        "faults": list(cell.faults),
-        "kind": cell.kind,
-        "phase": cell.phase,
-        "rank": cell.rank,
-        "step": cell.step,
-        "outcome": outcome.outcome,
-        "how": outcome.how,
-        "reason": outcome.reason,
-        "steps_redone": outcome.steps_redone,
-        "together": struck.together,
-        "wall_s": round(struck.wall_s, 2),
-    }
+    return StruckFault(
+        faults=tuple(cell.faults),
+        kind=cell.kind,
+        phase=cell.phase,
+        rank=cell.rank,
+        step=cell.step,
+        outcome=outcome.outcome,
+        how=outcome.how,
+        reason=outcome.reason,
+        steps_redone=outcome.steps_redone,
+        together=struck.together,
+        wall_s=round(struck.wall_s, 2),
+    )

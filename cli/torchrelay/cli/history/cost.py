@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from torchrelay.dashboard.record import MigrationRecord, RunRecord
+from torchrelay.dashboard.record import RunRecord
+from torchrelay.dashboard.run_facts import MigrationRecord
 from torchrelay.protocol.words.phases import COMMITTED, PLANNED, SAVE
 
 HOUR_S = 3600.0

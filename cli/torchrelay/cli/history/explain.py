@@ -17,7 +17,8 @@ from torchrelay.cli.display.render import clock
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.history.find import find_record
 from torchrelay.dashboard import words
-from torchrelay.dashboard.record import MigrationRecord, RunRecord
+from torchrelay.dashboard.record import RunRecord
+from torchrelay.dashboard.run_facts import MigrationRecord
 from torchrelay.dashboard.story import ACT, DECIDED, SEEN, ToldMigration, tell
 from torchrelay.protocol.errors import UserError
 

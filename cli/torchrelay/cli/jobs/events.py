@@ -9,12 +9,12 @@ from contextlib import aclosing
 
 from rich.text import Text
 
-from torchrelay.cli.controller_client.follow import json_line
 from torchrelay.cli.controller_client.reach import controller_of
 from torchrelay.cli.display import narrate
 from torchrelay.cli.display.summary import RunSummary, fold
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.folders import folder
+from torchrelay.dashboard.event_writer import json_line
 from torchrelay.protocol.events import from_job_event
 
 

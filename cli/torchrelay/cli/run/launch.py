@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from torchrelay.cli.command_line import configs
 from torchrelay.cli.command_line.options import RunOptions
-from torchrelay.cli.controller_client.follow import JobFollower, json_line
+from torchrelay.cli.controller_client.follow import JobFollower
 from torchrelay.cli.display import narrate
 from torchrelay.cli.display.teller import Teller
 from torchrelay.cli.folders import folder
@@ -79,6 +79,6 @@ def _history_of(
         return None
     own = folder.Process.find(os.getpid())
     head = RunHead(run_id, options.name, machine, os.getcwd(), command, time.time(), own)
-    writer = RunWriter(history, head, json_line, lambda text: teller.say([narrate.line(text, "yellow")]))
+    writer = RunWriter(history, head, lambda text: teller.say([narrate.line(text, "yellow")]))
     prune(history)
     return writer

@@ -16,7 +16,7 @@ from torchrelay.controller.health.stragglers import Stragglers
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
-from torchrelay.protocol.events import HealthVerdict
+from torchrelay.protocol.events import DevicesUsed, HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import DeviceVerdict
 from torchrelay.protocol.health.history import SeenEvidence
@@ -81,6 +81,8 @@ class HealthController:
         self._moving: dict[tuple[str, str], str] = {}
         """Node and subject of a notice -> the reason under which ranks are to move for it."""
         self._sources: dict[str, dict[str, str]] = {}
+        self._gpus: dict[str, dict[str, str]] = {}
+        """By node, as it was told."""
         self._verdicts: deque[str] = deque(maxlen=VERDICTS_SHOWN)
 
     def take_policy(self, policy: HealthPolicy) -> None:
@@ -107,6 +109,11 @@ class HealthController:
         for worker, devices in message.devices.items():
             if (known := self._job.workers.get(worker)) is not None and known.node == node:
                 known.devices = tuple(devices.split())
+        told = self._gpus.setdefault(node, {})
+        others = {worker: gpu for worker, gpu in message.gpus.items() if told.get(worker) != gpu}
+        if others:
+            self._gpus[node] = dict(message.gpus)
+            self._outbox.emit(DevicesUsed(node, others))
 
     def tick(self, now_s: float) -> None:
         for node in self._job.nodes.values():

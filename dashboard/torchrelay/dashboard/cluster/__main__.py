@@ -9,36 +9,57 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from torchrelay.dashboard import guard, server
 from torchrelay.dashboard.cluster.follow import follow, sweep
 from torchrelay.dashboard.cluster.jobs import ClusterJobs
+from torchrelay.dashboard.cluster.kept import KeptJobs
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.protocol.logs.log_records import set_up, wanted_level
-from torchrelay.protocol.names import EXIT_USAGE
+from torchrelay.protocol.names import ENV_HISTORY_DIR, EXIT_USAGE
 
 LOOPBACK = "127.0.0.1"
 DAY_S = 86_400.0
+HISTORY_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`socket_path`: the controller's. `port`: on the loopback device. `ttl_s`: for how long jobs are kept after their end."""
+    """`socket_path`: the controller's. `port`: on the loopback device. `ttl_s`: for how long jobs are kept after their end.
+
+    `history`: the folder that what happens to jobs is kept in, None: nowhere; `history_bytes`: its size at most.
+    """
 
     socket_path: str
     port: int = kube.DASHBOARD_PORT
     ttl_s: float = DAY_S
+    history: Path | None = None
+    history_bytes: int = HISTORY_BYTES
+
+    @property
+    def kept(self) -> KeptJobs | None:
+        return KeptJobs(self.history, self.history_bytes) if self.history is not None else None
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
         """Raises UserError for a number that is none."""
-        ttl = environ.get(kube.ENV_TTL_AFTER_FINISHED_S) or DAY_S
-        try:
-            return cls(environ.get(kube.ENV_DASHBOARD_SOCKET) or kube.DASHBOARD_SOCKET, ttl_s=float(ttl))
-        except ValueError as e:
-            raise UserError(f"{kube.ENV_TTL_AFTER_FINISHED_S} is a number: {e}") from e
+        folder, path = environ.get(ENV_HISTORY_DIR), environ.get(kube.ENV_DASHBOARD_SOCKET) or kube.DASHBOARD_SOCKET
+        return cls(
+            path,
+            ttl_s=_number(environ, kube.ENV_TTL_AFTER_FINISHED_S, DAY_S),
+            history=Path(folder) if folder else None,
+            history_bytes=int(_number(environ, kube.ENV_HISTORY_BYTES, HISTORY_BYTES)),
+        )
+
+
+def _number(environ: Mapping[str, str], name: str, otherwise: float) -> float:
+    try:
+        return float(environ.get(name) or otherwise)
+    except ValueError as e:
+        raise UserError(f"{name} is a number: {e}") from e
 
 
 async def serve(settings: Settings) -> None:
@@ -48,7 +69,8 @@ async def serve(settings: Settings) -> None:
     except OSError as e:
         raise UserError(f"cannot listen on {LOOPBACK}:{settings.port}: {e.strerror}") from e
     with sock:
-        jobs = ClusterJobs(settings.ttl_s)
+        kept = settings.kept
+        jobs = ClusterJobs(settings.ttl_s, kept=kept)
         work = [asyncio.ensure_future(w) for w in (follow(jobs, settings.socket_path), sweep(jobs))]
         page = asyncio.ensure_future(server.make_server(server.make_app(jobs.hub, guard.LOOPBACK_NAMES)).serve([sock]))
         logging.info("the dashboard is at %s:%d, for kubectl port-forward", LOOPBACK, settings.port)
@@ -61,6 +83,8 @@ async def serve(settings: Settings) -> None:
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
+            if kept is not None:
+                kept.close()
 
 
 def main() -> int:

@@ -38,10 +38,12 @@ async def follow(jobs: ClusterJobs, path: str) -> None:
 
 
 async def sweep(jobs: ClusterJobs) -> None:
-    """Until cancelled."""
+    """Drop what is gone, and read what was kept before, until cancelled."""
     while True:
         await asyncio.sleep(SWEEP_S)
         jobs.sweep()
+        for job in jobs.to_recall():
+            jobs.recall(job, await asyncio.to_thread(jobs.read, job))
 
 
 async def _listen(jobs: ClusterJobs, reader: asyncio.StreamReader) -> None:

@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable
 
 from torchrelay.dashboard import words
+from torchrelay.dashboard.cluster.kept import BOUNDS, KeptJob, KeptJobs
+from torchrelay.dashboard.event_writer import EventWriter
 from torchrelay.dashboard.hub import Answer, Hub, RunsNote
-from torchrelay.dashboard.record import Bounds, ClusterJob, RunRecord
+from torchrelay.dashboard.record import RunRecord
+from torchrelay.dashboard.run_facts import ClusterJob
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import from_job_event
@@ -26,7 +29,8 @@ from torchrelay.protocol.messages import JobEvent
 JOBS_KEPT = 2000
 EVENTS_KEPT = 200_000
 """One by one, of all jobs together: what is older is in the totals alone."""
-BOUNDS = Bounds(migrations=200, heard=80)
+PAST_SHOWN = 20
+"""Of the jobs that are kept and over."""
 COUNT_EVERY = 1000
 """So many events are taken before those that are kept are counted again."""
 UNUSED = {"rank_report", "log"}
@@ -36,15 +40,28 @@ READ_ONLY = "this dashboard is read-only: use kubectl torchrelay"
 
 
 class FollowedJob:
-    """One job. `problem()`: why nothing is heard of any; `since_s`: when the controller began to tell of it."""
+    """One job. `problem()`: why nothing is heard of any; `since_s`: when the controller began to tell of it.
 
-    def __init__(self, seen: JobSeen, since_s: float, clock: Callable[[], float], problem: Callable[[], str]) -> None:
+    `kept`, `writer`: where its events are kept, if they are; `record` is what was kept of it before, then.
+    """
+
+    def __init__(
+        self,
+        seen: JobSeen,
+        since_s: float,
+        clock: Callable[[], float],
+        problem: Callable[[], str],
+        kept: KeptJob | None = None,
+        record: RunRecord | None = None,
+        writer: EventWriter | None = None,
+    ) -> None:
         self.job = ClusterJob(seen.namespace, seen.job)
-        self.record = RunRecord(run_id_of(seen.namespace, seen.job), self.job, BOUNDS)
+        self.record = record or RunRecord(run_id_of(seen.namespace, seen.job), self.job, BOUNDS)
+        self.kept, self._writer = kept, writer
         self.lineage, self.owner, self.taken_over = seen.lineage, seen.owner, seen.taken_over
         self.gone_s: float | None = None
-        self.known_s = 0.0
-        """Events up to this time were taken before the feed was cut off."""
+        self.known_s = self.record.newest_s if record else 0.0
+        """Events up to this time were taken before the feed was cut off, or by the dashboard before this one."""
         self.told_of = True
         """Since the feed began."""
         self._since_s, self._clock, self._problem = since_s, clock, problem
@@ -71,6 +88,29 @@ class FollowedJob:
             self.record.take(from_job_event(event), event.time_s)
         except FrameError:  # of a controller of another version
             return
+        if self._writer is not None:
+            self._writer.take(event)
+
+    async def migrate(self, rank: int, reason: str) -> Answer:
+        return Answer(False, READ_ONLY)
+
+    async def clear(self, subject: str, reason: str, check: bool) -> Answer:
+        return Answer(False, READ_ONLY)
+
+
+class PastJob:
+    """A job that is over, of which what was kept is shown."""
+
+    def __init__(self, kept: KeptJob, record: RunRecord) -> None:
+        self._kept, self.record = kept, record
+
+    def seen(self) -> Seen:
+        untold = (
+            "" if self.record.ended is not None else "no end was told here: another controller went on, or none led"
+        )
+        began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self._kept.began_s))
+        owner, end_s = self._kept.owner, self.record.newest_s
+        return Seen(self.record, end_s, owner, unreachable=untold, when=f"began {began}", is_over=True)
 
     async def migrate(self, rank: int, reason: str) -> Answer:
         return Answer(False, READ_ONLY)
@@ -85,16 +125,21 @@ def run_id_of(namespace: str, job: str) -> str:
 
 
 class ClusterJobs:
-    """`ttl_s`: for how long jobs that are gone are kept; below 0: as long as there is room."""
+    """`ttl_s`: for how long jobs that are gone are kept; below 0: as long as there is room.
 
-    def __init__(self, ttl_s: float, clock: Callable[[], float] = time.time) -> None:
-        self._ttl_s, self._clock = ttl_s, clock
+    `kept`: where events are written to, and what was written before is read; None: nowhere.
+    """
+
+    def __init__(self, ttl_s: float, clock: Callable[[], float] = time.time, kept: KeptJobs | None = None) -> None:
+        self._ttl_s, self._clock, self._kept = ttl_s, clock, kept
         self._jobs: dict[str, FollowedJob] = {}
+        self._past: dict[str, PastJob] = {}
+        self._recalled = False
         self._barred: dict[str, BarredSubject] = {}
         self.leading: FeedLeader | None = None
         self.problem = "the controller beside this dashboard has not said anything yet"
         """Why nothing is heard; empty while something is."""
-        self.hub = Hub(most=JOBS_KEPT + 1, about=self.about, noun="job")
+        self.hub = Hub(most=JOBS_KEPT + PAST_SHOWN + 1, about=self.about, noun="job")
         self._uncounted, self._rounds, self._leads_since_s = 0, 0, 0.0
 
     def connected(self) -> None:
@@ -118,6 +163,7 @@ class ClusterJobs:
             case JobGone():
                 if (followed := self._jobs.get(run_id_of(line.namespace, line.job))) is not None:
                     followed.gone_s = self._clock()
+                    self._end(followed)
             case Barred():
                 self._barred.clear()  # the records look at this one
                 self._barred.update({s.device or s.node: s for s in line.subjects})
@@ -140,7 +186,26 @@ class ClusterJobs:
         now_s = self._clock()
         over = [i for i, f in self._jobs.items() if f.gone_s is not None and now_s - f.gone_s >= self._ttl_s]
         for run_id in over:
-            self._drop(run_id)
+            self._retire(run_id)
+
+    def to_recall(self) -> list[KeptJob]:
+        """Return the newest that are kept and over, the oldest of them first, once, when the controller here leads."""
+        if self._kept is None or self._recalled or self.leading is None or not self.leading.leads:
+            return []
+        self._recalled = True
+        return self._kept.newest()[:PAST_SHOWN][::-1]
+
+    def read(self, job: KeptJob) -> RunRecord:
+        """Return what was kept of a job. It takes time."""
+        assert self._kept is not None
+        return self._kept.record_of(job)
+
+    def recall(self, job: KeptJob, record: RunRecord) -> None:
+        """Show a job that is over; of many the oldest go."""
+        self._past[job.folder_name] = past = PastJob(job, record)
+        self.hub.put(job.folder_name, past)
+        while len(self._past) > PAST_SHOWN:
+            self._forget_past()
 
     def about(self) -> RunsNote:
         """Return what is said beside the list of jobs."""
@@ -162,14 +227,23 @@ class ClusterJobs:
         if known is not None and known.lineage == line.lineage:
             known.gone_s, known.told_of = None, True
             return
-        self._drop(run_id)
-        made = FollowedJob(line, self._clock(), self._clock, lambda: self.problem)
+        self._retire(run_id)
+        made = self._begun(line)
         made.record.barred = self._barred
         self._jobs[run_id] = made
         self.hub.put(run_id, made)
         if len(self._jobs) > JOBS_KEPT:
             gone = (i for i, f in self._jobs.items() if f.gone_s is not None)
             self._drop(next(gone, next(iter(self._jobs))))
+
+    def _begun(self, line: JobSeen) -> FollowedJob:
+        now_s = self._clock()
+        if self._kept is None:
+            return FollowedJob(line, now_s, self._clock, lambda: self.problem)
+        job, writer = self._kept.begin(line, now_s)
+        if self._past.pop(job.folder_name, None) is not None:
+            self.hub.drop(job.folder_name)
+        return FollowedJob(line, now_s, self._clock, lambda: self.problem, job, self._kept.record_of(job), writer)
 
     def _told(self, line: JobTold) -> None:
         if (followed := self._jobs.get(run_id_of(line.namespace, line.job))) is None:
@@ -183,6 +257,8 @@ class ClusterJobs:
     def _make_room(self) -> None:
         """Jobs that are gone go first, the oldest of them; then the oldest stories of whoever has most."""
         kept = {run_id: followed.record.kept for run_id, followed in self._jobs.items()}
+        while self._past and sum(kept.values()) + sum(p.record.kept for p in self._past.values()) > EVENTS_KEPT:
+            self._forget_past()
         gone = [run_id for run_id, followed in self._jobs.items() if followed.gone_s is not None]
         while sum(kept.values()) > EVENTS_KEPT and gone:
             self._drop(gone[0])
@@ -195,6 +271,24 @@ class ClusterJobs:
                 return  # what is left is bounded for each job
             kept[most] = record.kept
 
+    def _retire(self, run_id: str) -> None:
+        """Its name is another one's from now on, or its time is over: what is kept of it stays."""
+        followed = self._jobs.get(run_id)
+        self._drop(run_id)
+        if followed is not None and followed.kept is not None:
+            self.recall(followed.kept, followed.record)
+
+    def _forget_past(self) -> None:
+        """The oldest: it stays in its folder."""
+        oldest = next(iter(self._past))
+        del self._past[oldest]
+        self.hub.drop(oldest)
+
     def _drop(self, run_id: str) -> None:
-        self._jobs.pop(run_id, None)
+        if (followed := self._jobs.pop(run_id, None)) is not None:
+            self._end(followed)
         self.hub.drop(run_id)
+
+    def _end(self, followed: FollowedJob) -> None:
+        if self._kept is not None and followed.kept is not None:
+            self._kept.end(followed.kept)

@@ -69,7 +69,8 @@ export function members(node) {
 
 export function sentence(ranks, rank) {
   const who = ranks.workers[rank] ? ` (${ranks.workers[rank]})` : "";
-  return `Rank ${rank}${who} on ${nodeOf(ranks, rank)}: ${STATES[ranks.states[rank]][1]}`;
+  const gpu = ranks.gpus[rank] ? `, ${ranks.gpus[rank]}` : "";
+  return `Rank ${rank}${who} on ${nodeOf(ranks, rank)}${gpu}: ${STATES[ranks.states[rank]][1]}`;
 }
 
 function describe(run, ranks, job, rank) {
@@ -83,9 +84,11 @@ function describe(run, ranks, job, rank) {
 }
 
 function buttons(place, ranks, choose) {
-  put(place, [ranks.states.length, ranks.nodes], () => ranks.nodes.map((node) =>
+  put(place, [ranks.states.length, ranks.nodes, ranks.gpus], () => ranks.nodes.map((node) =>
     h("div", { class: "node", role: "group", "aria-label": `node ${node.name}` }, h("span", { class: "node-name" }, node.name),
-      h("div", { class: "cells" }, members(node).map((rank) => cell(place, rank, choose))))));
+      h("div", { class: "cells" }, byDevice(members(node), ranks.gpus).map(([gpu, its]) => gpu
+        ? h("div", { class: "device", role: "group", "aria-label": gpu }, h("span", { class: "device-name", title: gpu }, shortName(gpu)), h("div", { class: "device-cells" }, its.map((rank) => cell(place, rank, choose))))
+        : its.map((rank) => cell(place, rank, choose)))))));
   for (const button of place.querySelectorAll("button")) {
     const rank = Number(button.dataset.key);
     const look = `cell state-${STATES[ranks.states[rank]][0]}${ranks.moved[rank] ? " moved" : ""}`;
@@ -93,6 +96,22 @@ function buttons(place, ranks, choose) {
     const name = sentence(ranks, rank);
     if (button.getAttribute("aria-label") !== name) button.setAttribute("aria-label", name);
   }
+}
+
+// Ranks of one GPU stand together; those whose GPU nobody knows stand alone.
+function byDevice(ranks, gpus) {
+  const devices = new Map();
+  for (const rank of ranks) {
+    const gpu = gpus[rank] ?? "";
+    if (gpu && devices.has(gpu)) devices.get(gpu).push(rank);
+    else devices.set(gpu || `rank ${rank}`, [rank]);
+  }
+  return [...devices].map(([gpu, its]) => [gpus[its[0]] ? gpu : "", its]);
+}
+
+// The first letters of its UUID tell a node's GPUs apart.
+function shortName(gpu) {
+  return gpu.replace(/^GPU-/, "").slice(0, 4);
 }
 
 function cell(place, rank, choose) {

@@ -37,6 +37,8 @@ from torchrelay.protocol.events.migrations import (
     RankSpread,
 )
 from torchrelay.protocol.events.processes import (
+    DevicesUsed,
+    FilesDiffer,
     JournalsKept,
     NodeLost,
     ProcessRespawned,
@@ -82,7 +84,9 @@ Occurrence = (
     | SpareMade
     | SpareDropped
     | ProcessRespawned
+    | FilesDiffer
     | NodeLost
+    | DevicesUsed
     | JournalsKept
     | CheckpointSaved
     | IncidentKept

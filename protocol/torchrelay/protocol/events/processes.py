@@ -28,12 +28,23 @@ class SparesChanged:
 
 @message(frozen=True)
 class SparesAsked:
-    """Somebody (`by`) has asked for `count` spares more, on `node` if that is not empty; there are to be `wanted` from now on."""
+    """Somebody (`by`) has asked for `count` spares more, on `node` if that is not empty; there are to be `wanted` from now on.
+
+    In a cluster spares are pods, and `count` is below 0 where there are to be fewer.
+    """
 
     count: int
     node: str
     wanted: int
     by: str
+
+
+@message(frozen=True)
+class DevicesUsed:
+    """Which GPU the processes of a node use, of those that use another one than before: worker -> its UUID."""
+
+    node: str
+    gpus: dict[str, str]
 
 
 @message(frozen=True)
@@ -62,6 +73,14 @@ class ProcessRespawned:
     boundary: int
     count: int
     limit: int
+
+
+@message(frozen=True)
+class FilesDiffer:
+    """What the script imports from its folder is not the same on these two machines: no rank moves between them. Told once."""
+
+    nodes: tuple[str, ...]
+    reason: str
 
 
 @message(frozen=True)

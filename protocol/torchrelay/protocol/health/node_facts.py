@@ -6,8 +6,8 @@ change; what is evidence of them, and what is over, comes out. Which of it matte
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
@@ -49,13 +49,17 @@ class Notice:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """`cordoned`: no new pods are to come (Kubernetes: spec.unschedulable). `name`: of the machine, where its agent has another."""
+    """`cordoned`: no new pods are to come (Kubernetes: spec.unschedulable). `name`: of the machine, where its agent has another.
+
+    `ended`: how notices have come to their end, by what they were about, as far as that is known.
+    """
 
     cordoned: bool = False
     taints: tuple[Taint, ...] = ()
     conditions: tuple[NodeCondition, ...] = ()
     notices: tuple[Notice, ...] = ()
     name: str = ""
+    ended: Mapping[str, str] = field(default_factory=dict)
 
 
 class NodeEvidence:
@@ -70,7 +74,11 @@ class NodeEvidence:
             # The job's pods were started here all the same.
             self._tolerated = frozenset(facts.taints)
         now = dict(evidence(facts, self._tolerated))
-        over = [_signal(subject, text, 0.0) for subject, text in self._holding.items() if subject not in now]
+        over = [
+            _signal(subject, f"{text}, {facts.ended[subject]}" if subject in facts.ended else text, 0.0)
+            for subject, text in self._holding.items()
+            if subject not in now
+        ]
         begun = [_signal(s, text, 1.0) for s, text in now.items() if self._holding.get(s) != text]
         self._holding = now
         return (*over, *begun)

@@ -33,9 +33,10 @@ class HealthSources:
     """What this node's evidence comes from: source -> `ok`, `not present: why`, or `dead: why`.
 
     `devices`: worker -> the devices that it uses, separated by blanks: the UUID of its GPU, its network ports. `free`: GPUs of the
-    job that no process of it has used.
+    job that no process of it has used. `gpus`: worker -> the UUID of its GPU, where it has one.
     """
 
     sources: dict[str, str] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
     free: tuple[str, ...] = ()
+    gpus: dict[str, str] = field(default_factory=dict)

@@ -186,7 +186,7 @@ def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> A
     if torch.is_grad_enabled():
         engine.inject("forward")
     while True:
-        engine.waiting(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
+        engine.may_wait(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
         try:
             result = call()
             is_late = engine.mode() == "repeat" and wrapped.will_sync_module_buffers()
@@ -196,7 +196,7 @@ def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> A
         except RuntimeError as error:
             engine.interrupted(error)
         finally:
-            engine.waiting(False)
+            engine.may_wait(False)
 
 
 def pipeline_step(runtime: Runtime) -> pipelining.Around:
@@ -218,13 +218,13 @@ def pipeline_step(runtime: Runtime) -> pipelining.Around:
         engine.communication_begins()
         if engine.mode() is CollectiveMode.REPEAT:
             engine.sharded_after_step()
-        engine.waiting(True)
+        engine.may_wait(True)
         try:
             return call()
         except RuntimeError as error:
             engine.interrupted_for_good(error)
         finally:
-            engine.waiting(False)
+            engine.may_wait(False)
         return None
 
     return around
@@ -275,7 +275,7 @@ def _wrap_backward(runtime: Runtime) -> None:
         tensors = args[0] if args else kwargs.get("tensors", ())
         if engine.numbers is not None:
             engine.numbers.backward(tensors)
-        waits = engine.waiting if engine.wrapped else lambda _: engine.alive()
+        waits = engine.may_wait if engine.wrapped else lambda _: engine.alive()
         looks = engine.capturing and engine.shadow is None
         if looks:
             engine.guard.tell(engine.gradients.fates.before_backward)

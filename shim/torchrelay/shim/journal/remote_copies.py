@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from torchrelay.protocol.errors import FrameError, JournalError
 from torchrelay.protocol.journals import journal_copy as wire
 from torchrelay.protocol.journals.journal import JournalWriter, read_journal
-from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied
+from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied, ReplicaCheck
 from torchrelay.protocol.security.tls_contexts import to_one_server
+from torchrelay.protocol.transport.last_reports import CHECKS_KEPT
+from torchrelay.protocol.transport.wire import HEAD_BYTES, encode
 from torchrelay.shim.agent_link.link import AgentLink
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class RemoteJournalCopies:
         self._owed: list[int] = []
         """The gates that the keeper has to answer for."""
         self._told = False
+        self._checks: dict[int, ReplicaCheck] = {}
+        """What the rank has told of its tensors, by boundary."""
         self._sent: Sequence[bytes] = ()
         """The parts of the boundary that the keeper got last, through this connection."""
 
@@ -93,6 +97,15 @@ class RemoteJournalCopies:
         if self._is_open:
             self._owed.append(number)
             self._send(wire.frame(wire.GATE, number, payload))
+
+    def check(self, told: ReplicaCheck) -> None:
+        """Keep, and send, what the rank tells the controller, which may be lost with this machine."""
+        self._checks.pop(told.boundary, None)
+        self._checks[told.boundary] = told
+        for number in list(self._checks)[:-CHECKS_KEPT]:
+            del self._checks[number]
+        if self._is_open:
+            self._send(_check_frame(told))
 
     def wait(self) -> None:
         """Return when the keeper has the latest gate's journal, or is given up."""
@@ -172,6 +185,7 @@ class RemoteJournalCopies:
             for number, payload in sorted(boundaries.items())
         ]
         frames += [wire.frame(wire.GATE, number, payload) for number, payload in sorted(gates.items())]
+        frames += map(_check_frame, self._checks.values())
         self._send(self._opening + b"".join(frames))
 
     def _prove(self) -> bool:
@@ -206,12 +220,19 @@ class RemoteJournalCopies:
         self._is_open, self._owed, self._told = False, [], False
 
 
+def _check_frame(told: ReplicaCheck) -> bytes:
+    return wire.frame(wire.CHECK, told.boundary, encode(told)[HEAD_BYTES:])
+
+
 class CopiedJournal(JournalWriter):
     """A rank's journal in shared memory, and its copy elsewhere where there is one."""
 
     def __init__(self, folder: Path, copies: RemoteJournalCopies) -> None:
         super().__init__(folder)
         self.copies = copies
+
+    def told(self, check: ReplicaCheck) -> None:
+        self.copies.check(check)
 
     def write_set_up(self, payload: bytes) -> None:
         super().write_set_up(payload)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -33,20 +33,47 @@ _FAULTS = "fault_injection.py"
 _VALUES = (int, float, complex, bool, str, bytes, type(None))
 _SIZED = (list, dict, set, tuple, bytearray)
 
+_COMMUNICATE = ("torch.autograd", "torch.distributed", "torch.nn.parallel", "torch._inductor")
+"""Modules whose code calls into C++ that communicates: a backward with a reducer in it, for example, or compiled code."""
+
 Sight = tuple[Any, ...]
 
 
-def answer(order: Explain, link: AgentLink, comms: Communicators | None) -> None:
+class WatchedEngine(Protocol):
+    @property
+    def comms(self) -> Communicators: ...
+
+    def only_may_wait(self) -> bool: ...
+
+
+def answer(order: Explain, link: AgentLink, engine: WatchedEngine | None) -> None:
     """Watch the main thread and the connections, and report. Runs on a thread of its own."""
     ident = threading.main_thread().ident
     assert ident is not None
+    comms = engine.comms if engine is not None else None
     sockets = comms.own_sockets() if comms is not None else set()
     if comms is not None:
         comms.links.probe(sockets)
     stack = stack_of(sys._current_frames().get(ident))
     motion = watch(lambda: sys._current_frames().get(ident), order.watch_s, time.sleep, time.monotonic)
     links = comms.links.look(sockets) if comms is not None else ()
-    link.send(Explained(order.request, stack, motion, "its own process", links=links))
+    is_covered = motion == "still" and engine is not None and engine.only_may_wait()
+    own = is_covered and in_own_code(sys._current_frames().get(ident))
+    link.send(Explained(order.request, stack, motion, "its own process", links=links, in_own_code=own))
+
+
+def in_own_code(frame: FrameType | None) -> bool:
+    """Return whether the innermost call is of code that waits for no peers by itself.
+
+    That is the script's code, or a library's that it has called.
+    """
+    for each in _frames(frame):
+        module = str(each.f_globals.get("__name__"))
+        if any(module == known or module.startswith(f"{known}.") for known in _COMMUNICATE):
+            return False
+        if module.partition(".")[0] not in {"torch", *sys.stdlib_module_names}:
+            return True
+    return False
 
 
 def stack_of(frame: FrameType | None) -> tuple[str, ...]:

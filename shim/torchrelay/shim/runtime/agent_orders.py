@@ -86,8 +86,10 @@ class AgentOrders:
         """Explain on a thread of its own, which watches for a while: orders must not wait for that."""
         from torchrelay.shim.observe.stack_probe import answer
 
-        comms = self._engine.comms if self._engine is not None else None
-        threading.Thread(target=answer, args=(order, self._link, comms), name="torchrelay-explain", daemon=True).start()
+        engine = self._engine
+        threading.Thread(
+            target=answer, args=(order, self._link, engine), name="torchrelay-explain", daemon=True
+        ).start()
 
     def _follow(self, order: MigrationOrder) -> None:
         with self._engine_lock:

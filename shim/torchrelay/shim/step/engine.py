@@ -109,6 +109,7 @@ class Engine:
         self.layouts = ddp_layouts.Layouts()
         self.wrapped = self.layouts.wrappers
         self.faults: FaultInjector | None = None
+        self._may_wait = 0
         self.hold: CheckHold | None = None
         self.set_up = set_up
         self.opens: Callable[..., IO[Any]] = open
@@ -207,6 +208,15 @@ class Engine:
         """Say that a wait for peers begins, or is over: as often the one as the other, since waits may be nested."""
         self.journal.wait(on)
         self.alive()
+
+    def may_wait(self, on: bool) -> None:
+        """Say that a call begins, or is over, that communicates within and also calls the script's own code, such as a backward."""
+        self._may_wait += 1 if on else -1
+        self.waiting(on)
+
+    def only_may_wait(self) -> bool:
+        """Return whether the rank is in a call of `may_wait`, and in no communication there that is known of. For any thread."""
+        return 0 < self.journal.waiting == self._may_wait
 
     def alive(self) -> None:
         self.journal.count += 1

@@ -198,8 +198,8 @@ def test_quarantine_is_added_once_and_cleared_by_node_device_or_name(
     asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_list(c, as_json=False))
     assert "XID 79" in capsys.readouterr().out
     with pytest.raises(UserError, match="gpu-1 is not in quarantine"):  # one of its devices is
-        asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_clear(c, "gpu-1"))
-    asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_clear(c, "GPU-5d0a"))
+        asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_clear(c, "gpu-1", "a new fan"))
+    asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_clear(c, "GPU-5d0a", "reset"))
     assert api.of("quarantines").objects == {}
 
 
@@ -277,13 +277,17 @@ def test_what_is_changed_is_answered_with_the_resource(
     api.put("sparepools", pool)
     asks: list[Callable[[Cluster], Awaitable[int]]] = [
         lambda c: commands.quarantine_add(c, "gpu-1", "", "fan", as_json=True),
-        lambda c: commands.quarantine_clear(c, "gpu-1", as_json=True),
+        lambda c: commands.quarantine_clear(c, "gpu-1", "a new fan", as_json=True),
         lambda c: commands.spares_add(c, 2, "llama", as_json=True),
     ]
     for ask in asks:
         asked(tmp_path, monkeypatch, api, ask)
     added, cleared, larger = printed(capsys)
-    assert added["spec"] == cleared["spec"] == {"node": "gpu-1", "reason": "fan"}
+    assert added["spec"] == {"node": "gpu-1", "reason": "fan"}
+    assert cleared["spec"] == {
+        **added["spec"],
+        "cleared": "a new fan",
+    }  # and who says so, by the webhook, before it is gone
     assert larger["spec"]["spares"] == 3
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from jsonschema import ValidationError, validate
+from support.repository_script import script
 
 from torchrelay.cli.drill import practice, promise
+from torchrelay.cli.drill.advice import ScriptChange
 from torchrelay.cli.drill.options import GivenDrill, check
 from torchrelay.cli.drill.practice import DrillTarget, StruckCell, choose
 from torchrelay.cli.drill.program import DrilledProgram
@@ -23,6 +28,7 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.options.faults import INJECT_PHASES
 
 TARGET = DrillTarget("train.py", 2, 40, phases=(*INJECT_PHASES, "first", "head"))
+SCHEMA = script("generate_schemas").schemas()["drill.schema.json"]
 CELL = Cell("train.py", "backward", "kill", 1, 5)
 
 
@@ -134,7 +140,24 @@ def drill(*outcomes: str, judged: tuple[str, ...] = ("parameters",), differences
     ],
 )
 def test_the_exit_code_is_that_of_the_worst(found: Drill, code: int) -> None:
-    assert found.exit_code == code == as_json(found)["exit_code"]
+    assert found.exit_code == code == as_json(found).exit_code
+
+
+def test_the_object_of_json_is_as_its_schema_says() -> None:
+    lines = [Line(1, {"parameters": "a"}, entered_s=step, left_s=step) for step in range(4)]
+    run = DrillRun(0, [Record(lines)], 1.0, Path())
+    compared = Undisturbed(RunComparison(("parameters",), {"buffers": "rank 0, step 2"}), Reference((), ()), run, run)
+    gap = ScriptChange("train.py", 7, "a file is open", "the rank is not protected", "close it")
+    found = Drill(("drill", "train.py"), compared, [struck(promise.WRONG)], [gap], {"torch": "2.13.0"})
+    told = json.loads(json.dumps(asdict(as_json(found))))
+    validate(told, SCHEMA)
+    assert told["faults"][0]["outcome"] == promise.WRONG
+    assert (told["outcomes"][promise.WRONG], told["outcomes"][promise.IDENTICAL]) == (1, 0)
+    assert told["changes"] == [asdict(gap)]
+    assert told["cost"]["step_ratio"] == 1.0
+    for name in told:
+        with pytest.raises(ValidationError, match=f"'{name}' is a required property"):
+            validate({key: value for key, value in told.items() if key != name}, SCHEMA)
 
 
 def test_the_score_counts_what_has_struck() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.kept_runs import finished, head, progress, write
 
-from torchrelay.cli.folders import kept_run
 from torchrelay.cli.folders.history import choose_kept
+from torchrelay.dashboard import event_writer
 from torchrelay.protocol import events
 
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_progress_is_kept_more_and_more_seldom_and_reports_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_run, "PROGRESS_KEPT", 10)
+    monkeypatch.setattr(event_writer, "PROGRESS_KEPT", 10)
     write(folder, [progress(n / 2, n) for n in range(200)], head())
     lines = [json.loads(line) for line in choose_kept(folder, "ab").events.read_text().splitlines()]
     assert 20 < len(lines) < 45
@@ -32,7 +32,7 @@ def test_progress_is_kept_more_and_more_seldom_and_reports_once(folder: Path, mo
 
 
 def test_beyond_its_bound_a_run_has_its_end_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_run, "MOST_BYTES", 1000)
+    monkeypatch.setattr(event_writer, "MOST_BYTES", 1000)
     logs = [events.to_job_event(events.Log("warning", "x" * 80), float(n)) for n in range(100)]
     write(folder, [*logs, finished(101.0)], head())
     lines = choose_kept(folder, "ab").events.read_text().splitlines()

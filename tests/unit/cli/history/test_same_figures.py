@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from support import told_runs as t
 
-from torchrelay.cli.controller_client.follow import json_line
 from torchrelay.cli.display.summary import RunSummary, fold
 from torchrelay.cli.folders.history import kept_runs
 from torchrelay.cli.folders.kept_run import RunHead, RunWriter
@@ -37,7 +36,7 @@ RUNS = {"migrations": [*t.small_run(), *t.progress(140.1, 199.9, 347, 3.0)], "re
 def test_they_agree(run: str, tmp_path: Path) -> None:
     told = [*RUNS[run], (END_S, e.JobFinished(0, "all ranks are done"))]
     summary, tally = RunSummary(), JobTally(Totals())
-    writer = RunWriter(tmp_path, RunHead("ab", "x", "m", "/", ("run",), t.BEGAN_S, None), json_line, pytest.fail)
+    writer = RunWriter(tmp_path, RunHead("ab", "x", "m", "/", ("run",), t.BEGAN_S, None), pytest.fail)
     for time_s, event in told:
         summary = fold(summary, event, time_s)
         writer.take(e.to_job_event(event, time_s))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.cli.controller_client.follow import json_line
 from torchrelay.cli.struck_runs.event_file import EventFile
 from torchrelay.cli.struck_runs.hold import HoldFile, HoldForSpare
+from torchrelay.dashboard.event_writer import json_line
 from torchrelay.protocol import events
 
 

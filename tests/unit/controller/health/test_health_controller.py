@@ -12,6 +12,7 @@ from support.health_jobs import POLICY, job_with, moved, outcomes, see
 from torchrelay.controller.settling import CALM_TICK_S
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import (
+    DevicesUsed,
     HealthVerdict,
     MigrationFinished,
     MigrationStarted,
@@ -77,6 +78,17 @@ def test_evidence_that_asks_for_a_planned_move_before_training_has_begun_is_not_
     assert job.told(MigrationStarted) == []
     job.train()
     assert moved(job) == [("planned", 2)]
+
+
+def test_which_gpu_each_process_uses_is_told_once_and_again_where_it_is_another_one(tmp_path: Path) -> None:
+    job = job_with(tmp_path)
+    for second in ("GPU-2", "GPU-2", "GPU-9"):
+        job.give(msg.HealthSources({}, {}, (), {"n0.w0": "GPU-1", "n0.w1": second}), "n0")
+    job.give(msg.HealthSources({}, {"n0.w0": "nvidia-driver"}), "n0")  # of an agent that does not say it
+    assert job.told(DevicesUsed) == [
+        DevicesUsed("n0", {"n0.w0": "GPU-1", "n0.w1": "GPU-2"}),
+        DevicesUsed("n0", {"n0.w1": "GPU-9"}),
+    ]
 
 
 def test_under_a_policy_of_planned_moves_alone_evidence_moves_and_does_not_replace(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from torchrelay.dashboard.cluster.jobs import ClusterJobs
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import job_feed as f
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.names import ENV_HISTORY_DIR
 
 LEADS = f.FeedLeader("c-1", "c-1")
 SEEN = f.JobSeen("team", "llama", "a", "Job/llama", False)
@@ -161,8 +162,12 @@ def test_settings_are_those_of_the_controllers_chart() -> None:
     found = Settings.from_environ({kube.ENV_DASHBOARD_SOCKET: "/s", kube.ENV_TTL_AFTER_FINISHED_S: "-1"})
     assert found == Settings("/s", kube.DASHBOARD_PORT, -1.0)
     assert Settings.from_environ({}) == Settings(kube.DASHBOARD_SOCKET)
-    with pytest.raises(UserError, match="is a number"):
-        Settings.from_environ({kube.ENV_TTL_AFTER_FINISHED_S: "long"})
+    assert Settings.from_environ({}).kept is None
+    kept = Settings.from_environ({ENV_HISTORY_DIR: "/h", kube.ENV_HISTORY_BYTES: "1048576"})
+    assert (kept.history, kept.history_bytes) == (Path("/h"), 1 << 20)
+    for name in (kube.ENV_TTL_AFTER_FINISHED_S, kube.ENV_HISTORY_BYTES):
+        with pytest.raises(UserError, match=f"{name} is a number"):
+            Settings.from_environ({name: "long"})
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ import base64
 import json
 from typing import Any
 
+import jsonpatch
 import pytest
 from starlette.testclient import TestClient
 
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.changed_by import changed_by
 from torchrelay.webhook.injection.inject import PodDecision
 from torchrelay.webhook.serving.app import MAX_BODY_BYTES, make_app
 from torchrelay.webhook.serving.review import MAX_WARNING_CHARS, answer
@@ -72,7 +74,7 @@ def test_reviews_are_answered_over_http() -> None:
     assert response.json()["response"]["allowed"] is False
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"{}", b"\xff\xfe", b"[1]"])
+@pytest.mark.parametrize("body", [b"", b"{", b"{}", b"\xff\xfe", b"[1]", b"[" * 100_000])
 def test_garbage_is_refused(body: bytes) -> None:
     assert client(PodDecision()).post("/mutate", content=body).status_code == 400
 
@@ -89,7 +91,7 @@ def test_the_kubelet_is_told_why_it_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize("annotations", [None, {"a": "b", kube.REQUESTED_BY: "somebody else"}])
-@pytest.mark.parametrize("kind", ["Migration", "Quarantine"])
+@pytest.mark.parametrize("kind", ["Migration", "Quarantine", "SparePool"])
 def test_who_made_a_request_is_written_into_it_whatever_it_says_itself(kind: str, annotations: Any) -> None:
     made = {"kind": kind, "metadata": {"name": "m", **({"annotations": annotations} if annotations else {})}}
     asked = review(made)
@@ -100,3 +102,30 @@ def test_who_made_a_request_is_written_into_it_whatever_it_says_itself(kind: str
     named = operation["value"] if annotations else operation["value"][kube.REQUESTED_BY]
     assert named == "alice@example.org"
     assert operation["path"].startswith("/metadata/annotations")
+
+
+def changed(spec: dict[str, Any], says: dict[str, str]) -> dict[str, Any]:
+    """The annotations that a pool has once bob has changed it from what alice made."""
+    before = {
+        "kind": "SparePool",
+        "metadata": {"name": "llama", "generation": 3, "annotations": {kube.REQUESTED_BY: "alice", "a": "b"}},
+        "spec": {"spares": 1},
+    }
+    now = {**before, "metadata": {**before["metadata"], "annotations": says}, "spec": spec}
+    asked = review(now)
+    asked["request"] |= {"operation": "UPDATE", "oldObject": before, "userInfo": {"username": "bob"}}
+    response = answer(asked, lambda _: PodDecision(denied="a pod"))["response"]
+    patch = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    found: dict[str, Any] = jsonpatch.apply_patch(now, patch)["metadata"]["annotations"]
+    return found
+
+
+def test_who_changed_it_is_written_with_the_generation_that_the_change_makes() -> None:
+    now = changed({"spares": 4}, {kube.REQUESTED_BY: "alice"})
+    assert now == {kube.REQUESTED_BY: "alice", kube.CHANGED_BY: "4 bob"}
+    assert changed_by({"metadata": {"generation": 4, "annotations": now}}) == "bob"
+
+
+@pytest.mark.parametrize("says", [{}, {kube.REQUESTED_BY: "eve"}, {kube.CHANGED_BY: "3 eve"}])
+def test_what_is_written_down_cannot_be_changed_by_what_a_resource_says_of_itself(says: dict[str, str]) -> None:
+    assert changed({"spares": 1}, {**says, "mine": "x"}) == {kube.REQUESTED_BY: "alice", "mine": "x"}

@@ -1,20 +1,34 @@
-"""Writes down who made a resource that asks torchrelay for something: the API server knows, the controller does not."""
+"""Writes down who makes, and who changes, what asks torchrelay for something: the API server knows it, the controller does not."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.changed_by import written
 from torchrelay.webhook.manifests.json_patch import Operation, difference
 
-ASKING = ("Migration", "Quarantine")
+ASKING = ("Migration", "Quarantine", "SparePool")
 """Kinds of resources that people make."""
+OURS = (kube.REQUESTED_BY, kube.CHANGED_BY)
 MOST_CHARS = 256
 
 
-def requested_by(resource: dict[str, Any], user: Any) -> list[Operation]:
-    """Return the patch that names the review's user. What the resource itself says of that is overwritten."""
+def requested_by(resource: dict[str, Any], before: dict[str, Any] | None, user: Any) -> list[Operation]:
+    """Return the patch that names the review's user. What the resource itself says of that is overwritten.
+
+    `before`: what it was, where it is changed: who has made it stays, and who has changed it is named with the generation to be.
+    """
     meta = resource.get("metadata") or {}
     name = str(user.get("username", ""))[:MOST_CHARS] if isinstance(user, dict) else ""
-    annotations = {**(meta.get("annotations") or {}), kube.REQUESTED_BY: name}
-    return difference(resource, {**resource, "metadata": {**meta, "annotations": annotations}})
+    known = {kube.REQUESTED_BY: name} if before is None else _of_change(resource, before, name)
+    others = {key: text for key, text in (meta.get("annotations") or {}).items() if key not in OURS}
+    return difference(resource, {**resource, "metadata": {**meta, "annotations": {**others, **known}}})
+
+
+def _of_change(resource: dict[str, Any], before: dict[str, Any], name: str) -> dict[str, str]:
+    meta = before.get("metadata") or {}
+    known = {key: text for key, text in (meta.get("annotations") or {}).items() if key in OURS}
+    if resource.get("spec") == before.get("spec"):
+        return known
+    return {**known, kube.CHANGED_BY: written(name, int(meta.get("generation", 0)) + 1)}

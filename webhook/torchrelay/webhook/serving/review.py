@@ -29,13 +29,19 @@ def answer(review: Any, decide: Callable[[dict[str, Any]], PodDecision]) -> dict
         raise FrameError("an admission review without an object")
     kind = made.get("kind")
     if kind in ASKING:
-        decision = PodDecision(requested_by(made, request.get("userInfo")))
+        decision = PodDecision(requested_by(made, _before(request), request.get("userInfo")))
     elif kind == "Pod":
         decision = _decision(made, decide, request)
     else:
         raise FrameError(f"an admission review of {kind}, which is neither a pod nor one of {', '.join(ASKING)}")
     response = {"uid": request["uid"], **_response(decision)}
     return {"apiVersion": review.get("apiVersion") or API_VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def _before(request: dict[str, Any]) -> dict[str, Any] | None:
+    """What is changed; None where something is made."""
+    before = request.get("oldObject")
+    return before if isinstance(before, dict) else None
 
 
 def _decision(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torchrelay.controller.kube.cluster.pods import Pod
@@ -16,8 +18,10 @@ _CORDON = "node.kubernetes.io/unschedulable"
 _DISRUPTED = "DisruptionTarget"
 
 
-def read_node(manifest: dict[str, Any], notices: tuple[Notice, ...] = ()) -> NodeFacts:
-    """`notices`: what else is said of the node."""
+def read_node(
+    manifest: dict[str, Any], notices: tuple[Notice, ...] = (), ended: Mapping[str, str] = MappingProxyType({})
+) -> NodeFacts:
+    """`notices`: what else is said of the node. `ended`: how others of these came to their end."""
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     return NodeFacts(
         bool(spec.get("unschedulable")),
@@ -29,6 +33,7 @@ def read_node(manifest: dict[str, Any], notices: tuple[Notice, ...] = ()) -> Nod
         tuple(map(_condition, status.get("conditions") or ())),
         notices,
         manifest["metadata"]["name"],
+        ended,
     )
 
 

@@ -9,21 +9,33 @@ from typing import Any
 
 from torchrelay.protocol.health.node_facts import Notice
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.changed_by import changed_by
 
 log = logging.getLogger(__name__)
+
+DELETED, TIME_OVER = "its Quarantine was deleted", "its time is over"
 
 
 @dataclass(frozen=True)
 class Quarantined:
-    """`device`: empty for the whole node. `until_s`: seconds since the epoch; None: until the resource is deleted."""
+    """`device`: empty for the whole node. `until_s`: seconds since the epoch; None: until the resource is deleted.
+
+    `cleared`: by whom, and why, where somebody has done that; it does not hold any more then.
+    """
 
     node: str
     device: str
     reason: str
     until_s: float | None = None
+    cleared: str = ""
 
     def holds(self, now_s: float) -> bool:
-        return self.until_s is None or now_s < self.until_s
+        return not self.cleared and (self.until_s is None or now_s < self.until_s)
+
+    @property
+    def what(self) -> str:
+        """What a notice of it is called."""
+        return "device-quarantine" if self.device else "quarantine"
 
 
 def read_quarantine(manifest: dict[str, Any]) -> Quarantined:
@@ -38,7 +50,14 @@ def read_quarantine(manifest: dict[str, Any]) -> Quarantined:
     reason = spec.get("reason") or f"Quarantine {name}"
     if by := (manifest["metadata"].get("annotations") or {}).get(kube.REQUESTED_BY, ""):
         reason = f"{reason}; asked for by {by}"
-    return Quarantined(spec.get("node", ""), spec.get("device") or "", reason, until_s)
+    return Quarantined(spec.get("node", ""), spec.get("device") or "", reason, until_s, _cleared(manifest))
+
+
+def _cleared(manifest: dict[str, Any]) -> str:
+    if not (why := manifest["spec"].get("cleared")):
+        return ""
+    by = changed_by(manifest)
+    return f"cleared by {by}: {why}" if by else f"cleared: {why}"
 
 
 class Quarantines:
@@ -46,24 +65,29 @@ class Quarantines:
 
     def __init__(self) -> None:
         self._found: dict[str, Quarantined] = {}
+        self._ended: dict[str, dict[str, str]] = {}
+        """Node -> what its notices are about that have ended -> how."""
 
     def put(self, name: str, quarantined: Quarantined, now_s: float) -> set[str]:
         """Return the nodes of which something else holds from now on."""
-        concerned = self.remove(name)
+        concerned = self.remove(name, quarantined.cleared or TIME_OVER)
         if quarantined.node and quarantined.holds(now_s):
             self._found[name] = quarantined
             concerned.add(quarantined.node)
         return concerned
 
-    def remove(self, name: str) -> set[str]:
+    def remove(self, name: str, how: str = DELETED) -> set[str]:
         """Return the nodes of which something else holds from now on."""
         before = self._found.pop(name, None)
-        return {before.node} if before is not None else set()
+        if before is None:
+            return set()
+        self._ended.setdefault(before.node, {})[before.device or before.what] = how
+        return {before.node}
 
     def drop_over(self, now_s: float) -> set[str]:
         """Drop those whose time is over, and return their nodes."""
         over = [name for name, quarantined in self._found.items() if not quarantined.holds(now_s)]
-        return {node for name in over for node in self.remove(name)}
+        return {node for name in over for node in self.remove(name, TIME_OVER)}
 
     def notices(self, node: str) -> tuple[Notice, ...]:
         """Return one for the node as a whole, and one for each device of it."""
@@ -72,9 +96,17 @@ class Quarantines:
             if quarantined.node == node:
                 reasons.setdefault(quarantined.device, []).append(quarantined.reason)
         return tuple(
-            Notice("device-quarantine" if device else "quarantine", "; ".join(texts), device)
+            Notice(Quarantined(node, device, "").what, "; ".join(texts), device)
             for device, texts in sorted(reasons.items())
         )
+
+    def ended(self, node: str) -> dict[str, str]:
+        """Return how notices of the node came to their end, by what they were about."""
+        return dict(self._ended.get(node, {}))
+
+    def forget(self, node: str) -> None:
+        """The node is no more."""
+        self._ended.pop(node, None)
 
     def all(self) -> dict[str, Quarantined]:
         """Return those that hold, by the names of their resources."""

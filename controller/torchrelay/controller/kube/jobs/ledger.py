@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 MOST_DIGITS = 12
 """Of a number that somebody claims: to read a very long one takes long."""
+MOST_RANKS_OF_A_POD = 256
+"""As many processes as are thought possible in one, so that what a job may cost is paid for by the pods that are there."""
 
 
 class Ledger:
@@ -78,7 +80,8 @@ class Ledger:
         """Runs that are over and whose place another one has taken."""
 
     async def run_for(self, identity: PodIdentity, hello: AgentHello) -> JobRun:
-        """Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank."""
+        """Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank, and for a
+        rank of a job that has too few pods by now."""
         pod = await self._pod_of(identity)
         run = await self._run_of(pod, hello)
         run.core.job.machines[pod.agent] = pod.node
@@ -92,7 +95,8 @@ class Ledger:
         launch = next((told for told in ranks if told.get("WORLD_SIZE", "").isdecimal()), None)
         if launch is None:
             raise RetryableError(f"job {pod.key} has not begun")
-        size = claimed_size(launch)
+        there = sum(not p.is_over for p in self.pods_of(pod.key))
+        size = claimed_size(launch, max(1, there))  # the mirror may not have its own yet
         if run is not None:
             self.over.append(run)
         trains = any(w.generation >= 0 for w in hello.workers)
@@ -227,6 +231,7 @@ class Ledger:
             self._nodes.pop(name, None)
             self._facts.pop(name, None)
             self._book.forget(name)
+            self._quarantines.forget(name)
         else:
             self._nodes[name] = slim(manifest)
             self._note(name)
@@ -262,7 +267,9 @@ class Ledger:
         if (manifest := self._nodes.get(node)) is not None:
             if self.platform.is_untouched(self.labels_of(node)):
                 manifest = {"metadata": manifest["metadata"]}  # what people put into quarantine by name still counts
-            facts = self._facts[node] = read_node(manifest, self._quarantines.notices(node))
+            facts = self._facts[node] = read_node(
+                manifest, self._quarantines.notices(node), self._quarantines.ended(node)
+            )
             self._book.note(facts, time.monotonic())
 
     def facts(self, node: str) -> NodeFacts | None:
@@ -317,9 +324,15 @@ def _state_of(run: JobRun | None) -> str:
     return TRAINS if run.core.job.protection == "on" else UNPROTECTED
 
 
-def claimed_size(launch: Mapping[str, str]) -> int:
-    """The world size that a launcher has told a process. Raises RefusedError for one that no job has."""
+def claimed_size(launch: Mapping[str, str], pods: int) -> int:
+    """The world size that a launcher has told a process of a job which has so many pods now. Raises RefusedError for one that no
+    job has, RetryableError for one that these pods cannot have: the others may not have been made yet."""
     claimed = launch["WORLD_SIZE"]
     if len(claimed) > MOST_DIGITS or not 1 <= int(claimed) <= MOST_RANKS:
         raise RefusedError(f"a job of {claimed[:20]} ranks is none: at most {MOST_RANKS} are looked after")
+    if int(claimed) > (most := MOST_RANKS_OF_A_POD * pods):
+        raise RetryableError(
+            f"it claims {claimed} ranks, and {pods} pods of its job are there, which could have {most}; it is looked after once "
+            "enough of them have been made"
+        )
     return int(claimed)

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.containment.time_share import TimeShare
 from torchrelay.controller.core import Core
 from torchrelay.controller.kube.cluster.pods import JobKey, Pod
@@ -26,17 +26,24 @@ from torchrelay.controller.serving.event_log import PROGRESS
 from torchrelay.controller.serving.relay import Relay
 from torchrelay.controller.serving.service import RelayService
 from torchrelay.protocol.errors import RefusedError
-from torchrelay.protocol.events import JobRestarted, ProgressMade, RestartDone, SparesChanged, from_job_event
+from torchrelay.protocol.events import (
+    JobRestarted,
+    ProgressMade,
+    RestartDone,
+    SparesAsked,
+    SparesChanged,
+    from_job_event,
+)
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
-from torchrelay.protocol.kube.checkpoint_owner import job_id
+from torchrelay.protocol.kube.checkpoint_owner import folder_prefix, job_id
 from torchrelay.protocol.kube.local_ranks import local_world_size
 from torchrelay.protocol.kube.object_names import beginning
 from torchrelay.protocol.logs.log_records import of_run
 from torchrelay.protocol.messages import CheckpointRequest, JobEvent, MigrateReply, MigrateRequest
-from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
+from torchrelay.protocol.names import DEFAULT_MASTER_PORT, NO_RANK
 from torchrelay.protocol.notify.notices import ToldOfJob
 from torchrelay.protocol.words.phases import Deadlines
 
@@ -115,6 +122,7 @@ class JobRun:
         self._restarted_s: float | None = None
         """Since when it begins again, until all ranks train."""
         self._spares: SparesChanged | None = None
+        self._wanted: int | None = None
         self.task = asyncio.create_task(self.relay.run())
 
     def _policy(self, health: HealthPolicy | None) -> HealthPolicy | None:
@@ -181,6 +189,12 @@ class JobRun:
         if now != self._spares and not self.is_over:
             self._spares = now
             self.core.outbox.emit(now)
+
+    def tell_asked(self, wanted: int, by: str) -> None:
+        """So many pods for spares are asked for, the newest number by `by`: told when it is another one than before."""
+        before, self._wanted = self._wanted, wanted
+        if before is not None and before != wanted and not self.is_over:
+            self.core.outbox.emit(SparesAsked(wanted - before, "", wanted, by))
 
     def _tell_restarted(self, event: JobEvent, since_s: float) -> None:
         progress = from_job_event(event)
@@ -353,9 +367,10 @@ def _config(run: JobRun, world_size: int) -> ControllerConfig:
         respawn_limit=wishes.respawn_limit,
         respawn_option="annotation respawn-limit",
         jit_barred=jit_barred if wishes.checkpoint_dir else NO_FOLDER,
-        jit_prefix=JIT_PREFIX,
+        jit_prefix=folder_prefix(run.job_id),
         worn_out=tuple(sorted(worn_out)),
         deadlines=Deadlines(spare_s=wishes.spare_wait_s),
+        policy=Policy(hang_timeout_s=wishes.hang_timeout_s, hang_timeout_option="annotation hang-timeout"),
         buddy_every=wishes.copies_every,
         buddy_sync=wishes.buddy_sync,
         rehearse_every_s=wishes.rehearse_every_s,

@@ -24,6 +24,7 @@ from torchrelay.controller.kube.status.status_builder import pod_of
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.events import SparesChanged
 from torchrelay.protocol.kube.annotations import PodAnnotations, read
+from torchrelay.protocol.kube.changed_by import changed_by
 from torchrelay.protocol.logs.log_records import of_run
 
 log = logging.getLogger(__name__)
@@ -161,6 +162,7 @@ class SpareKeeper:
         free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
         warm = sum(f.warm for f in free)
         made = 0 if run.gathers or run.key in self._held_back else change.create
+        run.tell_asked(int(pool["spec"]["spares"]), changed_by(pool))
         run.tell_spares(SparesChanged(wanted, warm, len(free) - warm + made, run.trouble))
         if "name" in pool["metadata"]:
             status = {"wanted": wanted, "ready": len(free), "warm": warm, "trouble": run.trouble}

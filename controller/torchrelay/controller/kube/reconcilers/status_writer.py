@@ -25,7 +25,7 @@ from torchrelay.controller.kube.decide.same_job import FoundResource, Here, judg
 from torchrelay.controller.kube.jobs.ledger import Ledger
 from torchrelay.controller.kube.jobs.remembered import write_down
 from torchrelay.controller.kube.jobs.run import JobRun
-from torchrelay.controller.kube.status.conditions import Conditions, find_conditions
+from torchrelay.controller.kube.status.conditions import Conditions, ConditionType, find_conditions, find_spares_ready
 from torchrelay.controller.kube.status.kube_events import Telling, event
 from torchrelay.controller.kube.status.status_builder import COMES_FURTHER, MigrationStory, job_status
 from torchrelay.controller.status import JobSummary
@@ -36,6 +36,7 @@ from torchrelay.protocol.logs.log_records import of_run
 
 log = logging.getLogger(__name__)
 
+NO_SPARES_WANTED = "the pool asks for no spares"
 STEP_WRITES_PER_S = 10.0
 """How often it is written, for all jobs together, that a job has come further, when that is all there is to say."""
 
@@ -54,6 +55,7 @@ class Scribe:
         self._step_due_s: dict[JobKey, float] = {}
         self._packed: dict[JobKey, tuple[dict[int, str], str]] = {}
         self._conditions: dict[JobKey, Conditions] = {}
+        self._pool_conditions: dict[tuple[JobKey, str], Conditions] = {}
 
     async def training_job(self, run: JobRun, pod: Pod, wishes: PodAnnotations) -> Object:
         """The job's TrainingJob, made where there is none; what a job of the same name has left there counts no more."""
@@ -125,6 +127,8 @@ class Scribe:
         )
         for of in kept:
             of.pop(key, None)
+        for of_pool in [known for known in self._pool_conditions if known[0] == key]:
+            del self._pool_conditions[of_pool]
 
     def known_job(self, key: JobKey) -> Object | None:
         return self._jobs.get(key)
@@ -230,7 +234,13 @@ class Scribe:
                 await self._write_migration(run.key, story)
 
     async def pool_status(self, key: JobKey, name: str, status: Object) -> None:
-        """Written where it has changed."""
+        """Written where it has changed, with the pool's condition."""
+        found = {ConditionType.SPARES_READY: find_spares_ready(status["warm"], status["wanted"], NO_SPARES_WANTED)}
+        if (conditions := self._pool_conditions.get((key, name))) is None:
+            pool = self._ledger.pools.get(JobKey(key.namespace, name)) or {}
+            before = (pool.get("status") or {}).get("conditions") or ()
+            conditions = self._pool_conditions[key, name] = Conditions(before)
+        status = {**status, "conditions": conditions.as_status(found, time.time())}
         if self._told_pools.get(key) != (name, status):
             self._told_pools.pop(key, None)
             await self._status(SPARE_POOLS, key.namespace, name, status)

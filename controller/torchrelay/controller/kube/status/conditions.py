@@ -40,18 +40,20 @@ def find_conditions(now: JobSummary, spares_wanted: int | None, is_over: bool) -
         return dict.fromkeys(ConditionType, over)
     level = Level(now.level)
     wanted = max(now.spares_total, spares_wanted or 0)
-    count = f"{now.spares_warm} of {wanted} spares are ready"
-    if not wanted:
-        spares = ConditionState(False, "NoSpares", "the job asks for no spares")
-    elif now.spares_warm >= wanted:
-        spares = ConditionState(True, "Ready", count)
-    else:
-        spares = ConditionState(False, "NotReady", count)
+    spares = find_spares_ready(now.spares_warm, wanted, "the job asks for no spares")
     return {
         ConditionType.PROTECTED: ConditionState(level.promises, level.value.capitalize(), now.reason or level.words),
         ConditionType.DEGRADED: _degraded(now, level, spares, bool(wanted)),
         ConditionType.SPARES_READY: spares,
     }
+
+
+def find_spares_ready(warm: int, wanted: int, none: str) -> ConditionState:
+    """Say whether as many as are wanted could take over now. `none`: said where none is wanted. Pure."""
+    if not wanted:
+        return ConditionState(False, "NoSpares", none)
+    ready = warm >= wanted
+    return ConditionState(ready, "Ready" if ready else "NotReady", f"{warm} of {wanted} spares are ready")
 
 
 def _degraded(now: JobSummary, level: Level, spares: ConditionState, wants_spares: bool) -> ConditionState:

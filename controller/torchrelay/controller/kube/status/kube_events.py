@@ -19,6 +19,7 @@ from torchrelay.protocol.events import (
     Occurrence,
     Protection,
     QuarantineCleared,
+    SparesAsked,
     SparesChanged,
 )
 from torchrelay.protocol.health.kinds import DONE, NOBODY, NODE, OBSERVED, REFUSED
@@ -75,6 +76,12 @@ def tell(what: Occurrence, time_s: float) -> Telling | None:
         case QuarantineCleared():
             by = f" (cleared by {what.by})" if what.by else ""
             return Telling(False, "QuarantineCleared", f"{what.subject} may be used again: {what.reason}{by}", time_s)
+        case SparesAsked():
+            more = f"{abs(what.count)} {'more' if what.count > 0 else 'fewer'}"
+            by = f", asked for by {what.by}" if what.by else ""
+            return Telling(
+                False, "SparesAsked", f"there are to be {what.wanted} spares from now on, {more}{by}", time_s
+            )
         case IncidentKept():
             text = f"the job was {what.level} ({what.promised}), and yet: {what.reason}"
             return Telling(True, "PromiseNotKept", text, time_s, what.migration)

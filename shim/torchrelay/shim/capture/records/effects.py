@@ -16,7 +16,8 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.models import optimizer_order
-from torchrelay.shim.capture.state.host_state import HostState, StateNode, path_of
+from torchrelay.shim.capture.state.host_state import HostState, Nth, StateNode, path_of
+from torchrelay.shim.capture.state.keys import is_value
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind
 from torchrelay.shim.capture.values.long_list import LongContent
@@ -96,12 +97,14 @@ def leaves(state: HostState, numbers: Iterable[int]) -> dict[Way, HeldValue]:
     return found
 
 
-def _add_leaves(found: dict[Way, HeldValue], state: HostState, number: int, values: Iterable[tuple[Any, Any]]) -> None:
+def _add_leaves(
+    found: dict[Way, HeldValue], state: HostState, number: int, values: Iterable[tuple[Any, Any, Any]]
+) -> None:
     root = None
-    for key, value in values:
+    for step, key, value in values:
         root = state.root(number).key if root is None else root
-        keys = () if key is _WHOLE else (key,)
-        found.setdefault((root, path_of(state.nodes, number, *keys)), HeldValue(number, key, value))
+        steps = () if step is _WHOLE else (step,)
+        found.setdefault((root, path_of(state.nodes, number, *steps)), HeldValue(number, key, value))
 
 
 def is_counter(effect: Effect) -> bool:
@@ -180,27 +183,30 @@ def _value(found: Mapping[Way, HeldValue], way: Way) -> tuple[Any, ...]:
     return (found[way].value,) if way in found else ()
 
 
-def _held(node: StateNode, other: Any = None) -> Iterator[tuple[Any, Any]]:
-    """Yield keys and values. `other`: another content of the same node, of which the same values are left out."""
+def _held(node: StateNode, other: Any = None) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield steps of a path, which another process finds, too, with their keys and values.
+
+    `other`: another content of the same node, of which the same values are left out.
+    """
     content = node.content
     if content is other:
         return
     if node.kind is Kind.TENSOR:
         if isinstance(content, TensorValue) and len(content.data) <= SMALL_BYTES and content != other:
-            yield _WHOLE, content
+            yield _WHOLE, _WHOLE, content
     elif node.kind is Kind.MODULE:
-        yield from content.buffers.items()
-        yield from ((slot, value) for slot, value in zip(content.tree.slots, content.values) if _is_plain(value))
+        yield from ((name, name, value) for name, value in content.buffers.items())
+        yield from ((slot, slot, value) for slot, value in zip(content.tree.slots, content.values) if _is_plain(value))
     elif node.kind in _MAPPINGS:
         has = other.get if other is not None else {}.get
         of_state = node.kind is Kind.OPTIMIZER_STATE
-        for key, value in content.items():
+        for place, (key, value) in enumerate(content.items()):
             if has(key, _WHOLE) is not value and _is_plain(value) and not (of_state and key == optimizer_order.KEY):
-                yield key, value
+                yield key if is_value(key) else Nth(place), key, value
     elif node.kind in _SEQUENCES:
         items = content.values() if isinstance(content, LongContent) else content
         if isinstance(items, list | deque) and all(map(_is_plain, items)):
-            yield _WHOLE, [*items]
+            yield _WHOLE, _WHOLE, [*items]
 
 
 def _is_plain(value: Any) -> bool:

@@ -10,12 +10,13 @@ import torch
 
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.base_types import tuple_items
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
 
 _BUILT_IN = frozenset({str, bytes, bool, int, float, complex, type(None), range, type(...)})
 
 
 def text_of(key: Any) -> str:
-    """Return what a key is called in paths; one of an unforeseen class by its class and a sum of its pickle."""
+    """Return what a key is called in paths. An object that is no value has the name of its class; its place tells it apart."""
     cls = type(key)
     if cls in _BUILT_IN or cls in _OF_TORCH:
         return repr(key)
@@ -28,7 +29,7 @@ def text_of(key: Any) -> str:
         return f"{cls.__name__}.{object.__getattribute__(key, '_name_')}"
     if issubclass(cls, type):
         return f"{type.__getattribute__(key, '__module__')}.{type.__getattribute__(key, '__qualname__')}"
-    written = by_value.dumps(key)
+    written = by_value.dumps(key) if kind_of(cls) is Kind.PLAIN else None
     return cls.__qualname__ if written is None else f"{cls.__qualname__} {zlib.crc32(written):08x}"
 
 

@@ -80,3 +80,26 @@ def test_who_made_it_stands_in_its_reason() -> None:
     assert read_quarantine({"metadata": meta, "spec": {"node": "n1", "reason": "a fan"}}).reason == (
         "a fan; asked for by alice"
     )
+
+
+@pytest.mark.parametrize(("by", "words"), [("bob", "cleared by bob: a new fan"), ("", "cleared: a new fan")])
+def test_one_that_is_cleared_holds_no_more_and_says_by_whom_it_was(by: str, words: str) -> None:
+    cleared = manifest(cleared="a new fan")
+    cleared["metadata"] |= {"generation": 2, "annotations": {kube.CHANGED_BY: f"2 {by}"} if by else {}}
+    found = Quarantines()
+    found.put("q", read_quarantine(manifest()), NOON_S)
+    assert found.put("q", read_quarantine(cleared), NOON_S) == {"n1"}
+    assert (found.notices("n1"), found.ended("n1")) == ((), {"quarantine": words})
+    assert found.remove("q") == set()
+    assert found.ended("n1") == {"quarantine": words}  # what came first counts
+
+
+def test_one_that_is_only_deleted_or_over_says_so() -> None:
+    found = Quarantines()
+    found.put("q", Quarantined("n1", DEVICE, "two XIDs"), NOON_S)
+    found.put("r", Quarantined("n1", "", "an hour", NOON_S + 3600), NOON_S)
+    found.remove("q")
+    found.drop_over(NOON_S + 3600)
+    assert found.ended("n1") == {DEVICE: "its Quarantine was deleted", "quarantine": "its time is over"}
+    found.forget("n1")
+    assert found.ended("n1") == {}

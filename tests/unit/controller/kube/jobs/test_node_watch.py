@@ -28,6 +28,7 @@ from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.security.pod_tls import PodIdentity
@@ -191,6 +192,21 @@ def test_a_quarantine_of_one_device_bars_no_node() -> None:
         c.look()
         assert c.moving() == []
         assert c.verdicts() == [("device-quarantine", "migrate", "refused")]  # no rank of the job uses it
+
+    in_cluster(test)
+
+
+def test_who_has_cleared_a_node_stands_in_what_the_job_is_told() -> None:
+    def test(c: Cluster) -> None:
+        meta = {"name": "q", "annotations": {kube.REQUESTED_BY: "alice"}}
+        spec = {"node": "n1", "reason": "a fan"}
+        c.ledger.quarantine_changed({"metadata": meta, "spec": spec}, False)
+        c.look()
+        by_bob = {"name": "q", "generation": 2, "annotations": {kube.CHANGED_BY: "2 bob"}}
+        c.ledger.quarantine_changed({"metadata": by_bob, "spec": {**spec, "cleared": "a new fan"}}, False)
+        c.look()
+        (told,) = [cleared for cleared in c.events if isinstance(cleared, e.QuarantineCleared)]
+        assert told.reason == "it is over: quarantine (a fan; asked for by alice), cleared by bob: a new fan"
 
     in_cluster(test)
 

@@ -28,6 +28,8 @@ def test_a_job_gets_its_resource_its_pool_and_one_spare_and_no_second_one() -> N
         await w.keeper.tend(w.run)
         assert w.api.named(TRAINING_JOBS, "llama")["spec"]["spares"] == 1
         pool = w.api.named(SPARE_POOLS, "llama")
+        (condition,) = pool["status"].pop("conditions")
+        assert (condition["type"], condition["status"], condition["reason"]) == ("SparesReady", "False", "NotReady")
         assert (pool["spec"], pool["status"]) == ({"job": "llama", "spares": 1}, {"wanted": 1, "ready": 1, "warm": 0})
         (spare,) = w.spares()
         assert (

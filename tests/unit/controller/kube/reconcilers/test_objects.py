@@ -23,6 +23,8 @@ from torchrelay.controller.kube.reconcilers.expiry import Expiry
 from torchrelay.controller.kube.status.losses import Loss, timestamp
 from torchrelay.controller.restart.job_restart import RestartPlan
 from torchrelay.protocol import events as e
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
 from torchrelay.protocol.security.pod_tls import PodIdentity
 
@@ -224,6 +226,10 @@ def test_one_that_is_removed_while_its_pods_stay_is_not_made_again() -> None:
             await w.scribe.write(w.run)
             await w.keeper.tend(w.run)
         assert there(w, TRAINING_JOBS, SPARE_POOLS) == set()
+        another = JobRun(KEY, 2, LAUNCH, Asked(), lineage="another job of the name")
+        assert w.scribe.is_removed(w.run)
+        assert not w.scribe.is_removed(another)
+        another.task.cancel()
 
     in_world(test)
 
@@ -289,5 +295,27 @@ def test_a_run_of_bare_pods_is_of_no_workload() -> None:
         job = w.api.named(TRAINING_JOBS, "llama")
         assert not job["metadata"].get("ownerReferences")
         assert "workloadUID" not in job["spec"]
+
+    in_world(test)
+
+
+def test_another_number_of_a_pool_is_told_once_with_who_has_asked_for_it() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        told: list[e.Occurrence] = []
+        hear = w.run.story.take
+
+        def take(event: msg.JobEvent) -> None:
+            told.append(e.from_job_event(event))
+            hear(event)
+
+        w.run.story.take = take  # type: ignore[method-assign]  # in its place for this test
+        await w.keeper.tend(w.run)
+        pool = w.api.named(SPARE_POOLS, KEY.name)
+        pool["metadata"] |= {"generation": 2, "annotations": {kube.CHANGED_BY: "2 alice"}}
+        pool["spec"]["spares"] = 3
+        for _ in range(2):
+            await w.keeper.tend(w.run)
+        assert [a for a in told if isinstance(a, e.SparesAsked)] == [e.SparesAsked(2, "", 3, "alice")]
 
     in_world(test)

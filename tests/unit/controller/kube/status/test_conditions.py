@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from torchrelay.controller.kube.status.conditions import Conditions, ConditionType, find_conditions
+from torchrelay.controller.kube.status.conditions import (
+    Conditions,
+    ConditionState,
+    ConditionType,
+    find_conditions,
+    find_spares_ready,
+)
 from torchrelay.controller.status import JobSummary
 
 WELL = JobSummary(2, 3, 5, 1, 1, "protected", "any rank can be replaced", 2, "m2", 0.25, {"running": 2}, ())
@@ -68,3 +74,17 @@ def test_the_time_of_a_condition_is_that_of_its_last_change_also_for_another_con
     again = Conditions(later).as_status(away, 1_800_000_300.0)
     assert {c["type"]: c["lastTransitionTime"] for c in again} == since
     assert {ConditionType(c["type"]) for c in again} == set(ConditionType)
+
+
+@pytest.mark.parametrize(
+    ("warm", "wanted", "state"),
+    [
+        (0, 0, ConditionState(False, "NoSpares", "nobody asks")),
+        (1, 2, ConditionState(False, "NotReady", "1 of 2 spares are ready")),
+        (2, 2, ConditionState(True, "Ready", "2 of 2 spares are ready")),
+    ],
+)
+def test_spares_of_a_pool_are_ready_when_all_that_are_wanted_could_take_over(
+    warm: int, wanted: int, state: ConditionState
+) -> None:
+    assert find_spares_ready(warm, wanted, "nobody asks") == state

@@ -133,3 +133,16 @@ def test_the_story_of_a_job_tells_of_its_spares_and_of_promises() -> None:
         assert [t.reason for t in w.run.story.tellings] == ["NoSpare", "PromiseNotKept"]
 
     in_world(test)
+
+
+@pytest.mark.parametrize(
+    ("count", "by", "words"),
+    [
+        (2, "alice", "there are to be 3 spares from now on, 2 more, asked for by alice"),
+        (-1, "", "there are to be 3 spares from now on, 1 fewer"),
+    ],
+)
+def test_who_has_asked_for_more_or_fewer_spares_is_told(count: int, by: str, words: str) -> None:
+    told = tell(e.SparesAsked(count, "", 3, by), 1.0)
+    assert told is not None
+    assert (told.reason, told.message, told.warning) == ("SparesAsked", words, False)

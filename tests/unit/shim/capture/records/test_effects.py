@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -190,3 +191,30 @@ def test_a_first_value_says_nothing_unless_it_is_a_tensor_of_different_numbers(
     before: tuple[Any, ...], after: tuple[Any, ...], is_one: bool
 ) -> None:
     assert effects.is_first_value(Effect(before, after)) is is_one
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("asked for its words")
+
+
+@pytest.mark.parametrize("make_key", [Unspeakable, object, lambda: torch.nn.Parameter(torch.randn(2))])
+def test_keys_that_are_objects_are_told_by_their_places(make_key: Callable[[], Any]) -> None:
+    """Each process has others, and what a parameter holds is another thing behind each update."""
+
+    def ways() -> set[Way]:
+        seen = {make_key(): 0.0, make_key(): 1.0}
+        names, trees = {"seen": seen}, ModuleTrees()
+        then = take(names, trees)
+        for key in seen:
+            if isinstance(key, torch.nn.Parameter):
+                key.data.add_(1)
+            seen[key] += 1.0
+        now = take(names, trees)
+        found = effects.effects(then, now)
+        assert {effect.after for effect in found.values()} == {(1.0,), (2.0,)}
+        effects.put(now, effects.leaves(now, range(len(now.nodes)))[next(iter(found))], 5.0)
+        assert 5.0 in seen.values()
+        return {*found}
+
+    assert ways() == ways()

@@ -1,0 +1,91 @@
+"""The events of one run, written as they come and bounded in size, to be read by `event_lines`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from torchrelay.protocol.events import NAMES, JobFinished, MigrationProgressed, ProgressMade, ReportMade
+from torchrelay.protocol.messages import JobEvent
+
+MOST_BYTES = 16 << 20
+"""Of one run's events. Beyond it only the run's end is written."""
+PROGRESS_S, PROGRESS_KEPT = 1.0, 2000
+"""Progress is kept so often at first; half as often after each so many lines."""
+_PROGRESS, _REPORT, _END = NAMES[ProgressMade], NAMES[ReportMade], NAMES[JobFinished]
+_PASSING = NAMES[MigrationProgressed]
+"""Of no use to anybody once it is over."""
+
+
+def json_line(event: JobEvent) -> str:
+    """One line of --events, without its end."""
+    return json.dumps({"time_s": event.time_s, "name": event.name, **json.loads(event.fields_json)})
+
+
+class EventWriter:
+    """What cannot be written costs the history, and never the run: `failed` is told once."""
+
+    def __init__(self, path: Path, failed: Callable[[OSError], None], most_bytes: int | None = None) -> None:
+        self._failed, self._most_bytes = failed, MOST_BYTES if most_bytes is None else most_bytes
+        self._file: TextIO | None = None
+        self._size_bytes, self._progress, self._progress_s, self._reports = 0, 0, float("-inf"), 0
+        self._left_out: JobEvent | None = None
+        """Progress that is newer than what was kept of it: what comes after it would be counted wrongly without it."""
+        try:
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed with the run
+            self._size_bytes = self._file.tell()
+        except OSError as e:
+            self._fail(e)
+
+    def take(self, event: JobEvent) -> None:
+        if self._file is None or not self._is_kept(event):
+            return
+        if (progress := self._left_out) is not None:
+            self._left_out = None
+            self._write(progress)
+        self._write(event)
+
+    def _write(self, event: JobEvent) -> None:
+        if self._file is None:
+            return
+        line = json_line(event) + "\n"
+        if self._size_bytes + len(line) > self._most_bytes and event.name != _END:
+            return
+        self._size_bytes += len(line)
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as e:
+            self._fail(e)
+
+    def close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            try:
+                file.close()
+            except OSError as e:
+                self._fail(e)
+
+    def _is_kept(self, event: JobEvent) -> bool:
+        """What ranks report comes to the job's `report`: of theirs the first one counts, as the sign that steps begin.
+
+        Progress is kept more and more seldom.
+        """
+        if event.name == _REPORT:
+            self._reports += 1
+            return self._reports == 1
+        if event.name != _PROGRESS:
+            return event.name != _PASSING
+        every_s = PROGRESS_S * 2 ** (self._progress // PROGRESS_KEPT)
+        if event.time_s - self._progress_s < every_s:
+            self._left_out = event
+            return False
+        self._left_out = None
+        self._progress, self._progress_s = self._progress + 1, event.time_s
+        return True
+
+    def _fail(self, error: OSError) -> None:
+        self._file = None
+        self._failed(error)

@@ -1,0 +1,114 @@
+"""Finds what commands say in their source: each text with its values as words in capitals, so that no page leaves one out.
+
+It reads calls and `raise` statements; of what they call nothing is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_VARIANTS = 6
+"""Of one text, which chooses between words."""
+UNKNOWN = "…"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module. Constants of it, its own and those that it imports, and its functions are followed where a text is one."""
+
+    tree: ast.Module
+    constants: Mapping[str, str]
+    functions: Mapping[str, ast.FunctionDef]
+
+
+def read(path: Path, module: str = "") -> Source:
+    """`module`: its name, to be imported for the values of its constants; empty: there are none."""
+    tree = ast.parse(path.read_text("utf-8"))
+    known = vars(importlib.import_module(module)) if module else {}
+    constants = {name: str(value) for name, value in known.items() if isinstance(value, str | int | float)}
+    return Source(tree, constants, {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)})
+
+
+def raised(source: Source, classes: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the variants of each error's text, in the order of the file."""
+    found = [
+        n for n in ast.walk(source.tree) if isinstance(n, ast.Raise) and isinstance(n.exc, ast.Call) and n.exc.args
+    ]
+    for node in sorted(found, key=lambda n: n.lineno):
+        assert isinstance(node.exc, ast.Call)
+        if _name(node.exc.func) in classes:
+            yield texts(node.exc.args[0], source)
+
+
+def said(source: Source, calls: Mapping[str, int]) -> Iterator[tuple[str, list[str]]]:
+    """Yield call and variants of each text that is given to one of these calls: name (`line` of `narrate.line(...)`) -> which
+    argument is the text."""
+    found = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and len(n.args) > calls.get(_name(n.func), 99)]
+    for node in sorted(found, key=lambda n: (n.lineno, n.col_offset)):
+        text = node.args[calls[_name(node.func)]]
+        if isinstance(text, ast.JoinedStr | ast.IfExp | ast.BinOp) or (
+            isinstance(text, ast.Constant) and isinstance(text.value, str) and text.value
+        ):
+            yield _name(node.func), texts(text, source)
+
+
+def texts(node: ast.expr, source: Source, depth: int = 0) -> list[str]:
+    """Return the variants of a text."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return [text]
+        case ast.JoinedStr(values=parts):
+            return _joined([texts(part, source, depth) for part in parts])
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _joined([texts(left, source, depth), texts(right, source, depth)])
+        case ast.IfExp(body=one, orelse=other):
+            return list(dict.fromkeys((*texts(one, source, depth), *texts(other, source, depth))))[:MOST_VARIANTS]
+        case ast.FormattedValue(value=ast.IfExp() as chosen):
+            return texts(chosen, source, depth)
+        case ast.Name(id=name) if name in source.constants:
+            return [source.constants[name]]
+        case ast.Call(func=ast.Name(id=name)) if name in source.functions and depth < 2:
+            returns = [n.value for n in ast.walk(source.functions[name]) if isinstance(n, ast.Return) and n.value]
+            return list(dict.fromkeys(t for value in returns for t in texts(value, source, depth + 1)))[:MOST_VARIANTS]
+        case ast.FormattedValue(value=value):
+            return [_placeholder(value, source)]
+    return [_placeholder(node, source)]
+
+
+def _joined(parts: Sequence[list[str]]) -> list[str]:
+    return ["".join(chosen) for chosen in itertools.islice(itertools.product(*parts), MOST_VARIANTS)]
+
+
+def _placeholder(node: ast.expr, source: Source) -> str:
+    """A value by its name: `given.workdir` is WORKDIR."""
+    match node:
+        case ast.Constant(value=value):
+            return str(value)
+        case ast.Name(id=name) if name in source.constants:
+            return source.constants[name]
+        case ast.Name(id="e" | "problem" | "error"):
+            return "WHY"
+        case ast.Attribute(value=ast.Name(id="e"), attr=_):
+            return "WHY"
+        case ast.Name(id=name):
+            return name.strip("_").upper()
+        case ast.Attribute(attr=name):
+            return name.strip("_").upper()
+        case ast.BinOp(left=left):
+            return _placeholder(left, source)
+        case ast.Subscript(value=value):
+            return _placeholder(value, source)
+        case ast.Call(args=[first, *_]):
+            return _placeholder(first, source)
+        case ast.Call(func=ast.Attribute(value=value)):
+            return _placeholder(value, source)
+    return UNKNOWN
+
+
+def _name(func: ast.expr) -> str:
+    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""

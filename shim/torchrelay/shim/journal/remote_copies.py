@@ -29,7 +29,7 @@ STANDING_TIMEOUT_S = 1.0
 
 
 def _shut_down(connection: socket.socket) -> None:
-    """Not by its own method, which would take TLS away from under the thread that waits."""
+    """Shut the connection down, but not by its own method, which would take TLS away from under the thread that waits."""
     socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
@@ -37,7 +37,7 @@ class RemoteJournalCopies:
     """Told by the link's thread where copies go; all else happens on the training thread. Never raises."""
 
     def __init__(self, link: AgentLink, worker: str, folder: Path) -> None:
-        """`folder`: where the journals themselves are."""
+        """Begin without a keeper. `folder`: where the journals themselves are."""
         self._link, self._worker, self._folder = link, worker, folder
         self._lock = threading.Lock()
         self._wanted: CopyJournals | None = None
@@ -50,18 +50,18 @@ class RemoteJournalCopies:
         """The gates that the keeper has to answer for."""
         self._told = False
         self._checks: dict[int, ReplicaCheck] = {}
-        """By boundary, what the rank has told of its tensors."""
+        """What the rank has told of its tensors, by boundary."""
         self._sent: Sequence[bytes] = ()
         """The parts of the boundary that the keeper got last, through this connection."""
 
     def assign(self, order: CopyJournals) -> None:
-        """On the link's thread. From the next boundary on, copies go there, or from `catch_up` on."""
+        """Send copies there from the next boundary on, or from `catch_up` on. For the link's thread."""
         with self._lock:
             self._wanted = order
         self.let_go()
 
     def let_go(self) -> None:
-        """On any thread: whoever waits for the keeper's answer waits no longer."""
+        """Stop the wait of a thread that waits for the keeper's answer. For any thread."""
         with self._lock:
             if self._connection is not None:
                 # It may not be connected yet: then nobody waits.
@@ -73,7 +73,7 @@ class RemoteJournalCopies:
             self._send(wire.frame(wire.SET_UP, 0, payload))
 
     def boundary(self, number: int, parts: Sequence[bytes]) -> None:
-        """`parts`: what did not change since the boundary before is the same object."""
+        """Send a boundary's journal. `parts`: what did not change since the boundary before is the same object."""
         self._follow_order()
         if self._is_open:
             before, self._sent = self._sent, parts
@@ -84,7 +84,7 @@ class RemoteJournalCopies:
             self._open(ANSWER_TIMEOUT_S)
 
     def catch_up(self) -> None:
-        """Where the rank stands still: a new keeper gets at once what there is, for the case that this rank is the next one."""
+        """Send a new keeper what there is, at once, where the rank stands still: this rank may be the next that is lost."""
         self._follow_order()
         if self._is_open or not self._is_connected(STANDING_TIMEOUT_S):
             return
@@ -99,7 +99,7 @@ class RemoteJournalCopies:
             self._send(wire.frame(wire.GATE, number, payload))
 
     def check(self, told: ReplicaCheck) -> None:
-        """What the rank tells the controller, which may be lost with this machine."""
+        """Keep, and send, what the rank tells the controller, which may be lost with this machine."""
         self._checks.pop(told.boundary, None)
         self._checks[told.boundary] = told
         for number in list(self._checks)[:-CHECKS_KEPT]:
@@ -108,7 +108,7 @@ class RemoteJournalCopies:
             self._send(_check_frame(told))
 
     def wait(self) -> None:
-        """Returns when the keeper has the latest gate's journal, or is given up."""
+        """Return when the keeper has the latest gate's journal, or is given up."""
         while self._owed and self._connection is not None:
             try:
                 data = b""
@@ -166,7 +166,7 @@ class RemoteJournalCopies:
         return not error
 
     def _open(self, timeout_s: float) -> None:
-        """Sends all that shared memory has: the copies are whole as soon as that has arrived."""
+        """Send all that shared memory has: the copies are whole as soon as that has arrived."""
         assert self._connection is not None
         # Waiting for room, as for an answer, ends when the keeper is gone for good.
         self._connection.settimeout(timeout_s)
@@ -189,7 +189,7 @@ class RemoteJournalCopies:
         self._send(self._opening + b"".join(frames))
 
     def _prove(self) -> bool:
-        """From here on nobody reads or changes what is sent, and the keeper is the one that was named."""
+        """Make sure that the keeper is the one that was named, and that no other process reads or changes what is sent."""
         assert self._connection is not None
         assert self._context is not None
         try:

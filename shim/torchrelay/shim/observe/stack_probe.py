@@ -47,7 +47,7 @@ class WatchedEngine(Protocol):
 
 
 def answer(order: Explain, link: AgentLink, engine: WatchedEngine | None) -> None:
-    """Watches the main thread and the connections, and reports. Runs on a thread of its own."""
+    """Watch the main thread and the connections, and report. Runs on a thread of its own."""
     ident = threading.main_thread().ident
     assert ident is not None
     comms = engine.comms if engine is not None else None
@@ -63,7 +63,10 @@ def answer(order: Explain, link: AgentLink, engine: WatchedEngine | None) -> Non
 
 
 def in_own_code(frame: FrameType | None) -> bool:
-    """Whether the innermost call is of code that waits for no peers by itself: the script's, or a library's that it has called."""
+    """Return whether the innermost call is of code that waits for no peers by itself.
+
+    That is the script's code, or a library's that it has called.
+    """
     for each in _frames(frame):
         module = str(each.f_globals.get("__name__"))
         if any(module == known or module.startswith(f"{known}.") for known in _COMMUNICATE):
@@ -74,7 +77,7 @@ def in_own_code(frame: FrameType | None) -> bool:
 
 
 def stack_of(frame: FrameType | None) -> tuple[str, ...]:
-    """`function (file:line): source`, innermost first; calls of ours are left out."""
+    """Return lines `function (file:line): source`, innermost first; calls of ours are left out."""
     lines = []
     for each in _frames(frame):
         code = each.f_code
@@ -89,8 +92,10 @@ def watch(
     sleep: Callable[[float], None],
     clock: Callable[[], float],
 ) -> str:
-    """How the thread moves: see messages.Explained. `moving` is who shows something new for twice `watch_s`; who has had
-    nothing new for half of it goes over the same ground: it circles where it was at several places in the second half of that.
+    """Return how the thread moves: see messages.Explained.
+
+    `moving` is a thread that shows something new for twice `watch_s`. One that has had nothing new for half of it goes over the
+    same ground: it circles where it was at several places in the second half of that.
     """
     start_s = new_s = clock()
     same = 0
@@ -125,7 +130,7 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _sight(frame: FrameType) -> Sight:
-    """Which code runs, and everything that it has at hand, as far as one can tell it apart."""
+    """Return which code runs, and everything that it has at hand, as far as one can tell it apart."""
     frames = list(_frames(frame))
     return tuple(id(f.f_code) for f in frames), tuple(_at_hand(f) for f in frames)
 
@@ -163,7 +168,7 @@ def _attributes(value: Any) -> Any:
 
 
 def _jumps(frame: FrameType) -> bool:
-    """Whether the innermost code is at a jump: it runs, then. In another instruction it may be inside of C for long."""
+    """Return whether the innermost code is at a jump: it runs, then. In another instruction it may be inside of C for long."""
     return "JUMP" in _operations(frame.f_code).get(frame.f_lasti, "")
 
 

@@ -51,7 +51,7 @@ _folders: dict[str, str] = {}
 
 
 def canonical(path: Any) -> str:
-    """The name under which a path is known, links on the way to it followed, but for itself."""
+    """Return the name under which a path is known: links on the way to it are followed, but not the path itself."""
     folder, name = os.path.split(os.path.abspath(os.fsdecode(path)))
     real = _folders.get(folder)
     if real is None:
@@ -62,7 +62,7 @@ def canonical(path: Any) -> str:
 
 
 def folders_changed() -> None:
-    """Links or folders were made, removed or renamed."""
+    """Forget canonical names: links or folders were made, removed or renamed."""
     _folders.clear()
 
 
@@ -72,11 +72,11 @@ def is_path(path: Any) -> bool:
 
 @dataclass
 class FilesSeen:
-    """By canonical path: how often it was absent; what kind of thing was removed that set-up had not made; and the names in a
-    folder, each time that it was listed.
+    """What set-up has learned of files, by canonical path. `absent`: how often nothing was there.
 
-    `found`: by question and canonical path the latest answer about what was there. `read`: by path what files held each time
-    that set-up opened them to read. `large`: files that it opened to read, and whose content is not kept."""
+    `removed`: the kind of what it removed and had not made. `listed`: a folder's names at each listing. `found`: the latest answer
+    to a question. `read`: what a file held each time it was opened to read. `large`: read, and content not kept.
+    """
 
     absent: dict[str, int] = field(default_factory=dict)
     removed: dict[str, str] = field(default_factory=dict)
@@ -92,7 +92,7 @@ def question(function: str, options: dict[str, Any]) -> str:
 
 
 def question_of_access(mode: int) -> str:
-    """Return the same for `os.access`, which may be asked of one path in several ways."""
+    """Return under what an answer of `os.access` is kept, which may be asked of one path in several ways."""
     return f"access {mode}"
 
 
@@ -103,7 +103,7 @@ class Busy(threading.local):
 
 
 class SeenRecorder:
-    """A rank's: writes down in `seen` what its main thread meets, until the diversions end."""
+    """Writes down in `seen` what a rank's main thread meets, until the diversions end."""
 
     def __init__(self) -> None:
         self.seen = FilesSeen()
@@ -113,7 +113,7 @@ class SeenRecorder:
         self._busy = Busy()
 
     def divert(self, diversions: Diversions) -> None:
-        """Raises UnsupportedError where this Python is built otherwise."""
+        """Divert what asks for files. Raises UnsupportedError where this Python is built otherwise."""
         diverted: dict[Any, Callable[[Call], Call]] = {
             **dict.fromkeys((os.stat, os.lstat, os.readlink), self._asking),
             os.access: self._access,
@@ -130,7 +130,7 @@ class SeenRecorder:
             diversions.divert(function, make)
 
     def _concerns(self, path: Any, options: dict[str, Any]) -> bool:
-        """Whether the script asks, and by a path. To be called by what is diverted."""
+        """Return whether the script asks, and by a path. To be called by what is diverted."""
         if (
             self._busy.on
             or self.is_full
@@ -188,7 +188,7 @@ class SeenRecorder:
 
     @property
     def is_full(self) -> bool:
-        """Whether there was too much to write down, so that a joiner may find what the lost rank did not."""
+        """Return whether there was too much to write down, so that a joiner may find what the lost rank did not."""
         return self._left_bytes <= 0
 
     def _was_taken_away(self, name: str) -> bool:
@@ -385,7 +385,7 @@ def on_main_thread() -> bool:
 
 
 def by_script(frame: Any) -> bool:
-    """Of the frame of what is diverted: not where the import system asks, or we do."""
+    """Return whether the script asks in the frame of what is diverted: not where the import system asks, or we do."""
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_DIVERTED_IN):
         frame = frame.f_back
     return frame is not None and not str(frame.f_globals.get("__name__", "")).startswith(

@@ -30,7 +30,7 @@ GONE = 410
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """`words`: what people call one; `plural` and `group`: as kubectl has them."""
+    """A kind of resource. `words`: what people call one; `plural` and `group`: as kubectl has them."""
 
     words: str
     plural: str
@@ -68,9 +68,9 @@ EVENTS = ResourceKind(  # of the core group lightkube makes a class once in a pr
 
 
 class Cluster:
-    """`namespace`: empty for that of kubectl's context. `everywhere`: all namespaces, to look at.
+    """A connection to a cluster. `namespace`: empty for that of kubectl's context. `everywhere`: look at all namespaces.
 
-    Each call raises UserError where the API server says no, with what to do, and FatalError where it cannot be reached.
+    Each call raises UserError, with what to do, if the API server says no, and FatalError if it cannot be reached.
     """
 
     def __init__(self, namespace: str = "", context: str = "", everywhere: bool = False) -> None:

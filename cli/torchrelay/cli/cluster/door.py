@@ -21,7 +21,7 @@ REST_S = 30.0
 
 
 class Door:
-    """`port`: where it is. `target`: the port that it leads to; 0: nowhere for now."""
+    """A port that leads to another one. `port`: its own. `target`: the port that it leads to; 0: nowhere for now."""
 
     def __init__(self, port: int) -> None:
         self.port, self.target = port, 0

@@ -1,4 +1,4 @@
-"""What a shell offers where a command line names a job or a run: those that there are."""
+"""What a shell offers where a command line names a job or a run: the names of existing ones."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`torchrelay check`: real ranks, set-up and a few steps, the protection report, and nothing left behind.
 
 The data loaders are cut to a few batches, so that an epoch's end, an evaluation and a save come within seconds, and all of it
-happens in a copy of the working folder. A script that does not bear that is looked at as it is: a check never fails where a
-run would not. Once the ranks stand still, a further process takes in the journals of the first two, as one would that takes over.
+happens in a copy of the working folder. If a script fails that way, it is run again as it is: a check never fails where a
+run would not. Once the ranks stand still, one more process reads the journals of the first two ranks, as a joiner would.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ KEPT_SHOWN = 20
 
 @dataclass(frozen=True)
 class DashboardOptions:
-    """`events`: the file of a run; without it the running jobs and those that are kept are shown, or the job `run_id`."""
+    """The command line. `events`: the file of a run. Without it the page shows the job `run_id`, or all running and kept jobs."""
 
     events: Path | None
     run_id: str | None
@@ -48,7 +48,7 @@ class DashboardOptions:
 
 
 class FileRun:
-    """A run whose events are in a file, which may still grow. Nothing can be asked of it. `head`: of one that is kept, and over."""
+    """A run whose events are in a file, which may still grow. It can be asked for nothing. `head`: of a kept run that is over."""
 
     def __init__(self, lines: EventLines, head: RunHead | None = None) -> None:
         self._lines, self._head = lines, head

@@ -18,7 +18,7 @@ MOST_FILES = 5
 
 @dataclass(frozen=True)
 class Event:
-    """`kind`: one of names.SEEN_EPOCH and its siblings. `file`, `line`: where in the script."""
+    """One thing that a rank came through. `kind`: one of names.SEEN_EPOCH and its siblings. `file`, `line`: where in the script."""
 
     kind: str
     text: str
@@ -28,8 +28,10 @@ class Event:
 
 @dataclass(frozen=True)
 class GoneThrough:
-    """`files`: those that were made, and are removed again. `cut`: whether loaders were cut to a few batches; `cut_failed`: why
-    that told nothing, so that the script was looked at as it is; empty otherwise.
+    """All that the ranks came through.
+
+    `files`: those that were made, and are removed again. `cut`: whether loaders were cut to a few batches; `cut_failed`: why
+    a cut run told nothing, so that the script was run as it is; empty otherwise.
     """
 
     events: tuple[Event, ...] = ()

@@ -23,7 +23,7 @@ AGAIN_S = 0.2
 
 
 class JobFollower:
-    """`summary` is what has been heard so far.
+    """Follows a job. `summary`: what has been heard so far.
 
     `kept`: writes it into the history. `notify`: told the summary before and after each event, and the event.
     """

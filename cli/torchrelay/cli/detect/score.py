@@ -16,7 +16,7 @@ SEVERITY = (IGNORE, "watch", *DOING)
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """`took_s`: from the whole evidence to the verdict; None where none came, or none was to come."""
+    """One class of faults. `took_s`: from the whole evidence to the verdict; None if there was none, or none was expected."""
 
     name: str
     expected: str

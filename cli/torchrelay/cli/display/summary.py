@@ -22,7 +22,7 @@ UNDER_WAY = "under way"
 
 @dataclass(frozen=True)
 class MigrationSummary:
-    """`outcome`: `under way`, or one of phases.OUTCOMES. `downtime_s` by row of phases.DOWNTIME_ROWS.
+    """One migration. `outcome`: `under way`, or one of phases.OUTCOMES. `downtime_s` by row of phases.DOWNTIME_ROWS.
 
     `reason`: why the ranks had to move; `outcome_reason`: why it ended as it did. `beside_s`: prepared beside training.
     """
@@ -64,7 +64,7 @@ class RestartSummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """`exit_code` is None while the job runs. `boundary` -1: no step yet.
+    """The summary of a run. `exit_code` is None while the job runs. `boundary` -1: no step yet.
 
     `started_s`, `ended_s`: by the wall clock.
     """

@@ -36,7 +36,7 @@ def make_console(stream: TextIO) -> Console:
 
 
 class Teller:
-    """`quiet`: only what is asked for with `say`; `verbose`: details, too."""
+    """Tells a run on a terminal or in a log. `quiet`: only what is asked for with `say`; `verbose`: details, too."""
 
     def __init__(self, stream: TextIO, environment: Mapping[str, str], quiet: bool, verbose: bool = False) -> None:
         self._console = make_console(unfailing(stream))

@@ -40,7 +40,7 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class ScriptChange:
-    """`file`, `line`: where in the script; empty and 0 where no line makes it."""
+    """One change of a script. `file`, `line`: where in the script; empty and 0 if no line makes it."""
 
     file: str
     line: int

@@ -12,8 +12,9 @@ from torchrelay.cli.folders import working_folder
 
 @dataclass(frozen=True)
 class DrilledProgram:
-    """`script`: as after `torchrun`, a file or with `module` a module's name. `variables`: added to the environment.
+    """The script and how to start it.
 
+    `script`: as after `torchrun`, a file or with `module` a module's name. `variables`: added to the environment.
     `folder`: the working folder, of which each run gets a copy. `relay_options`: what `torchrelay run` gets, such as --buddy-every.
     """
 

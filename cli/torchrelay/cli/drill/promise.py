@@ -21,7 +21,7 @@ OUTCOMES = (IDENTICAL, OTHERWISE, REFUSED, NOT_STRUCK, FALSE_PROMISE, WRONG)
 
 @dataclass(frozen=True)
 class Outcome:
-    """`outcome`: one of OUTCOMES. `reason`: in words. `how`: as classify has it."""
+    """What became of a cell. `outcome`: one of OUTCOMES. `reason`: in words. `how`: as classify has it."""
 
     outcome: str
     reason: str

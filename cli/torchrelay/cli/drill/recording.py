@@ -16,11 +16,12 @@ from torchrelay.protocol.names import ENV_RECORD
 
 @dataclass(frozen=True)
 class RecordingSettings:
-    """`folder`: where each rank writes its file. `hold`: while this file exists, ranks wait after a step. `slow`: while this one
-    exists, steps take `LEAST_STEP_S` at the least.
+    """What the recorder is told.
 
+    `folder`: where each rank writes its file. `hold`: while this file exists, ranks wait after a step. `slow`: while this one
+    exists, steps take `LEAST_STEP_S` at the least.
     `times_only`: a step is written down as its time and number, without digests, which cost time.
-    `stop_after`: the script ends after so many steps; 0: by itself. `stop_at`: by rank, it ends after the step that made this.
+    `stop_after`: the script ends after so many steps; 0: by itself. `stop_at`: by rank, it ends after the step with these parts.
     """
 
     folder: str

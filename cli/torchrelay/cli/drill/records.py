@@ -36,7 +36,7 @@ class Line:
 
 @dataclass
 class Record:
-    """Of one rank, over all processes that held it. `end`: what was left at the script's end; None if it was not recorded.
+    """The steps of one rank, over all processes that held it. `end`: what was left at the script's end; None if not recorded.
 
     `stopped`: the recorder has ended the script early. `unrecorded`: why it gave up, empty if it did not.
     """
@@ -84,7 +84,10 @@ def _take(record: Record, line: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """`judged`: parts that are the same in all steps of all ranks. `differs`: for each other part where it differs first."""
+    """Two runs compared. `judged`: parts that are the same in all steps of all ranks.
+
+    `differs`: for each other part, where it differs first.
+    """
 
     judged: tuple[str, ...]
     differs: Mapping[str, str]

@@ -31,7 +31,7 @@ EXIT_CODES = {
 
 @dataclass(frozen=True)
 class Drill:
-    """`command`: as it was given. `changes`: what to change in the script."""
+    """A drill and its results. `command`: as it was given. `changes`: what to change in the script."""
 
     command: tuple[str, ...]
     found: Undisturbed
@@ -79,7 +79,7 @@ class StruckFault:
 
 @dataclass(frozen=True)
 class StepCost(Cost):
-    """`step_ratio`: how many times as long a step takes with torchrelay."""
+    """The cost of protection in a step. `step_ratio`: how many times as long a step takes with torchrelay."""
 
     step_ratio: float
 

@@ -30,9 +30,9 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True)
 class DrillRun:
-    """`exit_code` None: ended at its time limit, or since it stood. `wall_s`: how long it took.
+    """One run. `exit_code` None: it was ended at its time limit, or because it stood still. `wall_s`: how long it took.
 
-    `log`: events, of a run with torchrelay. `diverged`: it was ended because it computed something else.
+    `log`: events, of a run with torchrelay. `diverged`: where it computed something else, so that it was ended.
     """
 
     exit_code: int | None
@@ -113,7 +113,7 @@ def _prepare(program: DrilledProgram, folder: Path) -> tuple[Path, Path]:
 
 
 class _Diverged(Exception):
-    """`args`: where, in words."""
+    """The run computes something else. `args`: where, in words."""
 
 
 class _Stands(Exception):

@@ -1,4 +1,4 @@
-"""What the script does when nothing happens: the same twice with torchrun, and the same with torchrelay?"""
+"""What the script does without faults: does it do the same twice with torchrun, and the same with torchrelay?"""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class ScriptFails(UserError):
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """`agreement`: of two runs with torchrun, or with torchrelay where the script seeds nothing.
+    """What runs without faults have shown.
 
-    `relay`: the run with torchrelay; None where the script is not deterministic.
-
-    `differences`: of that one from torchrun's. `steps`: optimizer steps of a rank; `boundaries`: as torchrelay counts them.
-    `reads_unwritten`: what the script computes depends on what was in memory before it; `agreement` is then that of two runs
-    with torchrun of which one had other memory.
+    `agreement`: of two runs with torchrun, or with torchrelay if the script seeds nothing.
+    `relay`: the run with torchrelay; None if the script is not deterministic.
+    `differences`: of that run from torchrun's. `steps`: optimizer steps of a rank; `boundaries`: as torchrelay counts them.
+    `reads_unwritten`: the results depend on what was in memory before the script wrote there; `agreement` is then that of two
+    runs with torchrun, one of which had other memory.
     """
 
     agreement: records.RunComparison

@@ -16,7 +16,10 @@ COMMAND_CHARACTERS = 80
 
 
 class HeldPort(NamedTuple):
-    """`sock` is bound and never listens: nobody but a controller that is told so can have the port while it is open."""
+    """A port that is kept. `sock` is bound and never listens.
+
+    While it is open, only a controller that is told so can use the port.
+    """
 
     port: int
     sock: socket.socket

@@ -10,8 +10,9 @@ from torchrelay.protocol.messages import LeadReply
 
 @dataclass
 class Seat:
-    """`known`: the newest word of a controller that leads. `leads`: whether this command starts the next job's first one.
+    """What a command knows of who leads. `known`: the newest word of a controller that leads.
 
+    `leads`: whether this command starts the next job's first controller.
     `addresses`: wherever controllers of this run may have listened, HOST:PORT.
     """
 

@@ -1,4 +1,4 @@
-"""The controller of a job on several machines is not heard: whom does this machine follow, or does it lead? Pure."""
+"""The controller of a job on several machines is not heard: which one does this machine follow, or does it lead? Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Action(Enum):
 class View:
     """What one machine knows. `node`: its agent. `known`: the newest word of a controller that led; `silent_s`: since then.
 
-    `answers`: of all that could be reached now, by their addresses, but for the controller that this machine is turned to.
+    `answers`: the replies of all controllers that can be reached now, by address, except the one that this machine follows.
     `epoch`: of that one, as far as it is known, else 0. `holds`: it runs on this machine. `tried_s`: since this machine has last
     begun to lead, and `tried`: as which epoch. `barred`: why no other controller could lead this job.
     """
@@ -49,7 +49,7 @@ class View:
 
 @dataclass(frozen=True)
 class SuccessionStep:
-    """`address` of the one to follow; `epoch`: its, or the one to lead as."""
+    """What a machine does next. `address`: of the controller to follow; `epoch`: of that controller, or the one to lead as."""
 
     action: Action
     reason: str

@@ -1,4 +1,4 @@
-"""Looks all the time who leads a job on several machines, and turns this machine to whoever does, or has it lead itself."""
+"""Watches who leads a job on several machines. Lets this machine follow that controller, or lead itself."""
 
 from __future__ import annotations
 

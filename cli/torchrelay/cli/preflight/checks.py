@@ -54,7 +54,7 @@ Look = Callable[[Probe, Subject], Iterable[Finding]]
 
 @dataclass(frozen=True)
 class Check:
-    """`look` gives a finding for each thing that it looks at. `anchor`: in docs/cli.md."""
+    """One check. `look` gives a finding for each thing that it looks at. `anchor`: in docs/cli.md."""
 
     name: str
     group: Group

@@ -10,7 +10,10 @@ UNLIMITED = -1
 
 @dataclass(frozen=True)
 class FolderFacts:
-    """`problem`: why nothing can be written there (or where it would be made); empty if something was. Sizes of its file system."""
+    """A folder. `problem`: why nothing can be written there (or where it would be made); empty if something was written.
+
+    Sizes are those of its file system.
+    """
 
     path: Path
     problem: str = ""
@@ -36,7 +39,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """Of this process, UNLIMITED where there is none. `threads`: of this user, as the limit on processes counts them."""
+    """Limits of this process, UNLIMITED where there is none. `threads`: of this user, as the limit on processes counts them."""
 
     open_files: int
     processes: int
@@ -48,7 +51,7 @@ class ProcessLimits:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the container: `limit_bytes` UNLIMITED where there is none."""
+    """Memory of the machine and the container. `limit_bytes`: the container's, UNLIMITED if there is none."""
 
     limit_bytes: int
     used_bytes: int
@@ -65,7 +68,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Clock:
-    """`now_s`: time of day. `built_s`: when this torchrelay was installed, which is past. `synchronized`: None if not known."""
+    """The clock. `now_s`: time of day. `built_s`: when this torchrelay was installed, which is past. `synchronized`: None if unknown."""
 
     now_s: float
     built_s: float
@@ -95,7 +98,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True)
 class Gpus:
-    """`missing`: libraries that could not be loaded, with the reason."""
+    """What the drivers tell of GPUs. `missing`: libraries that could not be loaded, with the reason."""
 
     count: int = 0
     missing: tuple[str, ...] = field(default=())

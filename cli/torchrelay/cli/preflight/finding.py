@@ -23,7 +23,7 @@ _SIGNS = {FindingMark.WELL: "√", FindingMark.WARNING: "‼", FindingMark.BAD: 
 
 @dataclass(frozen=True)
 class Finding:
-    """`text`: what was seen. `remedy`: what to do about it, empty where all is well."""
+    """What a check has found. `text`: what was seen. `remedy`: what to do about it, empty if all is well."""
 
     mark: FindingMark
     text: str

@@ -51,7 +51,7 @@ _TRIED_BYTES = 4096
 
 
 class Probe:
-    """`environ`: the user's. What takes long is looked at once."""
+    """Looks at this machine. `environ`: the user's environment. What takes long is looked at only once."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ

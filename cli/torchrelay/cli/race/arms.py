@@ -62,7 +62,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Arm:
-    """`kind`: which changed script it needs, empty: none. `settings`: in words. `notice`: what a planned fault is to it."""
+    """One way to survive faults. `kind`: which changed script it needs, empty: none. `settings`: in words.
+
+    `notice`: what a planned fault means to it.
+    """
 
     name: str
     parts: Callable[[ArmSetting], list[Part]]

@@ -1,4 +1,4 @@
-"""Which faults strike whom, and when: drawn once from a seed, and the same for all arms. Pure."""
+"""Which faults strike which ranks, and when: drawn once from a seed, and the same for all arms. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RaceFaultKind(str, Enum):
 
 @dataclass(frozen=True)
 class RaceFault:
-    """`at`: when, as a part of the time from the first to the last step of the undisturbed run."""
+    """One fault. `at`: when, as a part of the time from the first to the last step of the undisturbed run."""
 
     kind: RaceFaultKind
     ranks: tuple[int, ...]

@@ -28,10 +28,10 @@ class RaceFaultCost:
 
 @dataclass(frozen=True)
 class Figures:
-    """`steps`: different ones that were done. `training_s`: from the first to the last one. `step_s`: median, of new steps.
+    """The figures of a run. `steps`: different steps that were done. `training_s`: from the first to the last step.
 
-    `rank_steps_missed`: pairs of a rank and a step that others did without it. `steps_redone`: None where the script's optimizer
-    does not number its steps.
+    `step_s`: median, of new steps. `rank_steps_missed`: pairs of a rank and a step that others did without it.
+    `steps_redone`: None if the script's optimizer does not number its steps.
     """
 
     ranks: int

@@ -40,7 +40,7 @@ _SIGNALS = {
 
 @dataclass(frozen=True)
 class Struck:
-    """`due_s`: when it was to strike, seconds since the first step; `unix_s`: when it did."""
+    """A fault that has struck. `due_s`: when it was to strike, seconds since the first step; `unix_s`: when it did."""
 
     fault: RaceFault
     due_s: float
@@ -49,7 +49,7 @@ class Struck:
 
 @dataclass
 class Heat:
-    """`ended`: empty if the script came to its end, else why not. `missed`: faults that found nothing to strike."""
+    """A run of an arm. `ended`: empty if the script came to its end, else why not. `missed`: faults that found nothing to strike."""
 
     wall_s: float
     ended: str

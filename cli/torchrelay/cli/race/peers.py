@@ -15,7 +15,7 @@ ASK_S = 120.0
 
 @dataclass(frozen=True)
 class Peer:
-    """`packages`: what pip is given. `module`: what must be importable then."""
+    """Another library. `packages`: what pip is given. `module`: what must be importable after that."""
 
     name: str
     packages: tuple[str, ...]
@@ -32,7 +32,7 @@ class PeerUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """`versions`: of the packages that were asked for."""
+    """An installed library. `versions`: of the packages that were asked for."""
 
     folder: Path
     versions: dict[str, str]

@@ -17,8 +17,10 @@ from torchrelay.cli.race.heat import Heat
 
 @dataclass(frozen=True)
 class ArmResult:
-    """`ended`: empty if the script came to its end. `is_bitwise`: its weights, of every rank, are those of the baseline; None
-    where that cannot be said. `phases_s`: of the downtime, where the arm tells them."""
+    """One run of an arm. `ended`: empty if the script came to its end. `is_bitwise`: the weights of every rank are the baseline's.
+
+    `is_bitwise` is None if that cannot be said. `phases_s`: of the downtime, if the arm tells them.
+    """
 
     arm: str
     repetition: int

@@ -12,7 +12,7 @@ PARAMETERS = "parameters"
 
 @dataclass(frozen=True)
 class Step:
-    """`number`: as the optimizer counts; None where it does not. `unix_s`: when it was done, seconds since the epoch."""
+    """One step. `number`: as the optimizer counts; None if it does not. `unix_s`: when it was done, seconds since the epoch."""
 
     process: int
     number: int | None

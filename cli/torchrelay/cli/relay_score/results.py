@@ -37,9 +37,9 @@ class FellShort:
 
 
 class Results:
-    """The file with one JSON object for each cell, and one beside it for shared runs that fell short.
+    """The file with one JSON object for each cell, and another file for shared runs that fell short.
 
-    Without `resume` they start empty. With it, they have to be of the same `where`: raises UserError.
+    Without `resume` they start empty. With it, their results must have the same `where`: otherwise raises UserError.
     """
 
     def __init__(self, path: Path, resume: bool, where: str) -> None:

@@ -35,7 +35,7 @@ print(json.dumps([torch.__version__, dist.is_available() and dist.is_nccl_availa
 
 @dataclass(frozen=True)
 class Where:
-    """`devices`: the name of each, as torch gives it; none for the CPU."""
+    """Where programs compute. `devices`: the name of each, as torch gives it; none for the CPU."""
 
     backend: ScoreBackend = ScoreBackend.GLOO
     devices: tuple[str, ...] = ()

@@ -43,9 +43,9 @@ class Fall:
 
 @dataclass(frozen=True)
 class RestartChoice:
-    """`rung` is empty if the job is not started again, because of `reason`. `tried`: the rungs above it, and why not.
+    """The decision about a restart. `rung` is empty if the job is not started again, because of `reason`.
 
-    `saved`: what all ranks enter from; None: the script runs from its beginning.
+    `tried`: the rungs above it, and why not. `saved`: what all ranks enter from; None: the script runs from its beginning.
     """
 
     rung: str

@@ -42,8 +42,9 @@ class Started(Protocol):
 
 
 class Runs:
-    """`new_job(options, restarts)` makes the job of one incarnation; `restarts`: those before it, in words.
+    """Runs a job with its restarts.
 
+    `new_job(options, restarts)` makes the job of one incarnation; `restarts`: those before it, in words.
     `is_shared()`: whether all machines of the job see the same folder of checkpoints.
     """
 

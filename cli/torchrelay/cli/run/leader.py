@@ -33,7 +33,7 @@ BESIDE_TRAINING = ("", Phase.PREPARING.value)
 
 
 class Leader:
-    """`folder`: the run's. `say(text, style)` tells the user."""
+    """Keeps the controller that this command starts. `folder`: the run's. `say(text, style)` tells the user."""
 
     def __init__(
         self, options: RunOptions, run_id: str, folder: Path, secret_file: Path, say: Callable[[str, str], None]

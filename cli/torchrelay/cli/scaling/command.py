@@ -36,7 +36,7 @@ _COLOURS = {
 
 @dataclass(frozen=True)
 class ScalingOptions:
-    """`walks`: ranks of the migrations that are walked; `gates`: of the gates; `sizes`: of the jobs that are reckoned."""
+    """The command line, in numbers of ranks. `walks`: of migrations that are walked; `gates`: of gates; `sizes`: of jobs to reckon."""
 
     site: Installation
     walks: tuple[int, ...]

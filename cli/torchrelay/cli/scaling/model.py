@@ -1,6 +1,6 @@
 """What an unplanned migration of one rank costs in a job of any size, term by term. Pure.
 
-Each term says where its number comes from: measured here, published by others, given by whoever asks, or reckoned from these.
+Each term says where its number comes from: measured here, published by others, given by the user, or reckoned from these.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ JOURNAL = b"\0" * 100_000
 
 
 class PlayedMachine:
-    """`rank`: of its process; NO_RANK for a spare. `heard`: is called with each order to the process."""
+    """A machine with one process. `rank`: of the process; NO_RANK for a spare. `heard`: called with each order to the process."""
 
     def __init__(self, number: int, rank: int, world_size: int, heard: Callable[[Any], None]) -> None:
         self.name, self._heard, self._world_size = f"machine-{number}:{number}", heard, world_size

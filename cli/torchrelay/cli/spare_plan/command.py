@@ -23,7 +23,10 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True)
 class SparePlanOptions:
-    """`spares`: numbers of GPUs that stand by, to be compared; empty: some that suit the cluster. `traces`: how many are drawn."""
+    """The command line. `spares`: numbers of GPUs that stand by, to be compared; empty: some that suit the cluster.
+
+    `traces`: how many are drawn.
+    """
 
     site: ClusterSite
     costs: WayCosts

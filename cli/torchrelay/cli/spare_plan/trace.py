@@ -29,7 +29,7 @@ class ClusterSite:
 
 @dataclass(frozen=True)
 class DrawnFailure:
-    """`gpus`: how many are gone, for `repair_s`; 0 if none is."""
+    """One failure. `gpus`: how many are gone, for `repair_s`; 0 if none is."""
 
     at_s: float
     cause: Cause

@@ -53,7 +53,7 @@ class WayCosts:
 
 @dataclass
 class PlayedTrace:
-    """`useful_s`: in seconds of the whole job. `waited_s`: for which it stood because no device was there."""
+    """What came of a trace. `useful_s`: in seconds of the whole job. `waited_s`: how long it stood because a device was missing."""
 
     way: Way
     spares: int

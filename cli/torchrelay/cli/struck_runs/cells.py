@@ -65,9 +65,9 @@ class StruckProgram(Protocol):
 
 @dataclass(frozen=True)
 class Cell:
-    """`step` counts optimizer steps from 1; 0 where the program's own place decides. `other`: the rank that SECOND kills, too.
+    """One fault of one program. `step` counts optimizer steps from 1; 0 if the program's own place decides.
 
-    REFILL kills `other` in the step `again`.
+    `other`: the rank that SECOND kills, too. REFILL kills `other` in the step `again`.
     """
 
     entry: str

@@ -45,7 +45,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """`outcome`: one of CLASSES. `reason`: in words; for an identical cell what happened."""
+    """The verdict on a cell. `outcome`: one of CLASSES. `reason`: in words; for an identical cell what happened."""
 
     outcome: str
     reason: str

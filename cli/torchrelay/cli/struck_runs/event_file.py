@@ -12,7 +12,7 @@ from torchrelay.protocol.messages import JobEvent
 
 
 class EventFile:
-    """`occurrences`: all that was read so far, but for progress; `summary`: what they come to."""
+    """A file of events. `occurrences`: all that was read so far, except progress; `summary`: what they come to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,8 +1,8 @@
-"""May a controller go on without machines that it does not hear? So that a job never has two that do. Pure.
+"""May a controller go on without machines that it does not hear? A job must never have two controllers that go on. Pure.
 
 From afar a machine that is cut off cannot be told from one that is gone. Of two parts of a job at most one has more than
-half of its machines: that one goes on. With exactly half, as with one of two machines, a folder that all see decides: the first
-to write there that it goes on. Without such a folder it is the part that is led already; the other one has to wait.
+half of its machines: that part goes on. With exactly half, as with one of two machines, a folder that all machines see decides:
+the first part that writes there goes on. Without such a folder the part that is led already goes on; the other one has to wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is known of a machine as a whole, from whoever runs it, and the evidence in it. Pure.
+"""What is known of a machine as a whole, from the people or programs that run it, and the evidence in it. Pure.
 
-Whoever watches (a Kubernetes client, the agent with files of its machine) gives the facts as they are now, each time they
-change; what is evidence of them, and what is over, comes out. Which of it matters is said by the policy, by the text.
+A watcher (a Kubernetes client, the agent with files of its machine) gives the facts as they are now, each time they
+change. This module returns which of them are evidence, and which evidence is over. The policy decides by the text what matters.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class Taint:
 
 @dataclass(frozen=True)
 class Notice:
-    """`what`: eviction, termination, shutdown, notice, quarantine or device-quarantine; `text`: who says so, until when, and why.
+    """Something that is announced of a machine or a device.
 
-    `device`: the one that it is about, as its driver names it; empty for the whole machine.
+    `what`: eviction, termination, shutdown, notice, quarantine or device-quarantine; `text`: who says so, until when, and why.
+    `device`: the device that it is about, as its driver names it; empty for the whole machine.
     """
 
     what: str
@@ -49,9 +50,9 @@ class Notice:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """`cordoned`: no new pods are to come (Kubernetes: spec.unschedulable). `name`: of the machine, where its agent has another.
+    """The facts about a node. `cordoned`: no new pods are to come (Kubernetes: spec.unschedulable).
 
-    `ended`: how notices have come to their end, by what they were about, as far as that is known.
+    `name`: of the machine, if its agent has another. `ended`: how notices ended, by what they were about, as far as known.
     """
 
     cordoned: bool = False

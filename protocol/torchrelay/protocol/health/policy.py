@@ -50,8 +50,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Limits:
-    """`burst_s`: errors of one node so close together have one cause. `blame_s`: so long after evidence against its device
-    a failure of a process is the device's. `storm_migrations`: automatic ones that a job may have in `storm_s`.
+    """Limits of the policy. `burst_s`: errors of one node so close together have one cause.
+
+    `blame_s`: so long after evidence against its device a failure of a process is the device's.
+    `storm_migrations`: automatic ones that a job may have in `storm_s`.
     """
 
     burst_s: float = 5.0
@@ -63,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class HealthPolicy:
-    """`observe`: say what would be done, and do nothing."""
+    """The whole policy. `observe`: say what would be done, and do nothing."""
 
     rules: tuple[Rule, ...] = ()
     limits: Limits = field(default_factory=Limits)

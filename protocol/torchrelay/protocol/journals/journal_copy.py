@@ -1,12 +1,12 @@
-"""How a worker's journals get to the agent of another node, so that they outlive their own.
+"""How a worker's journals get to the agent of another node, so that they survive the loss of their own node.
 
-Standard library only. A new process unpickles what comes this way, so it is taken from nobody who was not proven: one connection
-of TLS 1.3 a worker, to the holder of the one certificate that the worker was told with the port, by way of the controller. Whoever
-knows the token that came with it may send. First a greeting, then frames, each a journal. That of a boundary
-comes in parts, without those that came with the boundary before. Frames of gates are answered
-with the gate's number once they are kept. Whoever passes a gate has waited for that, so the copy of what a lost rank
-needs behind a gate is there. What came before a gate's frame came in order, and is kept as well. What the rank tells the
-controller of its tensors comes, too: if that is on the same machine and is lost with it, the next one has not heard it.
+Standard library only. A new process unpickles these journals, so both ends prove who they are. Each worker has one connection of
+TLS 1.3 to the agent with the one certificate that the controller told it together with the port. The worker shows the token that
+came with the certificate. First comes a greeting, then frames, each a journal. A boundary's journal comes in parts, without the
+parts that came with the previous boundary. The agent answers the frame of a gate with the gate's number, once it has kept it. A
+rank waits for that answer before it passes the gate, so the copy has what a lost rank needs behind a gate. Frames come in order:
+all frames before that of a gate are kept, too. What the rank tells the controller of its tensors comes, too: if the controller is
+on the same machine and is lost with it, the next controller has not heard it.
 """
 
 from __future__ import annotations

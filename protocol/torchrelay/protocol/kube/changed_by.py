@@ -1,6 +1,6 @@
 """Who has changed a resource last, as the webhook has written it down. Pure.
 
-What it has not seen does not count as what it saw before: `kubectl scale`, and changes while it was away.
+A change that the webhook has not seen is not taken for the change before: `kubectl scale`, and changes while it was away.
 """
 
 from __future__ import annotations

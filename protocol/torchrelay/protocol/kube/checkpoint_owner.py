@@ -1,7 +1,9 @@
-"""Which job of a cluster has saved a just-in-time checkpoint. Jobs of one name come one after another, in one folder; a job of
-the same name in another namespace may have that folder at the same time.
+"""Which job of a cluster has saved a just-in-time checkpoint.
 
-A whole one says it in its manifest, which is written last. Until then the folder's name does, from the first file on."""
+Jobs of one name come one after another, in one folder. A job of the same name in another namespace may use that folder at the
+same time. A whole checkpoint names its job in its manifest, which is written last. Until then the folder's name does, from the
+first file on.
+"""
 
 from __future__ import annotations
 

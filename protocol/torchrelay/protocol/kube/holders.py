@@ -1,4 +1,4 @@
-"""Who has each rank of a large job, as text in its TrainingJob: about 10 bytes a rank."""
+"""Which worker has each rank of a large job, as text in its TrainingJob: about 10 bytes a rank."""
 
 from __future__ import annotations
 

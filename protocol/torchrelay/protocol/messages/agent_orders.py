@@ -25,7 +25,7 @@ class Follow:
 class Fence:
     """End the worker now, with all its children; answered by WorkerExited (also if it was gone already).
 
-    `again`: a StartWorker for this node follows. Whoever does not start processes has this one begin anew in its place.
+    `again`: a StartWorker for this node follows. An agent that does not start processes lets this one begin anew in its place.
     """
 
     worker: str
@@ -34,14 +34,14 @@ class Fence:
 
 @message(frozen=True)
 class FetchJournal:
-    """Of one of the agent's own workers, or of another node's whose journals it has copies of."""
+    """Send the journal of a worker of this agent, or of a worker of another node whose journals this agent has copies of."""
 
     worker: str
 
 
 @message(frozen=True)
 class ForgetJournals:
-    """Of a worker that has ended and that another one has replaced: nobody will ask for its journals or copies of them again."""
+    """Forget the journals of a worker that has ended and was replaced: they, and copies of them, are not needed again."""
 
     worker: str
 
@@ -121,7 +121,7 @@ class StartWorker:
 
 @message(frozen=True)
 class RaisePriority:
-    """Somebody waits for a process that was started `idle`: from now on it runs as any other."""
+    """Let a process that was started `idle` run like any other from now on, since it is waited for."""
 
     worker: str
 

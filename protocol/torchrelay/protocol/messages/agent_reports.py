@@ -89,7 +89,10 @@ class Room:
 
 @message(frozen=True)
 class RoomLeft:
-    """`memory`: where journals lie. `folders`: where a just-in-time checkpoint may go, in the order of preference."""
+    """How much room a node has left.
+
+    `memory`: where journals lie. `folders`: where a just-in-time checkpoint may go, in the order of preference.
+    """
 
     memory: Room
     folders: tuple[Room, ...] = ()
@@ -105,7 +108,7 @@ class FromWorker:
 
 @message(frozen=True)
 class WorkerExited:
-    """`signal` is 0 unless a signal ended it; `fenced` says that the agent did it on the controller's word."""
+    """A worker has ended. `signal` is 0 unless a signal ended it; `fenced`: the agent ended it on the controller's order."""
 
     worker: str
     exit_code: int
@@ -225,7 +228,7 @@ class KeptCopy:
 
 @message(frozen=True)
 class KeptCopies:
-    """`last`: there are no more of them on this node."""
+    """Copies that this node has. `last`: there are no more of them on this node."""
 
     copies: tuple[KeptCopy, ...] = ()
     last: bool = True
@@ -244,7 +247,10 @@ class CheckpointFile:
 
 @message(frozen=True)
 class FoundCheckpoint:
-    """`step` is -1 where nothing says it; `broken`: why it is not whole, or empty. `ours`: a just-in-time one, not the script's."""
+    """A checkpoint on disk. `step` is -1 if nothing says it; `broken`: why it is not whole, or empty.
+
+    `ours`: a just-in-time one, not the script's.
+    """
 
     path: str
     step: int

@@ -7,7 +7,10 @@ from torchrelay.protocol.messages.message import message
 
 @message(frozen=True)
 class EnrolRequest:
-    """`token`: of the pod's service account, for our audience; `signing_request`: PKCS #10, as PEM."""
+    """An agent asks for a certificate. `token`: of the pod's service account, for our audience.
+
+    `signing_request`: PKCS #10, as PEM.
+    """
 
     token: str
     signing_request: bytes
@@ -15,8 +18,11 @@ class EnrolRequest:
 
 @message(frozen=True)
 class EnrolReply:
-    """`certificate`: PEM; it says which pod its holder is. `authorities`: whom to trust from here on, PEM one after the other: more
-    than one while the cluster's authority is exchanged; empty: as before."""
+    """The agent's certificate. `certificate`: PEM; it names its holder's pod.
+
+    `authorities`: whom to trust from here on, PEM one after the other: more than one while the cluster's authority is exchanged;
+    empty: as before.
+    """
 
     certificate: bytes
     authorities: bytes = b""
@@ -29,7 +35,7 @@ class LaunchRequest:
 
 @message(frozen=True)
 class LaunchReply:
-    """`spare`: its job trains, so that what it starts is to be parked."""
+    """Whether a launcher may start. `spare`: its job trains already, so that the processes that it starts are parked."""
 
     spare: bool
     reason: str

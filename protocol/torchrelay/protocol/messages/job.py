@@ -7,7 +7,7 @@ from torchrelay.protocol.messages.message import message
 
 @message(frozen=True)
 class RankStatus:
-    """`state`: `starting`, `running`, `standing` (in a migration), `lost`, `finished`."""
+    """The status of a rank. `state`: `starting`, `running`, `standing` (in a migration), `lost`, `finished`."""
 
     rank: int
     worker: str
@@ -20,7 +20,10 @@ class RankStatus:
 
 @message(frozen=True)
 class SpareStatus:
-    """`state`: a `metrics.table.SPARE_STATES`, with why it cannot take over now. `age_s`: how long its controller has known it."""
+    """The status of a spare. `state`: one of `metrics.table.SPARE_STATES`; also says why it cannot take over now.
+
+    `age_s`: how long its controller has known it.
+    """
 
     worker: str
     node: str
@@ -155,7 +158,7 @@ class JobEvent:
 
 @message(frozen=True)
 class MigrateRequest:
-    """`by`: who asks, as the command says: it is the user who can read the job's secret."""
+    """A person wants a rank to move. `by`: who asks, as the command says: it is the user who can read the job's secret."""
 
     rank: int
     reason: str
@@ -164,7 +167,7 @@ class MigrateRequest:
 
 @message(frozen=True)
 class MigrateReply:
-    """`accepted` or not, and why; the stream of events tells the rest of `migration`."""
+    """The answer: `accepted` or not, and why. The stream of events tells the rest of `migration`."""
 
     accepted: bool
     migration: str
@@ -193,7 +196,7 @@ class ClearRequest:
 
 @message(frozen=True)
 class ClearReply:
-    """`checking`: the agent looks at it; what came of it is told as an event."""
+    """The answer to ClearRequest. `checking`: the agent looks at it, and an event tells the result."""
 
     cleared: bool
     message: str
@@ -211,9 +214,9 @@ class QuarantineRequest:
 
 @message(frozen=True)
 class QuarantineReply:
-    """`accepted` or not, and why. `ranks` move to spares, one after the other, as soon as there are some.
+    """The answer: `accepted` or not, and why. `ranks` move to spares, one after the other, as soon as there are some.
 
-    `staying`: ranks that use it and are not moved all the same; `message` says why.
+    `staying`: ranks that use the subject and still are not moved; `message` says why.
     """
 
     accepted: bool
@@ -233,7 +236,7 @@ class AddSparesRequest:
 
 @message(frozen=True)
 class AddSparesReply:
-    """`accepted` or not, and why. `wanted`: how many there are to be from now on."""
+    """The answer: `accepted` or not, and why. `wanted`: how many there are to be from now on."""
 
     accepted: bool
     message: str
@@ -242,7 +245,7 @@ class AddSparesReply:
 
 @message(frozen=True)
 class StopRequest:
-    """`by`: who asks; empty where the job's own command ends it."""
+    """Ends the job. `by`: who asks; empty if the job's own command ends it."""
 
     signal: int
     by: str = ""
@@ -250,9 +253,10 @@ class StopRequest:
 
 @message(frozen=True)
 class WatchRequest:
-    """With `without_progress` the newest progress is told at the job's end alone: nobody looks at it before.
+    """Asks for the stream of events.
 
-    With `until_now` the stream ends behind what has been told so far.
+    With `without_progress` progress is told only once, at the job's end: nobody looks at it before.
+    With `until_now` the stream ends after what has been told so far.
     """
 
     without_progress: bool

@@ -28,7 +28,7 @@ class MachinesCompared:
 
 @message(frozen=True)
 class LeadRequest:
-    """From the command of machine `node_rank`, whose agent is `node` (empty: it has none yet).
+    """The command of machine `node_rank`, whose agent is `node` (empty: it has none yet), asks who leads.
 
     `job`, `epoch`: the newest that it follows. `shares`: whether it sees in its folder of checkpoints what the leader has written.
     """
@@ -42,11 +42,12 @@ class LeadRequest:
 
 @message(frozen=True)
 class LeadReply:
-    """`epoch`: of this controller, whose machine is `node`; 0: leadership is nobody's question here.
+    """What a controller says of its job.
 
-    `job`: names the job among those of the same secret. `begun`: all machines have been there. `quorum`: enough of the
+    `epoch`: of this controller, whose machine is `node`; 0: leadership plays no role here.
+    `job`: names the job among the jobs of the same secret. `begun`: all machines have been there. `quorum`: enough of the
     machines are with this controller for it to go on without the others, and the job is not over. `shared`: all members see
-    the same folder of checkpoints. `place`: what the agent of a machine is to be called that is to join now; empty, with
+    the same folder of checkpoints. `place`: the name for the agent of a machine that is to join now; empty, with
     `refused`, if it cannot.
     """
 

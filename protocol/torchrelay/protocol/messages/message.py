@@ -2,7 +2,7 @@
 
 `dataclasses` compiles six methods for each frozen class. There are some 170 classes of messages and events, each process of a
 job imports them before it can begin, and that took a quarter of a second. What all of them can share is written once here, and
-only `__init__` is compiled. To a type checker, and to whoever uses them, they are dataclasses.
+only `__init__` is compiled. To a type checker, and to code that uses them, they are dataclasses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How late the event loop comes to what is due: the time in which nobody is served, whatever holds it up."""
+"""How late the event loop comes to what is due: the time in which it serves nothing, for whatever reason."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class MetricType(str, enum.Enum):
-    """As Prometheus calls it."""
+    """The type of a metric, with Prometheus' names."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -24,7 +24,7 @@ class MetricsOf(str, enum.Enum):
 
 @dataclass(frozen=True)
 class MetricLabel:
-    """`values`: all that it can have; empty: `bound` says how many there can be."""
+    """A label of metrics. `values`: all that it can have; empty: `bound` says how many there can be."""
 
     name: str
     meaning: str
@@ -34,7 +34,7 @@ class MetricLabel:
 
 @dataclass(frozen=True)
 class Metric:
-    """`unit`: seconds, bytes, ratio, or what is counted. `buckets`: upper bounds of a histogram, in the unit."""
+    """One metric. `unit`: seconds, bytes, ratio, or what is counted. `buckets`: upper bounds of a histogram, in the unit."""
 
     name: str
     type: MetricType

@@ -24,7 +24,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Sample:
-    """`labels`: values in the order of the metric's. Raises ValueError for labels that the table does not know."""
+    """One value. `labels`: in the order of the metric's. Raises ValueError for labels that the table does not know."""
 
     metric: Metric
     labels: tuple[str, ...]

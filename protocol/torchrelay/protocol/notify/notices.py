@@ -25,7 +25,7 @@ class NoticeKind(str, Enum):
 
 @dataclass(frozen=True)
 class JobNotice:
-    """`text`: one sentence. `hint`: what to do, as a command where there is one; may be empty."""
+    """One notice. `text`: one sentence. `hint`: what to do, as a command if there is one; may be empty."""
 
     kind: NoticeKind
     text: str

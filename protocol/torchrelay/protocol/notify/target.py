@@ -28,7 +28,7 @@ class NotifyTarget:
 
 @dataclass(frozen=True)
 class TargetNames:
-    """What a user calls what is given, for messages about it. A URL may be a secret: who has written it knows which it is."""
+    """The names of the user's options, for messages about them. A URL may be a secret, so messages do not show it."""
 
     url: str
     kinds: str

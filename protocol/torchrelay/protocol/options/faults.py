@@ -68,9 +68,9 @@ _IN_MIGRATIONS = (FaultKind.KILL, FaultKind.STOP, FaultKind.CONTROLLER)
 
 @dataclass(frozen=True)
 class Fault:
-    """`kind` strikes `rank` in the `step`-th optimizer step (from 1), in `phase`.
+    """One fault. `kind` strikes `rank` in the `step`-th optimizer step (from 1), in `phase`.
 
-    A phase of a migration: in the first one from that step on in which the rank comes to it.
+    If that is a phase of a migration: in the first migration from that step on in which the rank comes to it.
 
     `code`: the exit code of `exit`, the number of `xid`; `slow`: how many times as long a `straggler` takes from then on.
     """

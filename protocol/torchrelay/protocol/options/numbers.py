@@ -20,7 +20,7 @@ MINIMUM_STEPS = 8
 
 @dataclass(frozen=True)
 class NumberWatch:
-    """`over`: suspect from so many times the mean of the latest steps on; 0: only what is not finite.
+    """One watch. `over`: a number is suspect from so many times the mean of the latest steps on; 0: only if it is not finite.
 
     `every`: steps between two comparisons of replicas, beside those that are made anyway.
     """

@@ -25,7 +25,7 @@ _SCHEME = "torchrelay-pod:"
 
 @dataclass(frozen=True)
 class PodIdentity:
-    """`uid` tells two pods of the same name apart."""
+    """Which pod it is. `uid` tells two pods of the same name apart."""
 
     namespace: str
     pod: str

@@ -1,7 +1,7 @@
 """Mutual TLS between the processes of one job, from nothing but the secret that they share.
 
 Every process derives the same certificate authority key from the secret and issues its own short-lived leaf with it, so
-no certificate travels between machines and none outlives its job. Who does not know the secret can make no leaf.
+no certificate travels between machines and none outlives its job. A process without the secret can make no leaf.
 """
 
 from __future__ import annotations

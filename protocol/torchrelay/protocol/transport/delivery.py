@@ -1,8 +1,8 @@
 """Between agent and controller, each message once and in order, over as many streams as it takes. Pure.
 
-A stream that breaks loses what was on its way. Each side keeps what the other one has not said to have (`Taken`, `OrdersTaken`)
-and says it again on the next stream; the other side skips what it knows already. These two, AgentHello and Progress are not
-counted: each replaces the one before.
+A stream that breaks loses what was on its way. Each side keeps its messages until the other side has confirmed them (`Taken`,
+`OrdersTaken`), and sends them again on the next stream. The other side skips those that it knows already. Taken, OrdersTaken,
+AgentHello and Progress are not counted: each replaces the one before.
 """
 
 from __future__ import annotations

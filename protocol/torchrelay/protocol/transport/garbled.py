@@ -1,4 +1,4 @@
-"""Bytes that are no message of ours: without this gRPC raises them into whoever serves, and logs a traceback for each."""
+"""Bytes that are no message of ours. gRPC would raise an error for them in the server, and log a traceback for each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The one place where messages of a peer are looked at before anybody acts on them: ranges, lengths, counts.
+"""The one place where messages of a peer are checked before anything is done about them: ranges, lengths, counts.
 
-What passes is still a peer's word. But no number in it overflows a sum or a message of ours, and none makes a list of a million.
+A message that passes is still a peer's word. But no number in it overflows a sum or a message of ours, and none makes a list of
+a million.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class MigrationCause(str, Enum):
 
 
 class ProtectionCause(str, Enum):
-    """Of a level of protection: what it hangs on."""
+    """What a level of protection depends on."""
 
     COVERED = "covered"
     """Nothing is missing."""

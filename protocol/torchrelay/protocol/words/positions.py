@@ -6,7 +6,7 @@ import enum
 
 
 class _Word(str, enum.Enum):
-    """As it is on the wire, also within a text."""
+    """A word as it is on the wire, also within a text."""
 
     def __str__(self) -> str:
         return str(self.value)

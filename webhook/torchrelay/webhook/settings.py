@@ -24,8 +24,10 @@ _HOST = f"{kube.CONTROLLER_SERVICE}.{kube.SYSTEM_NAMESPACE}.svc"
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """How the two containers that are added are started. `volumes` and `volumeMounts` go into both; a cluster whose images
-    carry no torchrelay brings it that way, and says with `commandPrefix` which Python runs it."""
+    """How the two added containers are started. `volumes` and `volumeMounts` go into both.
+
+    If a cluster's images carry no torchrelay, it comes from such a volume, and `commandPrefix` says which Python runs it.
+    """
 
     image: str = f"torchrelay/agent:{VERSION}"
     imagePullPolicy: str = "IfNotPresent"
@@ -55,7 +57,10 @@ class ControllerSettings:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """`certificates`: `self` (made and renewed by the webhook) or a folder with tls.crt and tls.key, renewed by others."""
+    """The server's settings.
+
+    `certificates`: `self` (made and renewed by the webhook) or a folder with tls.crt and tls.key, renewed by others.
+    """
 
     port: int = 8443
     certificates: str = SELF_MADE

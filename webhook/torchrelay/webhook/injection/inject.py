@@ -143,7 +143,10 @@ def _add(spec: dict[str, Any], added: Additions) -> None:
 
 
 def _share_processes(spec: dict[str, Any], notes: list[str]) -> None:
-    """Let the agent see the training processes, so that it can end one that hangs. A pod that forbids it is only noted."""
+    """Let the agent see the training processes, so that it can end one that hangs. If the pod forbids it, add a note.
+
+    Not used for processes that certainly belong to another user.
+    """
     if spec.get("hostPID"):
         return  # shared with the whole node already, and Kubernetes allows only one of both
     if spec.get("shareProcessNamespace") is False:

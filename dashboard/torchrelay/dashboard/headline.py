@@ -1,4 +1,4 @@
-"""What whoever is on call has to know first: one sentence, and what is left for them to do. Pure."""
+"""What the person on call has to know first: one sentence, and what is left to do. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WELL, WORKING, NOTICE, ACT, OVER = "well", "working", "notice", "act", "over"
 
 @dataclass(frozen=True)
 class Headline:
-    """`tone`: well, working (it is being taken care of), notice, act (a person is needed) or over."""
+    """The sentence. `tone`: well, working (it is being taken care of), notice, act (a person is needed) or over."""
 
     tone: str
     text: str

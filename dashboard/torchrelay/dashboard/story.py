@@ -66,9 +66,10 @@ ROW_NAMES = {
 
 @dataclass(frozen=True)
 class StoryLine:
-    """`after_s`: seconds since the migration began, negative for what was seen before. `kind`: seen, decided or done.
+    """One line of a story.
 
-    `who`: who saw, decided or did it. `took_s`: how long it took; None where that is not known or means nothing.
+    `after_s`: seconds since the migration began, negative for what was seen before. `kind`: seen, decided or done.
+    `who`: who saw, decided or did it. `took_s`: how long it took; None if that is not known or means nothing.
     """
 
     after_s: float
@@ -90,7 +91,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class ToldMigration:
-    """`tone`: working, well, notice or act. `costs` and `to_do`: sentences."""
+    """The story of a migration. `tone`: working, well, notice or act. `costs` and `to_do`: sentences."""
 
     key: str
     title: str

@@ -1,1 +1,1 @@
-"""The dashboard of a cluster: it stands beside the controller, hears what that tells of all jobs, and serves the same page."""
+"""The dashboard of a cluster. It runs beside the controller, which tells it of all jobs, and serves the same page."""

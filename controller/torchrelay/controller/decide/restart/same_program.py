@@ -1,4 +1,7 @@
-"""Were all machines of a job told to run the same? What differs would show only when a rank moves from one to the other."""
+"""Tells whether all machines of a job were told to run the same.
+
+A difference would show only when a rank moves between machines.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class ProgramAgreement:
-    """`refused`: why the job must not begin, `told`: what may go well; both empty if nothing differs."""
+    """The outcome. `refused`: why the job must not begin, `told`: what may go well; both empty if nothing differs."""
 
     refused: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
 
 
 def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAgreement:
-    """`one` is what `node` runs. What is not known of one of them is not compared."""
+    """Compare what two machines run. `one` is what `node` runs. What is not known of one of them is not compared."""
     refused: list[str] = []
     told: list[str] = []
     if one.script and other.script and one.script != other.script:
@@ -63,7 +66,7 @@ def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAg
 
 
 def _not_shared(node: str, one: Program, other_node: str, other: Program) -> str:
-    """Which folder of just-in-time checkpoints is not the same one on both; empty if none, or that is not known."""
+    """Return which folder of just-in-time checkpoints differs between both machines; empty if none does, or that is not known."""
     for here, mark, there, other_mark in zip(one.jit_dirs, one.jit_marks, other.jit_dirs, other.jit_marks):
         if mark and other_mark and mark != other_mark:
             return f"{here} on {node} and {there} on {other_node} are not the same folder: neither sees what the other writes"
@@ -71,7 +74,7 @@ def _not_shared(node: str, one: Program, other_node: str, other: Program) -> str
 
 
 def _compare_sources(node: str, one: Program, other_node: str, other: Program) -> ProgramAgreement:
-    """What the script imports from its folder has to be the same: a rank that moves goes on with the other machine's."""
+    """Compare what the script imports from its folder: a rank that moves goes on with the other machine's files."""
     if not (one.sources and other.sources):
         return ProgramAgreement()
     imported = {*one.imported, *other.imported}
@@ -94,7 +97,7 @@ def _compare_sources(node: str, one: Program, other_node: str, other: Program) -
 
 
 def _differences(names: Iterable[str], node: str, one: Program, other_node: str, other: Program) -> str:
-    """Which of these files are not the same, in words; empty if all are. One that could not be read is not compared."""
+    """Return in words which of these files are not the same; empty if all are. A file that could not be read is not compared."""
     differ, missing, missing_there = [], [], []
     for name in sorted(names):
         here, there = one.sources.get(name), other.sources.get(name)

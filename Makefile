@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo docs test test-browser test-browser-core test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu test-imitated-gpu-short lint fmt bench bench-check relay-score wild wild-cost soak gpu-check proto images pin-images clean
+.PHONY: venv demo docs test test-browser test-browser-core test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu test-imitated-gpu-short lint fmt bench bench-check relay-score wild wild-cost soak gpu-check proto images images-where-possible pin-images clean
 
 venv: $(STAMP)
 
@@ -159,6 +159,9 @@ gpu-check:
 # for both architectures, with whatever builder is there; nothing is pushed unless PUSH=--push
 images:
 	REGISTRY="$(REGISTRY)" TAG="$(TAG)" PUSH="$(PUSH)" scripts/build_images.sh
+
+images-where-possible:
+	REGISTRY="$(REGISTRY)" TAG="$(TAG)" scripts/build_images.sh --where-possible
 
 # the digest of today's base into the Dockerfile; a registry has to be reached
 pin-images:

@@ -66,6 +66,7 @@ class Site:
 
     def __init__(self, target: str, pipe: Connection) -> None:
         self.target, self.pipe = target, pipe
+        self.is_closing = False
         self.authority = Credentials.from_secret(SECRET, "controller")
         self.plays: dict[JobKey, Play] = {}
         self.agents: dict[str, Agent] = {}
@@ -142,6 +143,7 @@ class Site:
                 agent.die()
                 self.pipe.send(("killed", agent.play.key.name, time.time()))
         telling.cancel()
+        self.is_closing = True
         for agent in self.agents.values():
             agent.task.cancel()
 

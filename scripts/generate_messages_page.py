@@ -115,6 +115,14 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("it moved again", (finished("unplanned", "cleared"),)),
         Example("nobody could take over", (STARTED, finished("unplanned", "checkpoint"))),
         Example("nothing could be saved either", (STARTED, finished("unplanned", "abandoned", reason="no room"))),
+        Example(
+            "machines differ in what the script imports",
+            (
+                e.FilesDiffer(
+                    ("n0", "n1"), "of what the script imports from its folder config.py is not the same on n0 and n1"
+                ),
+            ),
+        ),
         Example("a machine is gone", (e.NodeLost("n1", (2, 3), 1, "its agent is away for 20 s"),)),
         Example(
             "a promise was not kept",

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from attack.cluster import LONG, SHORT, attack_cluster
 from attack.machine import attack_machine
+from attack.orders import attack_orders
+from attack.side_ports import attack_sides
 
 SEED = int(os.environ.get("ATTACK_SEED", random.SystemRandom().randrange(1_000_000)))
 
@@ -22,6 +24,8 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="attack-"))
     extent = SHORT if "--short" in sys.argv else LONG
     tally = asyncio.run(attack_cluster(folder, extent, SEED))
+    asyncio.run(attack_sides(folder, extent, SEED, tally))
+    asyncio.run(attack_orders(folder, 5 if extent is SHORT else 100, SEED, tally))
     attack_machine(folder, 2 if extent is SHORT else 6, SEED, tally)
     print(tally.told(), flush=True)
     if tally.wrong:

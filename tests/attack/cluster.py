@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
-import json
-import os
-import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -18,31 +14,32 @@ from typing import Any
 import grpc
 import grpc.aio
 from attack import strangers
-from attack.draw import Draw, Known
+from attack.attacked import STATE_S, Attacked, hello_of, pod_named, told_once
+from attack.draw import Draw
+from attack.process import Controlled
+from attack.real_job import RealJob
 from attack.tally import Tally
-from support.kube_cluster import SECRET, Play, PodAgent, training_pod
+from support.kube_cluster import SECRET
 
-from torchrelay.controller.kube.cluster.pods import JobKey, Pod, read_pod
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.kube import kube_names as kube
-from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.security.pod_tls import PodIdentity, PodLeaf, SigningRequest, anonymous_channel, sign
+from torchrelay.protocol.security.pod_tls import anonymous_channel
 from torchrelay.protocol.security.tls import Credentials
 from torchrelay.protocol.transport.convert import wrap
-from torchrelay.protocol.transport.incoming import received
 from torchrelay.protocol.words.positions import StandingPosition
 
-PLANNED, LOSS = "planned", "loss"
+PLANNED, LOSS, SAVE, ROLL_BACK = "planned", "loss", "save", "roll-back"
 STATES = {
     PLANNED: ("Begin", "Protect", "Assign", "QuiesceAt", "QuiesceDecided", "Serve", "Plan", "Rebuild", "Commit"),
+    SAVE: ("QuiesceAt", "QuiesceDecided", "SaveCheckpoint"),
+    ROLL_BACK: ("FetchKept", "Assign"),
     LOSS: ("Interrupt", "FetchJournal", "Assign", "Serve", "Plan", "Rebuild", "Commit"),
 }
 """Of a job and its migrations, by the order that is given then."""
-NAMESPACE = "attacked"
+ASKS = {SAVE: {kube.CHECKPOINT_DIR: "/c"}, ROLL_BACK: {kube.BUDDY_EVERY: "1"}}
+"""By kind, annotations of the pods."""
 Attack = Callable[[], Coroutine[Any, Any, None]]
-STATE_S = 20.0
 SETTLE_S = 80.0
 """Connections that do nothing are closed after a minute."""
 MOST_GROWTH_BYTES = 64 << 20
@@ -50,8 +47,6 @@ MOST_GROWTH_BYTES = 64 << 20
 MOST_PEAK_BYTES = 768 << 20
 """Of messages of the largest size, several at once."""
 MOST_DESCRIPTORS = 12
-_TO_MEASURE = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "262144"}
-"""What is freed goes back: otherwise the allocator keeps some 120 MiB after many large messages, and no more after many more."""
 MOVES_LEAST = 3
 
 
@@ -63,231 +58,49 @@ class Extent:
     flood: int
     connections: int
     huge: int
+    epochs: int
+    """Of the real job."""
     states: Mapping[str, tuple[str, ...]]
 
 
-FIRST = Extent(burst=20, flood=300, connections=40, huge=3, states={PLANNED: ("Plan",), LOSS: ("Plan",)})
+FIRST = Extent(burst=20, flood=300, connections=40, huge=3, epochs=0, states={PLANNED: ("Plan",), LOSS: ("Plan",)})
 """For all that is made once."""
 SHORT = Extent(
     burst=60,
     flood=1500,
     connections=100,
     huge=3,
-    states={PLANNED: ("QuiesceDecided", "Rebuild"), LOSS: ("Interrupt", "Assign", "Plan")},
+    epochs=60,
+    states={
+        PLANNED: ("QuiesceDecided", "Rebuild"),
+        SAVE: ("SaveCheckpoint",),
+        ROLL_BACK: ("Assign",),
+        LOSS: ("Interrupt", "Assign", "Plan"),
+    },
 )
-LONG = Extent(burst=1500, flood=60_000, connections=1200, huge=24, states=STATES)
-
-
-class Controlled:
-    """The controller's process; `ask` waits for the answer."""
-
-    def __init__(self, process: asyncio.subprocess.Process, ports: dict[str, int]) -> None:
-        self._process, self.ports = process, ports
-        self._lock = asyncio.Lock()
-
-    @classmethod
-    async def start(cls, errors: Path) -> Controlled:
-        here = Path(__file__).parents[1]
-        environment = {**os.environ, **_TO_MEASURE, "PYTHONPATH": str(here), "GRPC_VERBOSITY": "NONE"}
-        with errors.open("wb") as stderr:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "attack.controlled",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=stderr,
-                env=environment,
-                limit=1 << 24,
-            )
-        assert process.stdout is not None
-        first = await asyncio.wait_for(process.stdout.readline(), 60)
-        assert first, f"see {errors}"
-        return cls(process, json.loads(first))
-
-    async def ask(self, do: str, **more: Any) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        async with self._lock:
-            self._process.stdin.write(json.dumps({"do": do, **more}).encode() + b"\n")
-            await self._process.stdin.drain()
-            line = await asyncio.wait_for(self._process.stdout.readline(), 60)
-        assert line, "the controller's process has ended"
-        return json.loads(line)
-
-    async def close(self) -> None:
-        if self._process.returncode is None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            try:
-                await asyncio.wait_for(self._process.wait(), 15)
-            except asyncio.TimeoutError:
-                self._process.kill()
-                await self._process.wait()
-
-
-class Hostile(PodAgent):
-    """Answers as an agent of a job would, until the order that it waits for comes: it says all sorts of things then, and answers
-    that order or not."""
-
-    def __init__(self, pods: Attacked, play: Play, pod: Pod, rank: int, launch: dict[str, str] | None = None) -> None:
-        self._pods = pods
-        super().__init__(pods, play, pod, rank, launch)
-
-    def _ordered(self, order: Any) -> None:
-        inner = order.order if isinstance(order, msg.ToWorker) else order
-        if self._pods.stands is not None and isinstance(inner, msg.Interrupt) and not self.joins:
-            self.say(self._pods.standing(inner.generation))
-            return
-        if type(inner).__name__ == self._pods.at:
-            self._pods.reached += 1
-            for packed in self._pods.absurd(getattr(inner, "generation", 0)):
-                self.send(packed)
-            if self._pods.draw.chance.random() < 0.5:
-                self.heard.append(order)
-                return
-        super()._ordered(order)
-
-
-class Attacked:
-    """A job of whoever attacks, with a certificate for each of its pods. It ends with the `async with`."""
-
-    def __init__(
-        self, controlled: Controlled, name: str, draw: Draw, tally: Tally, at: str = "", burst: int = 0
-    ) -> None:
-        self.controlled, self.name, self.draw, self.tally, self.at, self.burst = (
-            controlled,
-            name,
-            draw,
-            tally,
-            at,
-            burst,
-        )
-        self.reached = 0
-        self.is_closing = False
-        self.stands: StandingPosition | None = None
-        """Where its ranks say that they stand: they could, and the decision is made on it."""
-        self.play = Play(JobKey(NAMESPACE, name), 2)
-        self.agents: list[PodAgent] = []
-        self.pods: list[Pod] = []
-        self._authority = Credentials.from_secret(SECRET, "attacker")
-        self._seen: set[str] = set()
-        self._channels: list[grpc.aio.Channel] = []
-        self._changed = asyncio.Event()
-        self.latest: dict[str, Any] = {}
-
-    async def __aenter__(self) -> Attacked:
-        made = await self.controlled.ask("pods", job=self.name, size=self.play.size, annotations={})
-        for rank, pod in enumerate(made):
-            self._take_in(pod, rank)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.is_closing = True
-        for agent in self.agents:
-            agent.task.cancel()
-        await asyncio.gather(*(a.task for a in self.agents), return_exceptions=True)
-        for channel in self._channels:
-            await channel.close()
-        for agent in self.agents:
-            agent.heard.clear()
-        self.agents.clear()
-        self.play.agents.clear()
-        self._channels.clear()
-        gc.collect()  # gRPC keeps a connection as long as somebody has a call of its
-        await self.controlled.ask("remove", job=self.name)
-
-    def _take_in(self, made: dict[str, Any], rank: int) -> None:
-        self._seen.add(made["uid"])
-        pod = _pod(made["name"], made["uid"], self.name)
-        self.pods.append(pod)
-        launch = {} if rank == NO_RANK else None
-        agent = Hostile(self, self.play, pod, rank, launch)
-        self.agents.append(agent)
-        self.play.agents.append(agent)
-
-    def leaf(self, pod: Pod, authority: Credentials | None = None) -> PodLeaf:
-        request = SigningRequest()
-        return request.leaf(
-            sign(authority or self._authority, request.pem(), PodIdentity(NAMESPACE, pod.name, pod.uid))
-        )
-
-    def channel(self, pod: Pod, authority: Credentials | None = None) -> grpc.aio.Channel:
-        channel = self.leaf(pod, authority).channel(
-            f"127.0.0.1:{self.controlled.ports['relay']}", self._authority.authority
-        )
-        self._channels.append(channel)
-        return channel
-
-    def something(self) -> None:
-        self._changed.set()
-
-    async def until(self, true: Callable[[], Any], within_s: float = STATE_S) -> bool:
-        end_s = time.monotonic() + within_s
-        while time.monotonic() < end_s:
-            await self.look()
-            if true():
-                return True
-            self._changed.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), 0.1)
-        return False
-
-    async def look(self) -> None:
-        self.latest = await self.controlled.ask("look", job=self.name)
-        for pod in self.latest["pods"]:
-            if pod["spare"] and pod["uid"] not in self._seen:
-                self._take_in(pod, NO_RANK)
-
-    def known(self, generation: int = 0) -> Known:
-        workers = tuple(a.worker for a in self.agents)
-        step = self.play.step
-        return Known(workers, (-1, 0, 1, generation, generation + 1, step - 1, step, step + 1))
-
-    def absurd(self, generation: int) -> list[relay_pb2.FromAgent]:
-        return [self.one(generation) for _ in range(self.burst)]
-
-    def standing(self, generation: int) -> msg.Standing:
-        """What a rank could say that stands there, with or without the gate of the step behind it."""
-        assert self.stands is not None
-        step, passed = self.play.step, self.draw.chance.randrange(2)
-        self.tally.sent(f"stands {self.stands.value}")
-        return msg.Standing(generation, step, step + passed, self.stands.value, "", "10.0.0.1", 7000)
-
-    def one(self, generation: int) -> relay_pb2.FromAgent:
-        """One more message; what is going to be left out, and why, is what the one place says that looks at all messages."""
-        name, packed = self.draw.packed(relay_pb2.FromAgent, self.known(generation))
-        kind = f"absurd {name}"
-        self.tally.sent(kind)
-        try:
-            received(packed)
-        except FrameError as e:
-            self.tally.refuse(kind, str(e))
-        return packed
-
-
-def _pod(name: str, uid: str, job: str) -> Pod:
-    manifest = training_pod(JobKey(NAMESPACE, job), 0, 1)
-    manifest["metadata"] |= {"name": name, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
-    pod = read_pod(manifest)
-    assert pod is not None
-    return pod
+LONG = Extent(burst=1500, flood=60_000, connections=1200, huge=24, epochs=400, states=STATES)
 
 
 class ClusterAttack:
-    def __init__(self, controlled: Controlled, extent: Extent, seed: int, tally: Tally) -> None:
-        self._controlled, self._extent, self._seed, self._tally = controlled, extent, seed, tally
+    def __init__(self, controlled: Controlled, folder: Path, extent: Extent, seed: int, tally: Tally) -> None:
+        self._controlled, self._folder, self._extent, self._seed, self._tally = controlled, folder, extent, seed, tally
         self._faults: set[str] = set()
 
     def _draw(self, what: str) -> Draw:
         return Draw(f"{self._seed}/{what}")
 
     async def run(self) -> None:
-        """The first round is there for all that is made once; what is held is compared after it."""
-        await self._round("first", FIRST)
-        before = await self._settled()
-        began_s = time.monotonic()
-        await self._round("main", self._extent)
+        """The first round is there for all that is made once; what is held is compared after it. A real job trains meanwhile."""
+        draw = self._draw("real")
+        async with RealJob(self._controlled, self._folder, self._extent.epochs, draw, self._tally) as real:
+            await self._round("first", FIRST)
+            before = await self._settled(jobs=2)
+            began_s = time.monotonic()
+            strikes = asyncio.create_task(real.strike())
+            await self._round("main", self._extent)
+            strikes.cancel()
+            await asyncio.gather(strikes, return_exceptions=True)
+            await real.end()
         after = await self._settled(before["descriptors"] + MOST_DESCRIPTORS)
         self._judge(before, after, time.monotonic() - began_s)
 
@@ -352,21 +165,21 @@ class ClusterAttack:
         async with Attacked(self._controlled, f"{name}-who", self._draw(f"{name}/who"), self._tally) as job:
             pod = job.pods[0]
             firsts = {
-                "a foreign authority": (wrap(relay_pb2.FromAgent, _hello(pod)), foreign),
-                "another pod": (wrap(relay_pb2.FromAgent, _hello(job.pods[1])), None),
+                "a foreign authority": (wrap(relay_pb2.FromAgent, hello_of(pod)), foreign),
+                "another pod": (wrap(relay_pb2.FromAgent, hello_of(job.pods[1])), None),
                 "a pod of another namespace": (
-                    wrap(relay_pb2.FromAgent, _hello(_pod("honest-0", "uid-0001", "honest"))),
+                    wrap(relay_pb2.FromAgent, hello_of(pod_named("honest-0", "uid-0001", "honest"))),
                     None,
                 ),
                 "no hello": (wrap(relay_pb2.FromAgent, msg.Progress(())), None),
                 "an empty message": (relay_pb2.FromAgent(), None),
-                "another's worker": (wrap(relay_pb2.FromAgent, _hello(pod, worker=job.agents[1].worker)), None),
+                "another's worker": (wrap(relay_pb2.FromAgent, hello_of(pod, worker=job.agents[1].worker)), None),
             }
             for what, (first, authority) in firsts.items():
                 async with job.channel(pod, authority) as channel:
                     self._tally.sent(kind)
                     try:
-                        async for _ in relay_pb2_grpc.RelayStub(channel).Attach(_told(first), timeout=5):
+                        async for _ in relay_pb2_grpc.RelayStub(channel).Attach(told_once(first), timeout=5):
                             self._tally.fail(f"a stream of {what} was taken")
                             break
                     except grpc.aio.AioRpcError as e:
@@ -393,9 +206,11 @@ class ClusterAttack:
         """A job that reaches the state of a migration, and says absurd things in it."""
         job_name = f"{name}-{state.lower()}-{kind}"
         draw = self._draw(job_name)
-        async with Attacked(self._controlled, job_name, draw, self._tally, state, extent.burst) as job:
+        asks = ASKS.get(kind, {})
+        async with Attacked(self._controlled, job_name, draw, self._tally, state, extent.burst, asks) as job:
+            level = "partly" if kind == ROLL_BACK else "protected"  # no rank's tensors are held by another one
             protected = await job.until(
-                lambda: job.latest["status"].get("protection") == "protected" or job.latest["failure"] or job.reached,
+                lambda: job.latest["status"].get("protection") == level or job.latest["failure"] or job.reached,
                 STATE_S,
             )
             if not protected:
@@ -403,6 +218,8 @@ class ClusterAttack:
                 return
             if kind == PLANNED:
                 await self._controlled.ask("wish", job=job_name, rank=0)
+            elif kind == SAVE:
+                await self._controlled.ask("save", job=job_name)
             else:
                 job.agents[0].die()
             await job.until(lambda: job.reached, STATE_S)
@@ -467,7 +284,7 @@ class ClusterAttack:
                 with contextlib.suppress(grpc.aio.AioRpcError):
                     async with job.channel(pod) as channel:
                         call = relay_pb2_grpc.RelayStub(channel).Attach(
-                            _told(wrap(relay_pb2.FromAgent, _hello(pod))), timeout=1.5
+                            told_once(wrap(relay_pb2.FromAgent, hello_of(pod))), timeout=1.5
                         )
                         async for _ in call:
                             break
@@ -482,7 +299,7 @@ class ClusterAttack:
         async with Attacked(self._controlled, f"{name}-bytes", draw, self._tally) as job:
             await job.until(lambda: job.latest["status"].get("protection") == "protected", STATE_S)
             pod = job.pods[1]
-            hello = wrap(relay_pb2.FromAgent, _hello(pod)).SerializeToString()
+            hello = wrap(relay_pb2.FromAgent, hello_of(pod)).SerializeToString()
             for _ in range(extent.connections // 3):
                 async with job.channel(pod) as channel:
                     attach = channel.stream_stream("/torchrelay.v1.Relay/Attach")
@@ -538,12 +355,12 @@ class ClusterAttack:
             flush=True,
         )
 
-    async def _settled(self, descriptors: int = 1 << 20) -> dict[str, Any]:
+    async def _settled(self, descriptors: int = 1 << 20, jobs: int = 1) -> dict[str, Any]:
         """Once everything that was there for those who attacked is gone, or that has had its time."""
         end_s = time.monotonic() + SETTLE_S
         while True:
             state: dict[str, Any] = await self._controlled.ask("state")
-            if (state["jobs"] <= 1 and state["descriptors"] <= descriptors) or time.monotonic() > end_s:
+            if (state["jobs"] <= jobs and state["descriptors"] <= descriptors) or time.monotonic() > end_s:
                 return state
             await asyncio.sleep(0.2)
 
@@ -565,21 +382,11 @@ class ClusterAttack:
             self._tally.fail(f"only {moved} moves of the other job meanwhile")
 
 
-def _hello(pod: Pod, worker: str = "") -> msg.AgentHello:
-    workers = (msg.WorkerInfo(worker, 0, 1, {"WORLD_SIZE": "2"}),) if worker else ()
-    return msg.AgentHello(pod.agent, -1, "10.0.0.1", workers, pod.uid)
-
-
-async def _told(first: Any) -> Any:
-    yield first
-    await asyncio.Event().wait()
-
-
 async def attack_cluster(folder: Path, extent: Extent, seed: int) -> Tally:
     tally = Tally()
     controlled = await Controlled.start(folder / "controller.log")
     try:
-        await ClusterAttack(controlled, extent, seed, tally).run()
+        await ClusterAttack(controlled, folder, extent, seed, tally).run()
     finally:
         await controlled.close()
     return tally

@@ -17,12 +17,22 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
+from support.fake_kube import FakeApi
 from support.footprint import footprint
 from support.kube_cluster import KubeCluster, Play, training_pod
+from support.token_review import review_of
 
 from torchrelay.controller.decide.migration.stand import Cannot, Target
 from torchrelay.controller.execution import targets
-from torchrelay.controller.kube.client.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
+from torchrelay.controller.kube.client.api import (
+    MIGRATIONS,
+    PODS,
+    SPARE_POOLS,
+    TOKEN_REVIEWS,
+    TRAINING_JOBS,
+    Object,
+    ObjectKind,
+)
 from torchrelay.controller.kube.cluster.pods import JobKey, read_pod
 from torchrelay.controller.kube.readiness import serve_readiness
 from torchrelay.protocol.errors import RefusedError
@@ -34,8 +44,22 @@ SAMPLE_S = 0.05
 MOVE_S = 60.0
 
 
+class ReviewingApi(FakeApi):
+    """Knows whose a token is: `pod NAMESPACE NAME UID` is that pod's."""
+
+    async def create(self, kind: ObjectKind, manifest: Object) -> Object:
+        if kind is not TOKEN_REVIEWS:
+            return await super().create(kind, manifest)
+        words = str(manifest["spec"]["token"]).split()
+        if len(words) != 4 or words[0] != "pod":
+            return {"status": {"authenticated": False}}
+        return review_of(words[2], words[3], words[1])
+
+
 class Cluster(KubeCluster):
     """Agents of pods that are deleted end, as the kubelet would have it, and nothing of the stand-ins grows."""
+
+    api_of_kind = ReviewingApi
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -155,6 +179,14 @@ class Orders:
     async def wish(self, job: str, rank: int) -> str:
         return self._cluster._wish(Play(JobKey("attacked", job), 0), rank)
 
+    async def save(self, job: str) -> None:
+        """As who makes a Migration that moves nobody."""
+        meta = {"generateName": "save-", "namespace": "attacked"}
+        self._cluster.api.put(MIGRATIONS, {"metadata": meta, "spec": {"job": job, "save": True}})
+
+    async def outcomes(self, job: str) -> list[str]:
+        return self._cluster.outcomes(Play(JobKey("attacked", job), 0))
+
     async def remove(self, job: str) -> None:
         """As `kubectl delete`: the job's pods, and its Migrations."""
         for pod in self._cluster.api.all(PODS):
@@ -203,7 +235,7 @@ async def main() -> None:
         orders = Orders(cluster, faults, decisions)
         async with await serve_readiness(cluster.settings, cluster.pulse):
             tasks = [asyncio.create_task(cluster.keep_moving(honest)), asyncio.create_task(cluster.sample())]
-            _say(
+            say(
                 {
                     "relay": cluster.settings.relay_port,
                     "enrol": cluster.settings.enrol_port,
@@ -211,13 +243,13 @@ async def main() -> None:
                 }
             )
             while line := await reader.readline():
-                _say(await orders.answer(json.loads(line)))
+                say(await orders.answer(json.loads(line)))
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _say(answer: Any) -> None:
+def say(answer: Any) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 

@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from attack.draw import Draw
@@ -29,23 +30,27 @@ _BEGINNINGS = (b"", CLIENT_HELLO, HTTP2, b"TRTENSOR", bytes(journal_copy.GREETIN
 
 
 class Ports:
-    """Strangers at the ports of a command's processes, each port once. `watch` is to be called again and again.
+    """Strangers at the ports of processes, each port once. `watch` or `come_to` are to be called again and again.
 
     They come to ranks once the job is protected: gloo takes whoever says the right number for a peer as long as it connects, with
-    torchrun as well. `events`: the run's file.
+    torchrun as well.
     """
 
-    def __init__(self, draw: Draw, tally: Tally, events: Path) -> None:
-        self._draw, self._tally, self._events = draw, tally, events
-        self._is_protected = False
+    def __init__(self, draw: Draw, tally: Tally, is_protected: Callable[[], bool]) -> None:
+        self._draw, self._tally, self._is_protected = draw, tally, is_protected
         self._seen: set[tuple[int, int]] = set()
         self._threads: list[threading.Thread] = []
         self.by_owner: Counter[str] = Counter()
 
     def watch(self, command: int) -> None:
+        """To all that a command has started."""
+        self.come_to(_processes(command))
+
+    def come_to(self, owners: Mapping[int, str]) -> None:
+        """To these processes."""
         inodes = _listening()
-        for pid, owner in _processes(command).items():
-            if owner == "a rank" and not self._protected():
+        for pid, owner in owners.items():
+            if owner == "a rank" and not self._is_protected():
                 continue
             for inode in _sockets(pid) & inodes.keys():
                 port = inodes[inode]
@@ -53,11 +58,6 @@ class Ports:
                     self._seen.add((pid, port))
                     self.by_owner[owner] += 1
                     self._come(owner, port)
-
-    def _protected(self) -> bool:
-        if not self._is_protected and self._events.exists():
-            self._is_protected = '"level": "protected"' in self._events.read_text()
-        return self._is_protected
 
     def end(self) -> None:
         for thread in self._threads:
@@ -119,7 +119,12 @@ def _sockets(pid: int) -> set[str]:
 
 def attack_machine(folder: Path, epochs: int, seed: int, tally: Tally) -> Finished:
     """A loss and a planned move; the whole has to end bitwise as the undisturbed run."""
-    ports = Ports(Draw(f"{seed}/machine"), tally, folder / "run" / "events.jsonl")
+    events = folder / "run" / "events.jsonl"
+
+    def is_protected() -> bool:
+        return events.exists() and '"level": "protected"' in events.read_text()
+
+    ports = Ports(Draw(f"{seed}/machine"), tally, is_protected)
     steps = epochs * STEPS_PER_EPOCH
     kill, move_at = f"kill:rank=1,step={steps // 3},phase=backward", 2 * steps // 3
     (folder / "run").mkdir()

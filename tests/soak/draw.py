@@ -77,10 +77,6 @@ def draw(chance: random.Random, kinds: Sequence[str], ranks: int, machines: int)
     kind = chance.choice(kinds)
     target = chance.randrange(machines if kind in OF_MACHINES else ranks)
     pause_s, place = chance.uniform(*PAUSE_S), chance.choice(PLACES) if kind in ORDERED else ""
-    if kind == DEADLOCK and place == "backward" and ranks == 2:
-        place = (
-            "forward"  # a backward counts as waiting as a whole, and of two that wait nobody can tell who is to blame
-        )
     return Fault(kind, target, pause_s, place)
 
 

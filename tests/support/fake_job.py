@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ TICK_S = 0.05
 class FakeJob:
     """`boundary`: where every rank is. Workers in `mute` take orders and say nothing, nodes in `silent` nothing at all.
 
-    Ranks are on `nnodes` nodes, as many on each; all spares are on the first one. Those in `missing` do not come.
+    Ranks are on `nnodes` nodes, as many on each; all spares are on the first one. Those in `missing` do not come. `programs`: by
+    node, what it was told to run.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class FakeJob:
         restart: RestartPlan | None = None,
         files: dict[str, bytes] | None = None,
         missing: Collection[str] = (),
+        programs: Mapping[str, msg.Program] | None = None,
     ) -> None:
         self.config = ControllerConfig(
             run_id="run",
@@ -53,6 +55,7 @@ class FakeJob:
             resume_command="torchrelay run --resume {directory} train.py",
             **(config or {}),
         )
+        self.programs = programs or {}
         self.core = Core(self.config, lambda: 0.0, checkpoint, health, restart)
         self.now_s = 10.0
         self.boundary = 5
@@ -122,7 +125,14 @@ class FakeJob:
         own, number = tuple(i for i in self.infos if _node_of(i.worker) == node), int(node[1:].partition("-")[0])
         wanted = self.wanted if number == 0 else 0
         hello = msg.AgentHello(
-            node, number, f"10.0.0.{number + 1}", own, copies_port=9100, copies_token=node.encode(), spares=wanted
+            node,
+            number,
+            f"10.0.0.{number + 1}",
+            own,
+            copies_port=9100,
+            copies_token=node.encode(),
+            spares=wanted,
+            program=self.programs.get(node, msg.Program()),
         )
         self.core.attach(hello, self.now_s)
         self._collect()

@@ -193,8 +193,10 @@ class PodAgent:
 class KubeCluster:
     """Spares' pods are run as soon as the controller makes them."""
 
+    api_of_kind: type[FakeApi] = FakeApi
+
     def __init__(self, **settings: Any) -> None:
-        self.api = FakeApi()
+        self.api = self.api_of_kind()
         self.authority = Credentials.from_secret(SECRET, "controller")
         self.trusted = self.authority.authority
         self.settings = ClusterSettings(

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ SHARED = {"TORCHRELAY_SECRET": SECRET, "OMP_NUM_THREADS": "1"}
 class Fleet:
     """`len(spares)` machines with `local_ranks` each, and so many spares as `spares` says; the first one leads at first.
 
-    Each command writes its own file of events. With a `network` each machine is one of its.
+    Each command writes its own file of events. With a `network` each machine is one of its. `own_files`: by machine, a file of its
+    own and where it lies there; takes root.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class Fleet:
         local_ranks: int = 1,
         network: Network | None = None,
         arguments: Sequence[str] = (),
+        own_files: Mapping[int, tuple[Path, Path]] | None = None,
         **environment: str,
     ) -> None:
+        self._own_files = own_files or {}
         self._cli, self._options, self._spares = cli, options, spares
         self._local_ranks, self._environment = local_ranks, SHARED | environment
         self._network = network
@@ -64,7 +67,11 @@ class Fleet:
             return self._cli.start_program(*command, GLOO_SOCKET_IFNAME="eth0", **self._environment)
         options += [f"--controller-port={self._ports[number]}"]
         options += [f"--controller={host}:{self._ports[0]}"] * (number > 0)
-        return self._cli.start("run", *options, *self._options, *self._script, **self._environment)
+        command = [sys.executable, "-m", "torchrelay.cli", "run", *options, *self._options, *self._script]
+        if number in self._own_files:
+            there = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+            command = ["unshare", "--mount", "sh", "-c", there, "sh", *map(str, self._own_files[number]), *command]
+        return self._cli.start_program(*command, **self._environment)
 
     def take_port(self, number: int) -> None:
         """Another program listens where the machine's controller would, if it can have the port."""

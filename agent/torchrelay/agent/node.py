@@ -130,8 +130,6 @@ class NodeAgent:
             self._machine.make(read_timeline(Path(replay)).gpus if replay else len(self._specs))
         agent = self._agent
         agent.open()
-        # An agent that was killed has left them: nobody may go back to copies of processes that began otherwise.
-        shutil.rmtree(self._config.kept_path, ignore_errors=True)
         try:
             self._start_processes()
             await agent.begin(agent.session.run, self._monitor.run, self._room.run)

@@ -28,6 +28,7 @@ class Policy:
     `explain_waiting_most_s`: a connection counts as dead whose peer has not answered for `link_dead_s`, and for
     `link_alone_s` where others between the same two ranks live.
     A rank that hangs and cannot be replaced ends the job after `hang_timeout_s`; 0: after the timeout of its process group.
+    `hang_timeout_option`: what sets it.
     A planned migration stops at least `quiesce_steps` steps and `quiesce_margin_s` ahead.
     `failure_grace_s`: how long a script that failed may take to end by itself. `agent_grace_s`: how long the agent of a
     running job may be away. A node is given up with which training stands still, once its agent has been away for
@@ -42,6 +43,7 @@ class Policy:
     slack_hang_s: float = 60.0
     busy_hang_s: float = 600.0
     hang_timeout_s: float = 0.0
+    hang_timeout_option: str = "--hang-timeout"
     stale_progress_s: float = 3.0
     explain_lead_s: float = 3.0
     explain_every_s: float = 4.0
@@ -129,6 +131,8 @@ class ControllerConfig(ControllerOptions):
     respawned: tuple[str, ...] = ()
     respawn_option: str = "--respawn-limit"
     respawn_barred: str = ""
+    imports_differ: bool = False
+    """Whether files that the script imports differed between machines, under a controller before this one."""
     refill: bool = False
     """Whether new spares are made where there are fewer than the job began with."""
     jit_barred: str = ""

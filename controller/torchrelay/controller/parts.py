@@ -50,6 +50,8 @@ class Parts:
     ) -> None:
         self.config = config
         self.job = Job(config.world_size, config.losses_barred)
+        self.job.ranks_per_node = config.nproc_per_node
+        self.job.imports_differ = config.imports_differ
         self.job.local_world_size = config.nproc_per_node if config.adopted else 1
         self.outbox = Outbox(self.job, wall_s)
         self.progress = ProgressTeller(self.job, self.outbox)
@@ -118,7 +120,7 @@ class Parts:
             fenced_s,
         )
         self.pace = Pace(job, outbox, self.nodes)
-        self.programs = Programs(outbox)
+        self.programs = Programs(outbox, job)
         driver.saving.resume_commands = self.programs.resume_commands
         self.entrance = Entrance(job, outbox, config.adopted, fenced_s)
         self.entrance.remember(dict(enumerate(config.holders)))

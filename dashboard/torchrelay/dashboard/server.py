@@ -180,7 +180,7 @@ async def _body(request: Request) -> dict[str, Any]:
             return {}
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

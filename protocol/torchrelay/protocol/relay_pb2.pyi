@@ -178,20 +178,22 @@ class LinkState(_message.Message):
     def __init__(self, local: _Optional[str] = ..., remote: _Optional[str] = ..., unanswered_s: _Optional[float] = ..., probed_s: _Optional[float] = ..., silent_s: _Optional[float] = ...) -> None: ...
 
 class Explained(_message.Message):
-    __slots__ = ("request", "stack", "motion", "source", "asleep", "links")
+    __slots__ = ("request", "stack", "motion", "source", "asleep", "links", "in_own_code")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
     MOTION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     ASLEEP_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
+    IN_OWN_CODE_FIELD_NUMBER: _ClassVar[int]
     request: int
     stack: _containers.RepeatedScalarFieldContainer[str]
     motion: str
     source: str
     asleep: bool
     links: _containers.RepeatedCompositeFieldContainer[LinkState]
-    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ..., links: _Optional[_Iterable[_Union[LinkState, _Mapping]]] = ...) -> None: ...
+    in_own_code: bool
+    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ..., links: _Optional[_Iterable[_Union[LinkState, _Mapping]]] = ..., in_own_code: _Optional[bool] = ...) -> None: ...
 
 class Explain(_message.Message):
     __slots__ = ("request", "watch_s")
@@ -987,16 +989,18 @@ class ShimOrder(_message.Message):
     def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., pass_gate: _Optional[_Union[PassGate, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end_now: _Optional[_Union[EndNow, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ..., lift_gates: _Optional[_Union[LiftGates, _Mapping]] = ..., numbers_decided: _Optional[_Union[NumbersDecided, _Mapping]] = ..., keep_file: _Optional[_Union[KeepFile, _Mapping]] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ..., clear_checkpoints: _Optional[_Union[ClearCheckpoints, _Mapping]] = ..., rehearse: _Optional[_Union[Rehearse, _Mapping]] = ..., end_rehearsal: _Optional[_Union[EndRehearsal, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
 
 class ClearCheckpoints(_message.Message):
-    __slots__ = ("folder", "job", "keep", "job_id")
+    __slots__ = ("folder", "job", "keep", "job_id", "run_id")
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
     folder: str
     job: str
     keep: int
     job_id: str
-    def __init__(self, folder: _Optional[str] = ..., job: _Optional[str] = ..., keep: _Optional[int] = ..., job_id: _Optional[str] = ...) -> None: ...
+    run_id: str
+    def __init__(self, folder: _Optional[str] = ..., job: _Optional[str] = ..., keep: _Optional[int] = ..., job_id: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
     __slots__ = ("worker", "rank", "pid", "launch", "generation", "protected", "in_force", "gate_secret")
@@ -1174,7 +1178,7 @@ class Progress(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerProgress, _Mapping]]] = ...) -> None: ...
 
 class JournalContent(_message.Message):
-    __slots__ = ("worker", "boundaries", "gates", "set_up", "after")
+    __slots__ = ("worker", "boundaries", "gates", "set_up", "after", "checks")
     class BoundariesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1196,17 +1200,26 @@ class JournalContent(_message.Message):
         key: int
         value: bytes
         def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class ChecksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
     WORKER_FIELD_NUMBER: _ClassVar[int]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     GATES_FIELD_NUMBER: _ClassVar[int]
     SET_UP_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     boundaries: _containers.ScalarMap[int, bytes]
     gates: _containers.ScalarMap[int, bytes]
     set_up: bytes
     after: _containers.ScalarMap[int, bytes]
-    def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ..., after: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
+    checks: _containers.ScalarMap[int, bytes]
+    def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ..., after: _Optional[_Mapping[int, bytes]] = ..., checks: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
 
 class WorkerStarted(_message.Message):
     __slots__ = ("worker", "rank", "pid", "launch")

@@ -35,7 +35,7 @@ def start(
     site: str = "",
     whole: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Connects this process to its agent and gets ready for the script. A spare waits in here until it has a rank.
+    """Connect this process to its agent and get ready for the script. A spare waits in here until it has a rank.
 
     `site`: the folder on PYTHONPATH that has let us in. `whole`: the environment as it was.
 
@@ -58,7 +58,7 @@ def start(
 
 
 def install(runtime: RuntimeInterface) -> None:
-    """Hooks the start of the script and the imports."""
+    """Put hooks into the start of the script and the imports."""
     publish = functools.partial(setattr, builtins, HOOKS, runtime.hooks)
     runtime.begin_set_up()
     imported = {

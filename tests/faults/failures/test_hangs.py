@@ -61,6 +61,20 @@ def test_a_rank_that_hangs_is_named_and_replaced(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rank", few(1, [0, 1]))
+def test_of_two_ranks_the_one_that_is_deadlocked_in_its_backward_is_replaced_and_not_its_peer(
+    rank: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    fault = f"deadlock:rank={rank},step=15,phase=backward"
+    run = relay(tmp_path, SCRIPT, ranks=2, inject=[fault])
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=2), 2, [fault], 1)
+    why, stack = suspicion(run, rank)
+    assert f"while rank {1 - rank} waits" in why
+    assert stack[0].startswith("_wait_for_nobody ("), stack
+    assert run.committed()[0]["downtime_s"]["detect"] < DETECTION_S + SLACK_S
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "phase"),
     few(2, [("reentrant", "forward"), ("summed", "backward")]),

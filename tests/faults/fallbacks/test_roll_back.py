@@ -10,8 +10,8 @@ import pytest
 from faults.conftest import Undisturbed
 from faults.machines.test_lost_machine import Machines
 from support.cells import few, only_in_long
-from support.cli_harness import Cli
-from support.machines import descendants, worker_of
+from support.cli_harness import Cli, eventually
+from support.machines import Fleet, descendants, worker_of
 from support.relay_run import relay
 from support.training import differences
 
@@ -106,6 +106,33 @@ def test_a_rank_that_is_lost_with_its_machine_goes_on_from_the_copy_of_its_buddy
     assert finished["steps_redone"] <= 2 * EVERY + 1, said
     assert (job.first.returncode, job.second.returncode) == (0, 1), said
     assert differences(reference, job.out, RANKS) == [], said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gone", few(1, [1, 0]))
+def test_where_an_agent_is_killed_and_nothing_takes_over_its_rank_starts_over_where_its_copy_lies(
+    gone: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """Its ranks end with it. Neither a spare nor a respawn: all go back, instead of to the script's beginning."""
+    reference, holds, there = undisturbed(SCRIPT, ranks=RANKS), tmp_path / "holds", 1 - gone
+    holds.mkdir()
+    with Cli(tmp_path) as cli:
+        options = (f"--buddy-every={EVERY}", "--respawn-limit=0")
+        fleet = Fleet(cli, *options, spares=(0, 0), script=SCRIPT, HOLD_STEPS="10", HOLD_FOLDER=str(holds))
+        eventually("step 9", lambda: fleet.boundary(there) == 9)
+        os.kill(agent_of(fleet.commands[gone].pid), signal.SIGKILL)
+        (holds / "10").touch()
+        said = fleet.end(*fleet.commands)
+    assert fleet.commands[there].returncode == 0, said
+    assert fleet.events(there, "job_restarted") == [], said
+    (finished,) = fleet.events(there, "migration_finished")
+    assert (finished["kind"], finished["outcome"]) == ("rollback", "committed"), said
+    assert finished["steps_redone"] <= 2 * EVERY + 1, said
+    assert differences(reference, fleet.out, RANKS) == [], said
+
+
+def agent_of(command: int) -> int:
+    return next(p for p in descendants(command) if b"torchrelay.agent" in Path(f"/proc/{p}/cmdline").read_bytes())
 
 
 @only_in_long

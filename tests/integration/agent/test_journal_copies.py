@@ -16,9 +16,17 @@ from support.cli_harness import eventually
 
 from torchrelay.agent.journals.journal_copies import KeptJournals as Keeper
 from torchrelay.protocol.journals import journal_copy as wire
-from torchrelay.protocol.messages import Commit, CopyJournals, JournalContent, JournalCopyLost, JournalsCopied
+from torchrelay.protocol.messages import (
+    Commit,
+    CopyJournals,
+    JournalContent,
+    JournalCopyLost,
+    JournalsCopied,
+    ReplicaCheck,
+)
 from torchrelay.protocol.security.tls import of_one_server
 from torchrelay.protocol.security.tls_contexts import of_server, to_one_server
+from torchrelay.protocol.transport.wire import decode
 from torchrelay.shim.journal import remote_copies
 from torchrelay.shim.journal.remote_copies import CopiedJournal, RemoteJournalCopies
 from torchrelay.shim.recovery.survivor import Recovery
@@ -445,3 +453,17 @@ def _until_closed(connection: socket.socket) -> bytes:
     except ConnectionResetError:
         return data
     return data
+
+
+def test_what_a_rank_tells_of_its_tensors_comes_to_the_keeper_from_before_it_was_one_and_from_then_on(
+    keeper: KeeperThread, rank: Rank
+) -> None:
+    checks = [ReplicaCheck(number, {"w": f"digest {number}"}) for number in range(8)]
+    for check in checks[:7]:
+        rank.copies.check(check)
+    rank.copies.assign(keeper.order())
+    rank.until_told(JournalsCopied)
+    rank.copies.check(checks[7])
+    rank.do_step()
+    told = [decode(frame, {"ReplicaCheck": ReplicaCheck}) for _, frame in sorted(keeper.content().checks.items())]
+    assert told == checks[2:]

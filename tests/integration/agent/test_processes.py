@@ -10,7 +10,6 @@ from pathlib import Path
 from integration.agent.agent_harness import Controller, agent, ends_of, serving
 
 from torchrelay.agent.health.workers.process import GONE, process_state
-from torchrelay.protocol.journals.kept import WHOLE, KeptParts, whole_copies, write_parts
 from torchrelay.protocol.messages import (
     Assign,
     Begin,
@@ -21,13 +20,11 @@ from torchrelay.protocol.messages import (
     FaultInjected,
     Fence,
     FetchJournal,
-    FetchKept,
     ForgetJournals,
     FromWorker,
     Hello,
     Interrupt,
     JournalContent,
-    KeptCopies,
     LookClosely,
     OrderFailed,
     StopJob,
@@ -76,24 +73,6 @@ def test_a_killed_worker_is_reported_after_all_that_it_said(tmp_path: Path) -> N
             assert [m.report.torch_version for m in before if isinstance(getattr(m, "report", None), Warm)] == [
                 str(i) for i in range(500)
             ]
-
-    run(scenario())
-
-
-def test_copies_that_a_killed_agent_has_left_are_nobodys(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        controller = Controller()
-        slot = tmp_path / "journals" / "kept-n0" / "rank-0" / "0"
-        slot.mkdir(mode=0o700, parents=True)
-        (tmp_path / "journals").chmod(0o700)
-        write_parts(slot, KeptParts(48, b"journal", b"set-up", ""))
-        (slot / WHOLE).touch()
-        assert 0 in whole_copies(tmp_path / "journals" / "kept-n0")
-        async with serving(controller) as port, agent(tmp_path, port):
-            await ready(controller, "n0.w0")
-            controller.order(FetchKept())
-            told = await controller.first(KeptCopies)
-            assert told == KeptCopies((), last=True)
 
     run(scenario())
 

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 from integration.agent.agent_harness import SECRET, TIMEOUT_S, Controller, agent, ends_of, serving
 from support.ports import free_port
 
@@ -348,6 +350,36 @@ def test_a_stream_on_which_the_controller_falls_silent_is_opened_anew() -> None:
             assert controller.streams == 2
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_an_order_that_is_no_message_opens_a_new_stream_and_ends_nothing() -> None:
+    streams: list[int] = []
+
+    async def attach(told: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        streams.append(1)
+        yield wrap(relay_pb2.ToAgent, Taken(0)).SerializeToString()
+        yield b"\xff" if len(streams) == 1 else wrap(relay_pb2.ToAgent, StopJob(0, 15, "heard")).SerializeToString()
+        async for _ in told:
+            pass
+
+    async def scenario() -> None:
+        orders: asyncio.Queue[Any] = asyncio.Queue()
+        credentials, server = Credentials.from_secret(SECRET, "agent"), grpc.aio.server()
+        handlers = {"Attach": grpc.stream_stream_rpc_method_handler(attach)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("torchrelay.v1.Relay", handlers),))
+        port = server.add_secure_port("127.0.0.1:0", Credentials.from_secret(SECRET, "controller").server())
+        await server.start()
+        session = Session(credentials, f"127.0.0.1:{port}", lambda: AgentHello("n0", 0, "x", ()), orders.put_nowait)
+        task = asyncio.create_task(session.run())
+        try:
+            assert await asyncio.wait_for(orders.get(), TIMEOUT_S) == StopJob(0, 15, "heard")
+            assert len(streams) == 2
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await server.stop(0)
 
     asyncio.run(scenario())
 

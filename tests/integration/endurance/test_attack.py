@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import tempfile
 import typing
 from pathlib import Path
 
@@ -12,7 +13,10 @@ import pytest
 from attack.cluster import SHORT, STATES, attack_cluster
 from attack.draw import Draw, Known
 from attack.machine import attack_machine
+from attack.orders import attack_orders
+from attack.side_ports import attack_sides
 from attack.tally import Tally
+from support.cells import only_in_long
 
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2
@@ -63,13 +67,29 @@ def test_every_state_is_one_that_an_order_leads_to() -> None:
     assert {state for states in STATES.values() for state in states} <= orders
 
 
-@pytest.mark.timeout(400)  # some 40 s with the machine to itself
-def test_the_controller_of_a_cluster_lives_and_the_other_job_moves(tmp_path: Path) -> None:
+@pytest.mark.timeout(400)
+def test_the_controller_of_a_cluster_lives_while_one_job_moves_and_a_real_one_ends_bitwise(tmp_path: Path) -> None:
     print(f"ATTACK_SEED={SEED}", flush=True)
     tally = asyncio.run(attack_cluster(tmp_path, SHORT, SEED))
     assert tally.wrong == [], tally.told()
 
 
+@pytest.mark.timeout(200)
+def test_webhook_metrics_and_dashboard_go_on_to_answer_and_hold_nothing_afterwards(tmp_path: Path) -> None:
+    tally = Tally()
+    asyncio.run(attack_sides(tmp_path, SHORT, SEED, tally))
+    assert tally.wrong == [], tally.told()
+
+
+@pytest.mark.timeout(200)
+def test_an_agent_obeys_its_controller_alone_and_lives_whatever_that_says() -> None:
+    tally = Tally()
+    with tempfile.TemporaryDirectory(prefix="agent-") as folder:  # short, for its sockets' paths
+        asyncio.run(attack_orders(Path(folder), 5, SEED, tally))
+    assert tally.wrong == [], tally.told()
+
+
+@only_in_long
 @pytest.mark.timeout(400)
 def test_a_job_on_this_machine_ends_as_the_undisturbed_one(tmp_path: Path) -> None:
     tally = Tally()

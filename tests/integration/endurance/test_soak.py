@@ -189,8 +189,3 @@ def test_a_job_that_four_faults_strike_ends_as_the_undisturbed_one_and_leaves_no
     assert set(ended.struck) >= {d.KILL, d.CONTROLLER}, ended.told()
     assert ended.rungs["spare"] + ended.rungs["respawn"] >= 1, ended.told()
     assert ended.rungs["next controller"] == 1, ended.told()
-
-
-def test_of_two_ranks_none_is_deadlocked_in_its_backward_where_nobody_could_tell_which_one() -> None:
-    places = {n: {draw(random.Random(seed), [d.DEADLOCK], n, 1).place for seed in range(200)} for n in (2, 4)}
-    assert places == {2: set(d.PLACES) - {"backward"}, 4: set(d.PLACES)}

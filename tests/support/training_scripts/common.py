@@ -1,6 +1,8 @@
 """What the small scripts share: a job, a model, data."""
 
+import os
 import random
+from datetime import timedelta
 
 import numpy
 import torch
@@ -10,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def start(seed=7):
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=float(os.environ.get("GROUP_TIMEOUT_S", "1800"))))
     torch.manual_seed(seed + dist.get_rank())
     random.seed(seed + dist.get_rank())
     numpy.random.seed(seed + dist.get_rank())

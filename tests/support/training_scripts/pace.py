@@ -25,6 +25,8 @@ def hold(step):
         if code == "raise":
             raise RuntimeError("told to fail")
         os._exit(int(code))  # LEAVE=RANK:STEP:CODE
+    if os.environ.get("STAND_STILL") == f"{os.environ.get('RANK')}:{step}":
+        os.kill(os.getpid(), signal.SIGSTOP)  # STAND_STILL=RANK:STEP
 
 
 def strike(place):

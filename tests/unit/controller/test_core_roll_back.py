@@ -264,9 +264,9 @@ def test_a_copy_that_could_not_be_fetched_is_told(tmp_path: Path) -> None:
     assert job.core.job.holder(1).copy_on == ""
 
 
-def elsewhere(folder: Path, boundaries: tuple[int, ...] = (3,), **config: Any) -> FakeJob:
+def elsewhere(folder: Path, boundaries: tuple[int, ...] = (3,), spares: int = 1, **config: Any) -> FakeJob:
     """Three nodes; rank 1's copies are on its own and on rank 2's, and the only spare is on rank 0's."""
-    job = FakeJob(folder, 3, 1, nnodes=3, config={"buddy_every": 3, **config})
+    job = FakeJob(folder, 3, spares, nnodes=3, config={"buddy_every": 3, **config})
     job.train()
     for worker, rank in job.ranks.items():
         job.say(worker, msg.ReplicaCheck(4, {"shard": f"of {rank}"}))
@@ -298,6 +298,32 @@ def test_a_rank_that_enters_where_no_copy_of_it_lies_is_given_it_by_its_buddy_s_
     assert (plans["n0.s0"].donor_port, plans["n0.s0"].journal) == (9000, b"copy of 1@3")
     assert (plans["n2.r1"].kept, plans["n2.r1"].token) == ("/shm/rank-2", "")
     assert len(serve.token) == 64
+
+
+def test_without_a_spare_a_rank_that_is_lost_with_its_machine_starts_over_on_another_one(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path, spares=0)
+    lose_machine(job, "n1")
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome) == ("rollback", "committed")
+    assert job.core.job.holder(1).node in ("n0", "n2")
+    assert job.told(events.ProcessRespawned) == [], "it is no respawn, and counts for no limit"
+    assert {plan.target for plan in job.sent(msg.Plan).values()} == {3}
+
+
+def test_two_ranks_that_start_over_on_another_machine_share_no_gpu(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path, spares=0)
+    for name, node in job.core.job.nodes.items():
+        node.free_gpus = () if name == "n1" else (f"gpu of {name}",)
+        for worker in job.core.job.workers.on(name):
+            worker.devices = (f"own of {worker.worker}", "nvidia-driver")
+    job.core.job.nodes["n1"].lost = "it is gone"
+    respawns = job.core.driver.spares.respawns
+    first = respawns.place(1)
+    second = respawns.place(1, (first.in_place_of,))
+    assert {first.in_place_of, second.in_place_of} == {"gpu of n0", "gpu of n2"}
+    none = respawns.place(1, (first.in_place_of, second.in_place_of))
+    assert none.node == ""
+    assert "its machine is lost, and no other machine has a place for rank 1" in none.reason
 
 
 def test_a_copy_that_cannot_be_given_is_not_counted_on_and_the_one_before_is_taken(tmp_path: Path) -> None:

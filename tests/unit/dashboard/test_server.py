@@ -137,7 +137,16 @@ def test_with_the_token_a_move_and_a_clear_can_be_asked_for(run: FakeRun) -> Non
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"no json", b"[]", b'{"rank": -1, "reason": "x"}', b'{"rank": true, "reason": "x"}', b'{"rank": 1}']
+    "body",
+    [
+        b"",
+        b"no json",
+        b"[]",
+        b"[" * 3000,
+        b'{"rank": -1, "reason": "x"}',
+        b'{"rank": true, "reason": "x"}',
+        b'{"rank": 1}',
+    ],
 )
 def test_what_makes_no_sense_is_not_passed_on(run: FakeRun, body: bytes) -> None:
     answer = client(run).post("/api/runs/7e70abbe/migrate", content=body, headers=OWN)

@@ -29,9 +29,12 @@ def project(tmp_path: Path) -> Path:
     return project
 
 
-def add_tool(project: Path, name: str, says: str = "") -> None:
+def add_tool(project: Path, name: str, says: str = "", fails: str = "") -> None:
+    """`fails`: at which of its words."""
     path = project.parent / "bin" / name
-    path.write_text(f'#!/bin/sh\necho {name} "$@" >>{project.parent}/calls\necho "{says}"\n')
+    log, at = project.parent / "calls", fails or "nothing"
+    end = f'case "$*" in *"{at}"*) exit 1 ;; esac'
+    path.write_text(f'#!/bin/sh\necho {name} "$@" >>{log}\necho "{says}"\n{end}\n')
     path.chmod(0o755)
 
 
@@ -55,6 +58,25 @@ def test_a_machine_without_a_builder_says_what_to_install(project: Path) -> None
     done = build(project)
     assert done.returncode == 3
     assert "install docker with buildx, podman, or buildah" in done.stderr
+
+
+@pytest.mark.parametrize("tools", [(), ("docker",), ("podman",)], ids=["no builder", "no registry", "no skopeo"])
+def test_ci_goes_on_where_a_machine_cannot_build_and_says_so(project: Path, tools: tuple[str, ...]) -> None:
+    for tool in tools:
+        add_tool(project, tool, fails="imagetools")
+    assert build(project).returncode == 3
+    done = build(project, "--where-possible")
+    assert (done.returncode, done.stdout) == (0, "images are SKIPPED: this machine cannot build them\n"), done.stderr
+    assert done.stderr.startswith("build_images: ")
+
+
+def test_ci_builds_with_what_is_there_and_fails_where_the_build_fails(project: Path) -> None:
+    add_tool(project, "docker", DIGEST)
+    assert build(project, "--where-possible").returncode == 0
+    assert len(calls(project, "--target")) == 3
+    add_tool(project, "docker", DIGEST, fails="--target controller")
+    done = build(project, "--where-possible")
+    assert (done.returncode, "SKIPPED" in done.stdout) == (1, False)
 
 
 def test_buildx_builds_all_parts_on_one_digest_with_sbom_and_provenance(project: Path) -> None:

@@ -210,6 +210,8 @@ class Session:
             """Whether the controller numbers its orders."""
             while (packed := await call.read()) is not grpc.aio.EOF:
                 self._heard = True
+                if packed is None:  # gRPC says so of bytes that are no message
+                    return "what it said is no message"  # a new stream begins with what has not arrived
                 is_order = packed.WhichOneof("kind") != "taken"
                 if is_order and counts:
                     is_new = self._orders.is_new(packed)

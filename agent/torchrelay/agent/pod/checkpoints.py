@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchrelay.agent.health.job_files.checkpoints import broken_in, is_checkpoint_file, why_broken
-from torchrelay.protocol.kube.checkpoint_owner import saved_by
+from torchrelay.protocol.kube.checkpoint_owner import folder_prefix, saved_by
 from torchrelay.protocol.messages import CheckpointFile, CheckpointsFound, FoundCheckpoint
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST, MAX_MESSAGE_BYTES
 
@@ -80,9 +80,9 @@ def _judge(path: Path) -> FoundCheckpoint:
 
 
 def _judge_saved(path: Path, job: str) -> FoundCheckpoint | None:
-    """Judge a just-in-time checkpoint by its manifest, which was written last. Return None for one of another job.
+    """Judge a just-in-time checkpoint by its manifest, which was written last. The rest is checked when it is read.
 
-    The rest is checked when it is read.
+    Return None for one of another job, or if neither a manifest nor the folder's name says that it is of this job.
     """
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
@@ -90,8 +90,10 @@ def _judge_saved(path: Path, job: str) -> FoundCheckpoint | None:
             return None
         return FoundCheckpoint(str(path), int(manifest["target"]), "", ours=True)
     except FileNotFoundError:
+        if not path.name.startswith(folder_prefix(job)):
+            return None
         return FoundCheckpoint(str(path), -1, "it was not finished", ours=True)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         return FoundCheckpoint(str(path), -1, f"{MANIFEST} cannot be read: {e}", ours=True)
 
 

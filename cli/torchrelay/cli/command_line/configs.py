@@ -147,6 +147,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "refill": options.given.refill and not options.check_steps,
         "respawn_limit": 0 if options.check_steps else options.given.respawn_limit,
         "respawned": respawned(options.respawned_s),
+        "imports_differ": options.imports_differ,
         "resume_command": resume_command(options.given, DIRECTORY),
         "policy": {"hang_timeout_s": options.hang_timeout_s},
         "lease_s": options.lease_s if options.nnodes > 1 else 0,

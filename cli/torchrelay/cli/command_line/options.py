@@ -72,6 +72,7 @@ class RunOptions:
     scripts_begun: int = 0
     migrations_begun: int = 0
     respawned_s: tuple[tuple[int, float], ...] = ()
+    imports_differ: bool = False
     jit_marks: tuple[str, ...] = ()
     """Several machines: what stands in each of `jit_dirs`, see known_machines.mark."""
     node: str = ""

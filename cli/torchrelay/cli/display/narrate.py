@@ -112,6 +112,8 @@ def _notes(before: RunSummary, event: events.Occurrence, verbose: bool) -> list[
             return _finished(before, event)
         case events.NodeLost():
             return [_node_lost(event)]
+        case events.FilesDiffer():
+            return [line(event.reason, "yellow")]
         case events.ProcessRespawned():
             return [_respawned(event)]
         case events.SpareDropped():

@@ -90,6 +90,8 @@ class RunSummary:
     respawns: tuple[events.ProcessRespawned, ...] = ()
     respawned_s: tuple[tuple[int, float], ...] = ()
     """The ranks of these, and when: the limit for an hour goes on under another controller."""
+    imports_differ: bool = False
+    """Files that the script imports are not the same on all machines: a restart without one of them knows it from here."""
     faults_injected: tuple[str, ...] = ()
     migrations: tuple[MigrationSummary, ...] = ()
     moves_not_made: tuple[events.MoveNotMade, ...] = ()
@@ -221,6 +223,8 @@ def fold(s: RunSummary, event: events.Occurrence, time_s: float) -> RunSummary: 
             return replace(s, spares_dropped=(*s.spares_dropped, event))
         case events.ProcessRespawned():
             return replace(s, respawns=(*s.respawns, event), respawned_s=(*s.respawned_s, (event.rank, time_s)))
+        case events.FilesDiffer():
+            return replace(s, imports_differ=True)
         case events.FaultFired():
             return replace(s, faults_injected=(*s.faults_injected, event.fault))
         case events.MigrationStarted():

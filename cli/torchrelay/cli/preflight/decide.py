@@ -269,6 +269,12 @@ def metrics_port(host: str, port: int, problem: str) -> Finding:
     return well(f"{host}:{port} is free for Prometheus")
 
 
+_AGREED_ON = (
+    "the script's path and content, the files that it imports, the versions of torch and Python, the faults of --inject, "
+    "and whether --jit-dir is one folder on all"
+)
+
+
 def machines(addresses: Sequence[str], c: Compared, there: str) -> list[Finding]:
     """Were the machines of the job that are there told the same as this one? `there`: this check on another machine.
 
@@ -293,7 +299,7 @@ def machines(addresses: Sequence[str], c: Compared, there: str) -> list[Finding]
         seen = f"no machine has come to the controller at {c.address} yet"
     return [
         warning(
-            f"{seen}: what all machines have to agree on was not compared",
+            f"{seen}, and two checks do not find each other. So this was not compared with other machines: {_AGREED_ON}",
             f"start the job's command on one machine, where it waits for the others; then, on each other one: {there}",
         )
     ]

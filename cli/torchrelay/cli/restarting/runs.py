@@ -162,6 +162,7 @@ class Runs:
             scripts_begun=self._scripts_begun,
             migrations_begun=len(summary.migrations),
             respawned_s=summary.respawned_s,
+            imports_differ=summary.imports_differ,
         )
 
     def _heard(self, before: RunSummary, summary: RunSummary) -> None:

@@ -145,6 +145,7 @@ def successor(options: RunOptions, summary: RunSummary, port: int, known: LeadRe
         "holders": list(known.holders or summary.holders(first)),
         "migrations_begun": max(known.migrations_begun, len(summary.migrations)),
         "respawned": configs.respawned(summary.respawned_s),
+        "imports_differ": summary.imports_differ,
         "resume_dir": "",
     }
     if not epoch:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from torchrelay.controller.decide.migration.roll_back import choose_givers, choose_step
 from torchrelay.controller.decide.migration.stand import Cannot
+from torchrelay.controller.decide.replacement.elsewhere import Elsewhere
 from torchrelay.controller.migration import events as m
 from torchrelay.controller.migration.state import State
 from torchrelay.controller.outbox import Outbox
@@ -43,6 +44,10 @@ class Rollback:
         self._damaged: dict[tuple[int, int, str], str] = {}
         """Copies (rank, boundary, node) that turned out to be of no use, and why."""
         self._furthest = 0
+        self.place_for: Callable[[int, Collection[str]], Elsewhere] = lambda rank, taken: Elsewhere("", "", "")
+        """Returns where a rank that no process takes over can start over, other than in these places."""
+        self._in_place_of: dict[int, str] = {}
+        """For each rank that does: the ended process whose place it gets."""
         self.copies: dict[int, KeptCopy] = {}
         """The copy that each rank goes on from, in the last roll-back that was decided."""
 
@@ -111,17 +116,21 @@ class Rollback:
         places = {rank: job.holder(rank).node for rank in s.survivors}
         places |= {rank: job.workers[joiner.worker].node for rank, joiner in s.joiners.items()}
         alone = [rank for rank in s.lost if rank not in s.joiners]
+        in_place_of: dict[int, str] = {}
         for rank in alone:
-            leaver = job.workers[s.lost[rank]]
-            if because := job.nodes[leaver.node].lost or job.quarantined(leaver):
-                return m.TargetImpossible(f"{self._why}; {s.no_spare}; and rank {rank} cannot start over: {because}")
-            places[rank] = leaver.node
+            where = self.place_for(rank, in_place_of.values())
+            if not where.node:
+                return m.TargetImpossible(
+                    f"{self._why}; {s.no_spare}; and rank {rank} cannot start over: {where.reason}"
+                )
+            places[rank], in_place_of[rank] = where.node, where.in_place_of
         standings = {rank: s.standings[rank] for rank in s.survivors}
         seen = max(job.holder(rank).seen_boundary for rank in range(s.world_size))
         step = choose_step(self._held(), places, standings, seen)
         if isinstance(step, Cannot):
-            return m.TargetImpossible(f"{self._why}; and {step.reason}")
-        self._nodes, self._furthest = places, step.boundary + step.redone
+            no_spare = f"; {s.no_spare}" if alone else ""
+            return m.TargetImpossible(f"{self._why}{no_spare}; and {step.reason}")
+        self._nodes, self._furthest, self._in_place_of = places, step.boundary + step.redone, in_place_of
         self.copies = {rank: self._copy(rank, step.boundary, (node,)) for rank, node in places.items()}
         self._givers, self._given = {}, {}
         stale = tuple(rank for rank in s.joiners if self.copies[rank].set_up != job.journal(rank).set_up)
@@ -223,7 +232,8 @@ class Rollback:
             self._starts[rank] += 1
             self._starting.add(rank)
             before, node = self._job.holder(rank), self._nodes[rank]
-            self._outbox.to_agent(node, StartWorker(rank, before.worker if before.node == node else ""))
+            own = before.worker if before.node == node else ""
+            self._outbox.to_agent(node, StartWorker(rank, self._in_place_of.get(rank, own)))
         return m.NoSpare(rank, f"rank {rank} waits for the process in which it starts over", soon=True)
 
     def starts_over(self, worker: str) -> bool:

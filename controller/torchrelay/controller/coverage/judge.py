@@ -146,7 +146,8 @@ class ProtectionJudge:
             return 1, 0
         job = self._job
         ready = min(
-            sum(w.warm and not job.quarantined(w) for w in job.spares_for(i)) for i in range(job.local_world_size)
+            sum(w.warm and not job.quarantined(w) for w in job.spares_for(i))
+            for i in range(job.world_size if job.imports_differ else job.local_world_size)
         )
         starting = sum(not w.warm for w in job.spares)
         return ready, starting + max(job.spares_to_come(i) for i in range(job.local_world_size))
@@ -166,11 +167,13 @@ class ProtectionJudge:
         ready = Counter(w.node for w in job.spares if w.warm and not job.quarantined(w))
         with_places = self._respawns.machines_with_places()
         for node, count in sorted(ranks.items()):
-            elsewhere = ready.total() - ready[node]
+            alike = job.alike(node)
+            elsewhere = sum(ready[other] for other in alike)
             if elsewhere < count:
-                elsewhere += places([m for m in with_places if m.node != node], count - elsewhere)
+                elsewhere += places([m for m in with_places if m.node in alike], count - elsewhere)
             if elsewhere < count:
-                return f"spares and free places elsewhere could take over {elsewhere} of {count} ranks of {node}"
+                why = "; what the script imports is not the same on all" if job.imports_differ else ""
+                return f"spares and free places elsewhere could take over {elsewhere} of {count} ranks of {node}{why}"
         return ""
 
     def settle(self, is_busy: bool) -> bool:

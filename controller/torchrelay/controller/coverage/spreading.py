@@ -80,7 +80,12 @@ class Spreading:
             return
         self._note_end(now_s)
         level = self._judge.promised()[0].level
-        of_use = level == Level.PARTLY and not self._is_ending() and not self._job.unprotected_because(planned=True)
+        of_use = (
+            level == Level.PARTLY
+            and not self._job.imports_differ
+            and not self._is_ending()
+            and not self._job.unprotected_because(planned=True)
+        )
         found = spread(self._judge.known(), self._spares()) if of_use else StayThere()
         if isinstance(found, StayThere):
             self._calm_since_s, self.reason = None, found.reason

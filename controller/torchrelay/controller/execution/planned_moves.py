@@ -142,6 +142,8 @@ class PlannedMoves:
         if not job.spares:
             return "there is no spare to move it to"
         if not (spares := job.spares_for(rank)):
+            if job.imports_differ:
+                return f"no spare is on a machine where the script imports the same files as rank {rank}"
             return f"none of the {len(job.spares)} spare processes has the local rank {rank % job.local_world_size}, as it has"
         if all(job.quarantined(w) for w in spares):
             return "every spare is on a device or node in quarantine"

@@ -52,8 +52,8 @@ class Saving:
         c, job = self._config, self._job
         if not (c.adopted and c.jit_prefix and c.jit_dir) or c.jit_barred or 0 not in job.holders:
             return
-        name = c.run_id.rpartition("-")[0]
-        self._outbox.to_worker(job.holders[0], ClearCheckpoints(str(Path(c.jit_dir).absolute()), name, keep, c.job_id))
+        name, folder = c.run_id.rpartition("-")[0], str(Path(c.jit_dir).absolute())
+        self._outbox.to_worker(job.holders[0], ClearCheckpoints(folder, name, keep, c.job_id, c.run_id))
 
     def begin(self) -> None:
         """Begin another migration: nothing is saved yet."""

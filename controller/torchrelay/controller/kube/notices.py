@@ -46,6 +46,12 @@ class ClusterNotices:
 
     def hear(self, run: JobRun, event: JobEvent) -> None:
         """Post a notice, if the event is worth it. `run`: whose event it is."""
+        try:
+            self._hear(run, event)
+        except Exception:  # the job is well: that nobody can be told of it must not leave it unprotected
+            log.exception("%s: nobody is notified of %s", run.key, event.name, extra={"run": str(run.key)})
+
+    def _hear(self, run: JobRun, event: JobEvent) -> None:
         if event.name not in _READ:
             return
         try:

@@ -63,6 +63,12 @@ class Job:
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"
         self.clock = StepClock()
+        self.imports: dict[str, str] = {}
+        """Node -> what the script imports from its folder there, as a key of `same_program.imports_key`."""
+        self.imports_differ = False
+        """Whether these keys differ. Ranks stay on nodes with the same key then."""
+        self.ranks_per_node = 0
+        """How many ranks each node has in the beginning, in the order of nodes; 0: others choose."""
         self.tell_s = TELL_S
         """How often agents were asked to tell of ranks that move on."""
 
@@ -126,7 +132,30 @@ class Job:
         return sorted((w for w in self.workers.values() if w.rank == NO_RANK and w.is_spare), key=lambda w: w.worker)
 
     def spares_for(self, rank: int) -> list[Worker]:
-        return [w for w in self.spares if w.local_rank == rank % self.local_world_size]
+        local_rank = rank % self.local_world_size
+        return [w for w in self.spares if w.local_rank == local_rank and self.may_go_on(rank, w.node)]
+
+    def may_go_on(self, rank: int, node: str) -> bool:
+        """Return whether the script imports the same on `node` as where the rank is, or was.
+
+        With other files it computes something else.
+        """
+        if not self.imports_differ:
+            return True
+        home = self.holder(rank).node if rank in self.holders else self._first_home(rank)
+        return node == home or (bool(self.imports.get(home)) and self.imports[home] == self.imports.get(node))
+
+    def alike(self, node: str) -> set[str]:
+        """Return the other nodes on which ranks of this one may go on."""
+        own = self.imports.get(node)
+        return {
+            n for n in self.nodes if n != node and (not self.imports_differ or (own and self.imports.get(n) == own))
+        }
+
+    def _first_home(self, rank: int) -> str:
+        """Return the node that the rank begins on; empty if it is not there."""
+        number = rank // self.ranks_per_node if self.ranks_per_node else -1
+        return next((n.node for n in self.nodes.values() if n.node_rank == number), "")
 
     def spares_to_come(self, rank: int) -> int:
         """Return how many spares are to come for the rank. Each pod that is made brings one."""
@@ -218,13 +247,12 @@ class Job:
     def host_of(self, worker: str) -> str:
         return self.nodes[self.workers[worker].node].host
 
-    def home_of(self, rank: int, nproc_per_node: int) -> str:
-        """Return the node that a new worker of the rank is best on; empty if no node is."""
+    def home_of(self, rank: int) -> str:
+        """Return the node that a new worker of the rank is best on; empty if it is not there."""
         if rank in self.holders:
             holder = self.holder(rank)
             return holder.copy_on if self.nodes[holder.node].lost and holder.copy_on else holder.node
-        number = rank // nproc_per_node
-        return next((n.node for n in self.nodes.values() if n.node_rank == number), "")
+        return self._first_home(rank)
 
     def is_gone(self, worker: Worker) -> bool:
         """Return whether the worker has not come to its end, and holds nothing any more."""

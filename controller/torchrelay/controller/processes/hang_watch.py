@@ -126,7 +126,8 @@ class HangWatch:
         if culprit is None or self._job.protection != "on":
             return
         timeouts_s = [w.report.group_timeout_s for w in self._job.rank_workers if w.report is not None]
-        if reason := overdue(culprit, because, self._policy.hang_timeout_s, timeouts_s):
+        asked_s, option = self._policy.hang_timeout_s, self._policy.hang_timeout_option
+        if reason := overdue(culprit, because, asked_s, option, timeouts_s):
             self._give_up(Fallen(1, reason, culprit.rank, refused=because))
             return
         hang = culprit.rank, self._job.holder(culprit.rank).moved_s
@@ -169,6 +170,7 @@ class HangWatch:
             asleep=seen is not None and seen.asleep,
             count=p.count,
             links=seen.links if seen is not None else None,
+            in_own_code=seen is not None and seen.in_own_code,
         )
 
 

@@ -36,6 +36,7 @@ class SpareChoice:
         self.respawns = Respawns(config.respawn_limit, job, outbox, config.respawn_option)
         again = StartedAgain(config.respawn_barred, job, self.respawns)
         self._again = again if config.adopted else None
+        rollback.place_for = self.respawns.own_place if config.adopted else self.respawns.place
         if config.adopted:
             self.respawns.is_possible = again.is_everywhere
         self.hurry: Callable[[], None] = lambda: None
@@ -102,9 +103,11 @@ class SpareChoice:
         to_come = job.spares_to_come(rank) - (again is not None and again.is_to_come(rank))
         kept = {w.worker for w in job.spares if again is not None and again.is_kept(w, rank)}
         spares = [s for s in self._spares_for(rank) if s.worker not in kept]
+        if not spares and not to_come and any(w.warm and not job.may_go_on(rank, w.node) for w in job.spares):
+            return ChosenSpare("", f"no spare is left for rank {rank} where the script imports the same files")
         if kind == PLANNED and rank == self.away:
             spares, to_come = [s for s in spares if not s.together], 0
-        return choose_spare(spares, rank, job.home_of(rank, self._config.nproc_per_node), to_come)
+        return choose_spare(spares, rank, job.home_of(rank), to_come)
 
     def _enters_elsewhere(self) -> bool:
         """Return whether a machine of the job is missing, so that others have its ranks."""
@@ -140,7 +143,7 @@ class SpareChoice:
 
     def if_lost_now(self, rank: int) -> str | None:
         """Return the spare that would take over the rank if it were lost now, or None."""
-        home = self._job.home_of(rank, self._config.nproc_per_node)
+        home = self._job.home_of(rank)
         return choose_spare(self._spares_for(rank), rank, home).worker or None
 
     def _as_spare(self, w: Worker, together: bool = False) -> SpareState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from torchrelay.controller.decide.replacement.elsewhere import Elsewhere, MachineWithPlaces, choose_machine, lacks
 from torchrelay.controller.decide.replacement.respawn import HOUR_S, LostPlace, Respawn, comes_again, may_respawn
@@ -73,7 +74,7 @@ class Respawns:
         """Return the process that was started for the rank, or why there is none (yet). Ask for one if that is allowed."""
         if (started := self._started_for(rank)) is not None:
             return started
-        where = self._where(rank)
+        where = self.place(rank)
         verdict = may_respawn(self._place(rank, where, now_s))
         if verdict.may:
             self._starting[rank] = where.in_place_of
@@ -90,7 +91,7 @@ class Respawns:
         """
         if (started := self._started_for(rank)) is not None:
             return started
-        where = choose_machine(rank, self.machines())
+        where = choose_machine(rank, self._machines_for(rank))
         if rank in self._entering or not where.node:
             why = "the process that was started for it is gone" if rank in self._entering else where.reason
             return m.NoSpare(rank, f"no process is started for rank {rank}: {why}")
@@ -115,10 +116,7 @@ class Respawns:
         return None
 
     def may_in_its_place(self, rank: int, now_s: float) -> Respawn:
-        leaver = self._job.holder(rank)
-        unusable = self._job.unusable(leaver)
-        own = Elsewhere("" if unusable else leaver.node, leaver.worker, unusable)
-        return may_respawn(self._place(rank, own, now_s))
+        return may_respawn(self._place(rank, self.own_place(rank), now_s))
 
     def machines_with_places(self, to_enter: bool = False) -> list[MachineWithPlaces]:
         """Return the machines on which processes would be started now for ranks of other machines.
@@ -154,23 +152,37 @@ class Respawns:
         for rank, at_s in (text.split(" ") for text in started):
             self._started_s[int(rank)].append(float(at_s) + ago_s)
 
-    def _where(self, rank: int) -> Elsewhere:
-        """Return where a process is to be started: in the rank's own place, if that is well.
-
-        `node` is empty if there is no place.
-        """
+    def own_place(self, rank: int, taken: Collection[str] = ()) -> Elsewhere:
+        """Return the place that the rank had, whatever is `taken`; `node` is empty if nothing must be started there."""
         leaver = self._job.holder(rank)
-        if not (unusable := self._job.unusable(leaver)):
-            return Elsewhere(leaver.node, leaver.worker, "")
-        found = choose_machine(rank, [m for m in self.machines() if m.node != leaver.node or m.places])
-        why = "its machine is lost" if self._job.is_lost_with_node(leaver.worker) else unusable
+        unusable = self._job.unusable(leaver)
+        return Elsewhere("" if unusable else leaver.node, leaver.worker, unusable)
+
+    def place(self, rank: int, taken: Collection[str] = ()) -> Elsewhere:
+        """Return the place that the rank had, if that is well, else one elsewhere that is not `taken`.
+
+        `node` is empty if there is none.
+        """
+        leaver, own = self._job.holder(rank), self.own_place(rank)
+        if own.node:
+            return own
+        machines = self._machines_for(rank, taken)
+        found = choose_machine(rank, [m for m in machines if m.node != leaver.node or m.places])
+        why = "its machine is lost" if self._job.is_lost_with_node(leaver.worker) else own.reason
         return found if found.node else Elsewhere("", "", f"{why}, and {found.reason}")
 
-    def machines(self) -> list[MachineWithPlaces]:
-        """Return all machines of the job, with the places that processes have left there."""
+    def _machines_for(self, rank: int, taken: Collection[str] = ()) -> list[MachineWithPlaces]:
+        other_files = "files that the script imports are others there"
+        return [
+            m if m.unusable or self._job.may_go_on(rank, m.node) else replace(m, unusable=other_files)
+            for m in self.machines(taken)
+        ]
+
+    def machines(self, taken: Collection[str] = ()) -> list[MachineWithPlaces]:
+        """Return all machines of the job, with the places that processes have left there. `taken`: places that are given away."""
         job, there = self._job, self._job.by_node()
         vacated: dict[str, list[str]] = defaultdict(list)
-        asked = {*self._starting.values(), *self.asked_for_spares()}
+        asked = {*self._starting.values(), *self.asked_for_spares(), *taken}
         for worker in job.vacated(asked):
             if not job.unusable(worker):
                 vacated[worker.node].append(worker.worker)

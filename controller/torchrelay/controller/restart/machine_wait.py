@@ -67,4 +67,6 @@ class MachineWait:
         living = sum(w.alive and job.nodes[w.node].away_since_s is None for w in job.workers.values())
         lacking = max(job.world_size - living, 0)
         found = places(self._respawns.machines_with_places(to_enter=True), lacking)
-        return MissingMachines(missing, waited_s, self._limit_s, lacking, found)
+        # Those of a machine that has not come are not known.
+        barred = "the files that the script imports are not the same on all machines" if job.imports_differ else ""
+        return MissingMachines(missing, waited_s, self._limit_s, lacking, found, barred)

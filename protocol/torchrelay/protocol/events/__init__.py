@@ -31,6 +31,7 @@ from torchrelay.protocol.events.occurrence import from_fields as from_fields
 from torchrelay.protocol.events.occurrence import from_job_event as from_job_event
 from torchrelay.protocol.events.occurrence import to_job_event as to_job_event
 from torchrelay.protocol.events.processes import DevicesUsed as DevicesUsed
+from torchrelay.protocol.events.processes import FilesDiffer as FilesDiffer
 from torchrelay.protocol.events.processes import JournalsKept as JournalsKept
 from torchrelay.protocol.events.processes import NodeLost as NodeLost
 from torchrelay.protocol.events.processes import ProcessRespawned as ProcessRespawned

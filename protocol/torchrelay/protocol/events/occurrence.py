@@ -38,6 +38,7 @@ from torchrelay.protocol.events.migrations import (
 )
 from torchrelay.protocol.events.processes import (
     DevicesUsed,
+    FilesDiffer,
     JournalsKept,
     NodeLost,
     ProcessRespawned,
@@ -83,6 +84,7 @@ Occurrence = (
     | SpareMade
     | SpareDropped
     | ProcessRespawned
+    | FilesDiffer
     | NodeLost
     | DevicesUsed
     | JournalsKept

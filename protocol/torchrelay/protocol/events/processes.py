@@ -76,6 +76,14 @@ class ProcessRespawned:
 
 
 @message(frozen=True)
+class FilesDiffer:
+    """What the script imports from its folder is not the same on these two machines: no rank moves between them. Told once."""
+
+    nodes: tuple[str, ...]
+    reason: str
+
+
+@message(frozen=True)
 class NodeLost:
     """A node was given up as a whole: `ranks` are replaced elsewhere, its spares are gone."""
 

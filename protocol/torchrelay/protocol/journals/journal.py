@@ -23,6 +23,7 @@ from pathlib import Path
 from torchrelay.protocol.errors import JournalError
 from torchrelay.protocol.journals.blocks import BlockSlot, Checksums, map_file, read_blocks
 from torchrelay.protocol.machine.private import make_below, open_below
+from torchrelay.protocol.messages import ReplicaCheck
 from torchrelay.protocol.words.positions import PHASES
 
 BOUNDARY_SLOTS = 3
@@ -154,6 +155,9 @@ class JournalWriter:
     def write_after(self, payload: bytes) -> None:
         """Results since the latest gate, under the number of that gate's journal."""
         self._after.write(self.gates_passed - 1, payload)
+
+    def told(self, check: ReplicaCheck) -> None:
+        """The rank has told the controller what it holds: a copy on another machine has that, too, see journal_copy."""
 
     def write_set_up(self, payload: bytes) -> None:
         self._set_up.write(0, payload)

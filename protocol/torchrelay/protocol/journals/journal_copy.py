@@ -4,8 +4,9 @@ Standard library only. A new process unpickles what comes this way, so it is tak
 of TLS 1.3 a worker, to the holder of the one certificate that the worker was told with the port, by way of the controller. Whoever
 knows the token that came with it may send. First a greeting, then frames, each a journal. That of a boundary
 comes in parts, without those that came with the boundary before. Frames of gates are answered
-with the gate's number once they are kept; whoever passes a gate has waited for that, so the copy of what a lost rank
-needs behind a gate is there. What came before a gate's frame came in order, and is kept as well.
+with the gate's number once they are kept. Whoever passes a gate has waited for that, so the copy of what a lost rank
+needs behind a gate is there. What came before a gate's frame came in order, and is kept as well. What the rank tells the
+controller of its tensors comes, too: if that is on the same machine and is lost with it, the next one has not heard it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.journals.journal import BOUNDARY_SLOTS, GATE_SLOTS
 from torchrelay.protocol.messages import JournalContent
 from torchrelay.protocol.names import MAX_FRAME_BYTES
+from torchrelay.protocol.transport.last_reports import CHECKS_KEPT
 
-SET_UP, BOUNDARY, GATE = 0, 1, 2
+SET_UP, BOUNDARY, GATE, CHECK = 0, 1, 2, 3
 TOKEN_BYTES = 32
 MAX_WORKER_BYTES = 64
 
@@ -37,7 +39,7 @@ GREETING_BYTES, FRAME_BYTES, ANSWER_BYTES = _GREETING.size, _FRAME.size, _ANSWER
 
 @dataclass(frozen=True)
 class FrameHead:
-    """`kind`: one of the three above; `number`: of the boundary, or of the gate's boundary."""
+    """`kind`: one of the four above; `number`: of the boundary, or of the gate's boundary."""
 
     kind: int
     number: int
@@ -106,7 +108,7 @@ def read_parts(payload: bytes, before: Sequence[bytes]) -> tuple[bytes, ...]:
 def read_frame(data: bytes) -> FrameHead:
     """Raises FrameError for a kind that is not known, or a journal larger than agents pass on."""
     head = FrameHead(*_FRAME.unpack(data))
-    if head.kind not in (SET_UP, BOUNDARY, GATE) or head.length_bytes > MAX_FRAME_BYTES:
+    if head.kind not in (SET_UP, BOUNDARY, GATE, CHECK) or head.length_bytes > MAX_FRAME_BYTES:
         raise FrameError(f"a frame of kind {head.kind} with {head.length_bytes} bytes is no journal")
     return head
 
@@ -136,6 +138,7 @@ class JournalCopy:
     boundaries: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
     gates: dict[int, bytes] = field(default_factory=dict)
     set_up: bytes = b""
+    checks: dict[int, bytes] = field(default_factory=dict)
     _latest: tuple[bytes, ...] = ()
     """The parts of the boundary that came last."""
 
@@ -146,13 +149,16 @@ class JournalCopy:
         elif head.kind == BOUNDARY:
             self.boundaries[head.number] = self._latest = read_parts(payload, self._latest)
             _keep_newest(self.boundaries, BOUNDARY_SLOTS)
+        elif head.kind == CHECK:
+            self.checks[head.number] = payload
+            _keep_newest(self.checks, CHECKS_KEPT)
         else:
             self.gates[head.number] = payload
             _keep_newest(self.gates, GATE_SLOTS)
 
     def content(self, worker: str) -> JournalContent:
         boundaries = {number: b"".join(parts) for number, parts in self.boundaries.items()}
-        return JournalContent(worker, boundaries, dict(self.gates), self.set_up)
+        return JournalContent(worker, boundaries, dict(self.gates), self.set_up, checks=dict(self.checks))
 
 
 def _keep_newest(kept: dict[int, Any], count: int) -> None:

@@ -42,6 +42,8 @@ class PodAnnotations:
     """How often within an hour a process takes over its own rank that its pod has started again, where no spare does; 0: never."""
     rehearse_every_s: float = 0.0
     """How often a spare pod tries whether it would hold what a rank holds; 0: never."""
+    hang_timeout_s: float = 0.0
+    """How long the others wait for a rank that hangs and cannot be replaced; 0: as long as their process group would."""
 
     @property
     def copies_every(self) -> int:
@@ -63,6 +65,9 @@ def read(annotations: Mapping[str, Any] | None) -> PodAnnotations:
         kube.SPARE_WAIT: lambda v: {"spare_wait_s": float(_count(v, "a number of seconds"))},
         kube.RESPAWN_LIMIT: lambda v: {"respawn_limit": _count(v, "how often within an hour, or 0 for never")},
         kube.REHEARSE_EVERY: lambda v: {"rehearse_every_s": float(_count(v, "a number of seconds, or 0 for never"))},
+        kube.HANG_TIMEOUT: lambda v: {
+            "hang_timeout_s": float(_count(v, "seconds, or 0 for the process group's timeout"))
+        },
         kube.CONTAINER: lambda v: {"container": _name(v, "the name of a container of the pod")},
     }
     wishes: dict[str, Any] = {}

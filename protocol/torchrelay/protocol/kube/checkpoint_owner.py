@@ -1,11 +1,18 @@
-"""Which job of a cluster has saved a just-in-time checkpoint. Jobs of one name come one after another, in one folder."""
+"""Which job of a cluster has saved a just-in-time checkpoint. Jobs of one name come one after another, in one folder; a job of
+the same name in another namespace may have that folder at the same time.
+
+A whole one says it in its manifest, which is written last. Until then the folder's name does, from the first file on."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from torchrelay.protocol.names import JIT_PREFIX
+
 _ORIGIN, _JOB = "origin", "job"
+_MARK_CHARS = 8
 
 
 def job_id(namespace: str, name: str, lineage: str) -> str:
@@ -18,6 +25,15 @@ def saved_by(manifest: Mapping[str, Any]) -> str:
     return str(manifest.get(_ORIGIN, {}).get(_JOB, ""))
 
 
-def is_of_another_name(saved: str, job: str) -> bool:
-    """Return whether a checkpoint is of a job of another name or namespace, which may live; both as `job_id` returns them."""
-    return saved != "" and saved.rpartition("/")[0] != job.rpartition("/")[0]
+def folder_prefix(job: str) -> str:
+    """Return what the names of folders begin with that jobs of this name and namespace save into. `job`: a `job_id`."""
+    return f"{JIT_PREFIX}{hashlib.sha256(_whose(job).encode()).hexdigest()[:_MARK_CHARS]}-"
+
+
+def is_of_name(saved: str, job: str) -> bool:
+    """Return whether a checkpoint is of a job of this name and namespace; both as `job_id` returns them."""
+    return _whose(saved) == _whose(job)
+
+
+def _whose(job: str) -> str:
+    return job.rpartition("/")[0]

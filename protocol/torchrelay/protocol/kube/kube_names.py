@@ -21,6 +21,7 @@ CONTAINER = f"{GROUP}/container"
 SPARE_WAIT = f"{GROUP}/spare-wait"
 RESPAWN_LIMIT = f"{GROUP}/respawn-limit"
 REHEARSE_EVERY = f"{GROUP}/rehearse-every"
+HANG_TIMEOUT = f"{GROUP}/hang-timeout"
 USER_ANNOTATIONS = (
     INJECT,
     SPARES,
@@ -34,6 +35,7 @@ USER_ANNOTATIONS = (
     SPARE_WAIT,
     RESPAWN_LIMIT,
     REHEARSE_EVERY,
+    HANG_TIMEOUT,
 )
 
 POLICY_AUTO, POLICY_OBSERVE, POLICY_PLANNED_ONLY = "auto", "observe", "planned-only"

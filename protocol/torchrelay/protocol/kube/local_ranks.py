@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _COUNT, _BY_TORCHRUN = "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"
+_MOST_DIGITS = 6
 
 
 def says_several(launch: Mapping[str, str]) -> bool:
@@ -19,13 +20,17 @@ def is_torchruns(launch: Mapping[str, str]) -> bool:
 def local_world_size(launch: Mapping[str, str]) -> int:
     """How many processes of the job are in each pod, as one of them was told."""
     count = launch.get(_COUNT, "")
-    return int(count) if count.isdigit() and int(count) and is_torchruns(launch) else 1
+    return max(1, _number(count)) if is_torchruns(launch) else 1
 
 
 def local_rank(launch: Mapping[str, str]) -> int:
     """-1 where nobody has said it."""
-    number = launch.get("LOCAL_RANK", "")
-    return int(number) if number.isdigit() else -1
+    return _number(launch.get("LOCAL_RANK", ""))
+
+
+def _number(said: str) -> int:
+    """-1 for what is none, or far too large."""
+    return int(said) if said.isdecimal() and len(said) <= _MOST_DIGITS else -1
 
 
 def place(launch: Mapping[str, str]) -> int:

@@ -152,7 +152,8 @@ class Progress:
 class JournalContent:
     """What the shared memory of a worker holds, also after its death: boundary -> journal, gate's boundary -> gate journal.
 
-    `after`: gate's boundary -> what the rank's collectives behind it gave this rank alone.
+    `after`: gate's boundary -> what the rank's collectives behind it gave this rank alone. `checks`: boundary -> the ReplicaCheck
+    that it told there, as a frame; of a copy, for a controller that has not heard it.
     """
 
     worker: str
@@ -160,6 +161,7 @@ class JournalContent:
     gates: dict[int, bytes] = field(default_factory=dict)
     set_up: bytes = b""
     after: dict[int, bytes] = field(default_factory=dict)
+    checks: dict[int, bytes] = field(default_factory=dict)
 
 
 @message(frozen=True)

@@ -28,7 +28,8 @@ class Explained:
     `stack`: innermost call first, as `function (file:line)`. `motion`: `moving`, `circling` (code runs, and nothing that it
     could see changes), `still` (inside one call all the time), or empty where it was not watched. `source`: who looked.
     `asleep`, of the agent: every thread of the process and of its children waits for another one of them, so that nothing from
-    outside can wake it: no disk, no network, no clock. `links`: whether its peers can be reached.
+    outside can wake it: no disk, no network, no clock. `links`: whether its peers can be reached. `in_own_code`: it counts as
+    waiting as a whole, as in a backward, and stands still in code of the script's that is called there, in no communication.
     """
 
     request: int
@@ -37,3 +38,4 @@ class Explained:
     source: str
     asleep: bool = False
     links: tuple[LinkState, ...] = ()
+    in_own_code: bool = False

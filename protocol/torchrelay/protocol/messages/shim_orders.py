@@ -236,13 +236,14 @@ class SetAside:
 class ClearCheckpoints:
     """Remove the just-in-time checkpoints of jobs called `job` in `folder`, but for the `keep` newest whole ones of this job.
 
-    `job_id`: this job, as `checkpoint_owner.job_id` returns it.
+    `job_id`: this job, as `checkpoint_owner.job_id` returns it. `run_id`: this run of it, which may be writing one meanwhile.
     """
 
     folder: str
     job: str
     keep: int
     job_id: str = ""
+    run_id: str = ""
 
 
 @message(frozen=True)

@@ -7,6 +7,7 @@ import concurrent.futures
 import logging
 import math
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -59,6 +60,11 @@ class _Server(ThreadingMixIn, WSGIServer):
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke or said nothing is no news: strangers could fill the log with them."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            log.exception("metrics could not be told to %s", client_address)
 
     def server_bind(self) -> None:
         # WSGIServer asks the name service for the machine's name here, which can take seconds.

@@ -25,7 +25,10 @@ POLL_S = 0.05
 
 
 def ask(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S) -> tuple[ShimConfig, AgentLink]:
-    """The configuration as the controller wants it, and the link. Raises OSError or TorchrelayError without an answer."""
+    """Return the configuration as the controller wants it, and the link.
+
+    Raises OSError or TorchrelayError without an answer.
+    """
     hello = Hello(
         config.worker,
         config.token,
@@ -48,7 +51,7 @@ def ask(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S
 
 
 def ask_for_launcher(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S) -> Begin:
-    """Whether this process, which starts training processes, begins as always. Raises OSError or TorchrelayError."""
+    """Return how this process, which starts training processes, is to begin. Raises OSError or TorchrelayError."""
     hello = Hello(config.worker, config.token, os.getpid(), platform.python_version(), False, launcher=True)
     link = _connect(config, hello, agent_s)
     try:
@@ -70,7 +73,7 @@ def _first_word(link: AgentLink, within_s: float) -> Begin:
 
 
 def token_of(config: ShimConfig) -> str:
-    """What this process shows to its agent, who writes it down before it listens. Raises OSError."""
+    """Return what this process shows to its agent, which writes it down before it listens. Raises OSError."""
     if not config.token_file:
         return config.token
     with open(config.token_file) as file:
@@ -91,6 +94,6 @@ def _connect(config: ShimConfig, hello: Hello, within_s: float) -> AgentLink:
 
 
 def _end_if_over(path: str) -> None:
-    """The job has ended while a process was started that was to be parked."""
+    """End this process, which was to be parked, if the job has ended while it was started."""
     with contextlib.suppress(OSError, ValueError), open(os.path.join(os.path.dirname(path), OVER_FILE)) as file:
         os._exit(int(file.read()))

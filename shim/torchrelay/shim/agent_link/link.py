@@ -44,7 +44,10 @@ class AgentLink:
 
     @classmethod
     def connect(cls, path: str, hello: Hello, timeout_s: float = 30.0) -> AgentLink:
-        """Raises OSError, ChannelClosedError or RefusedError when the agent is not there or does not know this process."""
+        """Connect to the agent.
+
+        Raises OSError, ChannelClosedError or RefusedError when it is not there or does not know this process.
+        """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(timeout_s)
@@ -64,7 +67,7 @@ class AgentLink:
         return link
 
     def first_order(self, timeout_s: float) -> ShimOrder:
-        """The next order, before `start`. Raises ChannelClosedError, also when the time is over, or FrameError."""
+        """Return the next order, before `start`. Raises ChannelClosedError, also when the time is over, or FrameError."""
         self._socket.settimeout(timeout_s)
         order: ShimOrder = wire.receive(self._socket, wire.ORDERS)
         self._socket.settimeout(None)
@@ -73,7 +76,7 @@ class AgentLink:
     def start(
         self, handle: Callable[[ShimOrder], None], lost: Callable[[], None], again: Callable[[], Hello] | None = None
     ) -> None:
-        """`handle` gets each order, `lost` is called once the agent is gone for good; both on a thread of the link.
+        """Receive orders: `handle` gets each, `lost` is called once the agent is gone for good; both on a thread of the link.
 
         `again()`: what to say to an agent that is started anew; without it none is waited for.
         """
@@ -99,7 +102,7 @@ class AgentLink:
                 handle(order)
 
     def _come_again(self, again: Callable[[], Hello]) -> bool:
-        """Whether an agent is there within the time; what still holds of what was said is said once more."""
+        """Return whether an agent is there within the time. What still holds of what was said is said to it once more."""
         self._away = True
         self._acknowledged.set()
         until_s = time.monotonic() + AGAIN_S
@@ -135,26 +138,26 @@ class AgentLink:
                 self.lost = True
 
     def send_and_wait(self, report: FaultInjected) -> None:
-        """Returns when the agent has passed the report on, or is gone."""
+        """Return when the agent has passed the report on, or is gone."""
         self._acknowledged.clear()
         self.send(report)
         if not self.lost:
             self._acknowledged.wait(10.0)
 
     def wait_until_lost(self) -> None:
-        """Returns when the agent has gone away."""
+        """Return when the agent has gone away."""
         self._gone.wait()
 
     def agent_pid(self) -> int:
-        """As the kernel knows it."""
+        """Return the agent's process id, as the kernel knows it."""
         peer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         return int(_CREDENTIALS.unpack(peer)[0])
 
     def close_in_child(self) -> None:
-        """A forked child must neither speak for its parent nor keep the socket open."""
+        """Close the link in a forked child, which must neither speak for its parent nor keep the socket open."""
         self.close()
 
     def close(self) -> None:
-        """Before `start`, or where no thread of the link is."""
+        """Close the socket: before `start`, or in a process without a thread of the link."""
         self.lost = True
         self._socket.close()

@@ -16,7 +16,7 @@ from torchrelay.shim.agent_link.link import AgentLink
 
 
 class LastNotice:
-    """`within_s`: after that the process ends by the signal, as it does at once when it comes again."""
+    """Tells of SIGTERM. `within_s`: after that the process ends by the signal, as it does at once when it comes again."""
 
     def __init__(self, link: AgentLink, within_s: float) -> None:
         self._link, self._within_s = link, within_s
@@ -25,7 +25,7 @@ class LastNotice:
         self._read, self._write = os.pipe()
 
     def install(self) -> None:
-        """To be called on any thread; only on the main one can it do anything."""
+        """Handle SIGTERM. To be called on any thread; it does something on the main one only."""
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -34,7 +34,7 @@ class LastNotice:
         signal.signal(signal.SIGTERM, self._arrived)
 
     def remove_in_child(self) -> None:
-        """A process that was forked ends by the signal, as without us."""
+        """Let a process that was forked end by the signal, as without us."""
         if signal.getsignal(signal.SIGTERM) == self._arrived:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -13,9 +13,10 @@ REASON_CHARS = 500
 
 
 def end(link: AgentLink, log: LogLines, reason: str, *, by_script: bool = False) -> None:
-    """Does not return. `by_script`: whether what the script does may be the cause.
+    """Tell the reason, and end this process. `by_script`: whether what the script does may be the cause.
 
-    From any thread: the training thread may wait for a device that never answers, and no handler of a signal would run then.
+    Does not return. From any thread: the training thread may wait for a device that never answers, and no handler of a signal would
+    run then.
     """
     log.say(f"this rank cannot go on, and has to be replaced: {reason}")
     link.send(Unfit(reason[:REASON_CHARS], by_script))

@@ -23,7 +23,7 @@ _LAUNCHERS = {"torch", "accelerate", "deepspeed", "torchrelay"}
 
 
 def _make_plain(loader: SourceFileLoader) -> None:
-    """Turns one of our loaders into Python's own: it stays in sight as the module's `__loader__`."""
+    """Turn one of our loaders into Python's own: it stays in sight as the module's `__loader__`."""
     loader.__dict__ = {"name": loader.name, "path": loader.path}
     loader.__class__ = SourceFileLoader
 
@@ -78,7 +78,7 @@ class ScriptFinder:
         publish: Callable[[], None],
         imported: Mapping[str, Callable[[ModuleType], None]],
     ) -> None:
-        """`imported`: name of a module -> what is called when it has been imported."""
+        """Begin. `imported`: name of a module -> what is called when it has been imported."""
         self._runtime, self._publish, self._imported = runtime, publish, imported
         self._script_names: tuple[str, ...] = ()
         self._script_package = ""
@@ -87,7 +87,7 @@ class ScriptFinder:
         self._packages = Packages(self._cache)
 
     def run_module(self, name: str) -> None:
-        """The interpreter was started with `-m name`, or with a folder or an archive (then `__main__`)."""
+        """Note that the interpreter was started with `-m name`, or with a folder or an archive (then `__main__`)."""
         self._script_names = (name, f"{name}.__main__")
         # An installed package that is started as the script is the user's, wherever it lies.
         self._script_package = name.partition(".")[0]
@@ -156,14 +156,14 @@ class ScriptFinder:
             spec.loader = InstrumentedLoader(loader, made, self)
 
     def starts_script(self, name: str) -> bool:
-        """Whether `name` is the module of `-m`, asked for the first time."""
+        """Return whether `name` is the module of `-m`, asked for the first time."""
         if self._started or name not in self._script_names:
             return False
         self._started = True
         return True
 
     def script_code(self, path: str, source: bytes) -> CodeType:
-        """The module of `-m`, which tells when it ends."""
+        """Return the code of the module of `-m`, which tells when it ends."""
         name = self._script_names[0]
         generators = GENERATORS.get(name, frozenset())
         loops = self._origin(name, path) is PackageOrigin.USERS

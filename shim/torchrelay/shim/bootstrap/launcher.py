@@ -24,7 +24,7 @@ _PYTHONPATH = "PYTHONPATH"
 
 
 def is_launcher(command: Sequence[str]) -> bool:
-    """`command`: of the interpreter, itself first (`sys.orig_argv`)."""
+    """Return whether `command` is a launcher's: the command of the interpreter, itself first (`sys.orig_argv`)."""
     rest = iter(command[1:])
     for word in rest:
         if word == "-m":
@@ -41,9 +41,9 @@ def is_launcher(command: Sequence[str]) -> bool:
 
 
 def start(config: ShimConfig, environ: Mapping[str, str], site: str) -> None:
-    """`environ`: what was taken out of the environment. `site`: our folder on PYTHONPATH.
+    """Put hooks into a launcher. `environ`: what was taken out of the environment. `site`: our folder on PYTHONPATH.
 
-    Raises OSError or TorchrelayError if nobody says what the launcher is to do; it then runs as it is.
+    Raises OSError or TorchrelayError if no agent says what the launcher is to do; it then runs as it is.
     """
     from torchrelay.shim.adapters import elastic
 
@@ -55,7 +55,7 @@ def start(config: ShimConfig, environ: Mapping[str, str], site: str) -> None:
 
 
 def children_environment(taken: Mapping[str, str], own: Mapping[str, str], site: str, spare: bool) -> dict[str, str]:
-    """What makes a training process one of ours, and nothing else that the launcher starts."""
+    """Return variables that make a training process one of ours, and no other process that the launcher starts."""
     env = {name: value for name, value in taken.items() if name not in (names.ENV_PYTHONPATH_WAS, names.ENV_SPARE)}
     env[_PYTHONPATH] = site
     if theirs := own.get(_PYTHONPATH):

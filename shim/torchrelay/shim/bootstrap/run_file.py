@@ -29,7 +29,7 @@ from torchrelay.shim.script import sites
 
 
 def _silence(hook: Any) -> None:
-    """Audit hooks cannot be removed: makes `hook`, a partial, take any event and do nothing, in about 50 ns."""
+    """Make `hook`, a partial, take any event and do nothing, in about 50 ns: audit hooks cannot be removed."""
     hook.__setstate__((operator.is_, (), {}, {}))
 
 
@@ -55,7 +55,7 @@ _entries: list[_Entry] = []
 
 
 def watch(runtime: RuntimeInterface, publish: Callable[[], None], run_module: Callable[[str], None]) -> None:
-    """Gets ready for the script, however it is started. `run_module` is told of `python -m NAME`."""
+    """Get ready for the script, however it is started. `run_module` is told of `python -m NAME`."""
 
     def on_event(event: str, args: tuple[Any, ...]) -> None:
         if event == "cpython.run_module":
@@ -76,7 +76,7 @@ def watch(runtime: RuntimeInterface, publish: Callable[[], None], run_module: Ca
 
 
 def _prepare_or_disable(filename: str, runtime: RuntimeInterface, publish: Callable[[], None]) -> FunctionType | None:
-    """The script's module as a function, or None if the interpreter should go on by itself."""
+    """Return the script's module as a function, or None if the interpreter should go on by itself."""
     try:
         return _prepare(filename, runtime, publish)
     except (OSError, SyntaxError, ValueError, Warning):
@@ -110,7 +110,7 @@ def _prepare(filename: str, runtime: RuntimeInterface, publish: Callable[[], Non
 
 
 def _read(filename: str) -> bytes:
-    """The source. Raises OSError, and UnsupportedError where there is none (reading a pipe would take it away)."""
+    """Return the source. Raises OSError, and UnsupportedError where there is none (reading a pipe would take it away)."""
     if not stat.S_ISREG(os.stat(filename).st_mode):
         raise UnsupportedError(f"{filename} is no regular file")
     with open(filename, "rb") as file:

@@ -11,22 +11,22 @@ class LoopHooks(Protocol):
     """What instrumented code calls, as `builtins.__torchrelay__`."""
 
     def enter(self, site: str) -> int:
-        """Just before the iterable of a `for` is evaluated, or before a `while`."""
+        """Note that the iterable of a `for` is about to be evaluated, or that a `while` begins."""
 
     def loop(self, site: str, token: int, iterable: Iterable[Any]) -> Iterable[Any]:
-        """What a `for` iterates over; `token` is what `enter` returned."""
+        """Return what a `for` iterates over; `token` is what `enter` returned."""
 
     def tick(self, site: str) -> None:
-        """At the head of a `while`'s body."""
+        """Note the head of a `while`'s body."""
 
     def rewound(self, site: str) -> bool:
-        """In the except clause around a body: True goes on with the loop, False lets the exception through."""
+        """Return, in the except clause around a body, True to go on with the loop, False to let the exception through."""
 
     def next(self, iterator: Any, *default: Any) -> Any:
-        """Stands for the builtin."""
+        """Return the next item, in place of the builtin."""
 
     def generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator of a framework's generator function that draws batches."""
+        """Wrap a framework's generator function that draws batches. Used as a decorator."""
 
 
 class RuntimeInterface(Protocol):
@@ -37,27 +37,27 @@ class RuntimeInterface(Protocol):
 
     @property
     def is_spare(self) -> bool:
-        """Whether to park before the script begins."""
+        """Return whether to park before the script begins."""
 
     def park(self) -> None:
-        """Blocks until this spare is given a rank."""
+        """Block until this spare is given a rank."""
 
     def begin_set_up(self) -> None:
-        """Right before the script: what it learns from outside is recorded from here on, or given again."""
+        """Begin set-up, right before the script: what it learns from outside is recorded from here on, or given again."""
 
     def torch_imported(self) -> None: ...
 
     def numpy_imported(self, module: ModuleType) -> None:
-        """`module`: numpy.random."""
+        """Note that numpy.random was imported, which is `module`."""
 
     def part_imported(self, module: ModuleType) -> None:
-        """A part of torch that is imported when it is needed is there."""
+        """Note that a part of torch was imported, which scripts import when they need it."""
 
     def accelerate_imported(self, module: ModuleType) -> None:
-        """`module`: accelerate's loaders."""
+        """Note that accelerate's loaders were imported, which are `module`."""
 
     def disable(self, reason: str) -> None:
-        """The script runs unprotected from here on."""
+        """Let the script run unprotected from here on."""
 
     def finish(self, failure: BaseException | None) -> None:
-        """The script has ended, with `failure` if it is one (its traceback is printed by then); may wait."""
+        """Note the script's end, with `failure` if it failed (its traceback is printed by then). May wait."""

@@ -34,13 +34,13 @@ _script: _Script | None = None
 
 
 def expect(runtime: RuntimeInterface, *, from_file: bool) -> None:
-    """The script is about to start. `from_file`: as `python FILE`, where the interpreter cleans up in its own way."""
+    """Expect the script's start. `from_file`: as `python FILE`, where the interpreter cleans up in its own way."""
     global _script
     _script = _Script(runtime, from_file, os.getpid())
 
 
 def _ending() -> _Script | None:
-    """The script, if this call is the one that ends it: not in a child that it forked, and only once."""
+    """Return the script, if this call is the one that ends it: not in a child that it forked, and only once."""
     if _script is None or _script.has_ended or os.getpid() != _script.process:
         return None
     _script.has_ended = True
@@ -48,7 +48,7 @@ def _ending() -> _Script | None:
 
 
 def failed() -> None:
-    """An exception leaves the script's module; the interpreter handles it as always once it is raised again."""
+    """Note that an exception leaves the script's module. The interpreter handles it as always once it is raised again."""
     error = sys.exc_info()[1]
     script = _ending()
     if _script is not None and _script.from_file:
@@ -70,7 +70,7 @@ def failed() -> None:
 
 
 def finished() -> None:
-    """The script's last statement is done. Raises SystemExit where the interpreter would run the script once more."""
+    """Note that the script's last statement is done. Raises SystemExit where the interpreter would run the script once more."""
     if _script is not None and _script.from_file:
         _flush()
     script = _ending()
@@ -109,17 +109,17 @@ def _at_shutdown(script: _Script, failure: BaseException | None, *, by_exit: boo
 
 
 def _flush() -> None:
-    """The interpreter flushes both streams when a file has run, before it prints a traceback."""
+    """Flush both streams, as the interpreter does when a file has run, before it prints a traceback."""
     for stream in (sys.stderr, sys.stdout):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
 
 
 def _note_interrupt() -> None:
-    """Lets the interpreter end by SIGINT, as it does when a file that it runs ends with KeyboardInterrupt.
+    """Let the interpreter end by SIGINT, as it does when a file that it runs ends with KeyboardInterrupt.
 
-    It notes that where it evaluates a file's code, in a variable that Python code cannot reach; so it is made to
-    evaluate code that does nothing else.
+    It notes that where it evaluates a file's code, in a variable that Python code cannot reach; so it is made to evaluate code that
+    does nothing else.
     """
     import ctypes
 

@@ -18,7 +18,7 @@ class Standby:
         self._tracker: LoopTracker | None = None
 
     def tracker(self) -> LoopTracker:
-        """The real thing; from the first call on, loops are tracked by it."""
+        """Return the real tracker. From the first call on it tracks loops."""
         if self._tracker is None:
             from torchrelay.shim.instrument.loop_tracker import LoopTracker
 

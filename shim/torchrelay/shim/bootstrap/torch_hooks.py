@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def check_supported() -> None:
-    """Raises UnsupportedError where this torch lacks something that the shim leans on."""
+    """Raise UnsupportedError where this torch lacks something that the shim leans on."""
     process_group.check_supported()
     ddp.check_supported()
     tensor_data.check_supported()
@@ -48,7 +48,7 @@ def check_supported() -> None:
 
 
 def install(runtime: Runtime, groups: ScriptGroups, scripted: ScriptedCalls) -> None:
-    """Every hook asks the runtime for its engine, and does nothing while there is none."""
+    """Put hooks into torch. Each hook asks the runtime for its engine, and does nothing while there is none."""
 
     replace(runtime.guard, "init_process_group", groups.init_process_group)
     replace(runtime.guard, "new_group", groups.new_group)
@@ -62,7 +62,7 @@ def install(runtime: Runtime, groups: ScriptGroups, scripted: ScriptedCalls) -> 
 
 
 def _watch_device(runtime: Runtime) -> None:
-    """From the import of torch on: a script may share memory, and capture graphs, before it has a process group."""
+    """Watch the device from torch's import on: a script may share memory, and capture graphs, before it has a process group."""
     holds = runtime.device_holds
     device_memory.watch_graphs(
         runtime.guard,
@@ -79,7 +79,7 @@ def _communicate(runtime: Runtime, name: str, plain: Callable[..., Any], *args: 
 
 
 def install_for(engine: Engine) -> None:
-    """The hooks that need an engine from the start."""
+    """Install the hooks that need an engine from the start."""
     guard = engine.guard
     calls = Collectives(engine)
     calls.wrap_wait()
@@ -103,7 +103,7 @@ def install_for(engine: Engine) -> None:
 
 
 def _tell_of_draws(engine: Engine) -> None:
-    """What draws have to know of the step that they are in."""
+    """Tell draws what they have to know of the step that they are in."""
 
     def state() -> HostState:
         return HostState() if engine.commit is None else engine.commit.state
@@ -120,7 +120,10 @@ def _closure_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The gate. Where a closure computes the gradients inside of the step, it belongs at the closure's end. See `whole_steps`."""
+    """Pass the gate. Where a closure computes the gradients inside of the step, the gate comes at the closure's end.
+
+    See `closure_steps` for optimizers whose gate comes behind the step.
+    """
     engine = runtime.engine
     if engine is None:
         return None
@@ -162,7 +165,7 @@ def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs:
 
 
 def _forward(engine: Engine, calls: Collectives, wrapped: Any, plain: Callable[[], Any]) -> Any:
-    """The part of a data parallel forward that communicates."""
+    """Call the part of a data parallel forward that communicates."""
 
     def alone() -> Any:
         with calls.left_alone():
@@ -183,7 +186,7 @@ def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> A
     if torch.is_grad_enabled():
         engine.inject("forward")
     while True:
-        engine.waiting(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
+        engine.may_wait(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
         try:
             result = call()
             is_late = engine.mode() == "repeat" and wrapped.will_sync_module_buffers()
@@ -193,11 +196,14 @@ def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> A
         except RuntimeError as error:
             engine.interrupted(error)
         finally:
-            engine.waiting(False)
+            engine.may_wait(False)
 
 
 def pipeline_step(runtime: Runtime) -> pipelining.Around:
-    """A step of a pipeline schedule: forward and backward of all micro-batches, with messages between neighbours."""
+    """Return what is put around a step of a pipeline schedule.
+
+    Such a step is forward and backward of all micro-batches, with messages between neighbours.
+    """
 
     def around(call: Callable[[], Any], alone: Callable[[], None]) -> Any:
         engine = runtime.engine
@@ -212,13 +218,13 @@ def pipeline_step(runtime: Runtime) -> pipelining.Around:
         engine.communication_begins()
         if engine.mode() is CollectiveMode.REPEAT:
             engine.sharded_after_step()
-        engine.waiting(True)
+        engine.may_wait(True)
         try:
             return call()
         except RuntimeError as error:
             engine.interrupted_for_good(error)
         finally:
-            engine.waiting(False)
+            engine.may_wait(False)
         return None
 
     return around
@@ -226,9 +232,10 @@ def pipeline_step(runtime: Runtime) -> pipelining.Around:
 
 @contextmanager
 def _backward_fault(engine: Engine) -> Iterator[None]:
-    """A fault in `backward` strikes between gradient buckets: when the middle parameter's gradient is there.
+    """Let a fault in `backward` strike between gradient buckets: when the middle parameter's gradient is there.
 
-    Where that one gets none, at the end. Under fully_shard: when the second group of parameters has its gradients, or the only one.
+    It strikes at the end where that parameter gets none. Under fully_shard: when the second group of parameters has its gradients,
+    or the only one.
     """
     if engine.faults is None or not engine.faults.armed or engine.commit is None:
         yield
@@ -268,7 +275,7 @@ def _wrap_backward(runtime: Runtime) -> None:
         tensors = args[0] if args else kwargs.get("tensors", ())
         if engine.numbers is not None:
             engine.numbers.backward(tensors)
-        waits = engine.waiting if engine.wrapped else lambda _: engine.alive()
+        waits = engine.may_wait if engine.wrapped else lambda _: engine.alive()
         looks = engine.capturing and engine.shadow is None
         if looks:
             engine.guard.tell(engine.gradients.fates.before_backward)

@@ -23,7 +23,7 @@ ASYNC_CHECKPOINT = "torch.distributed.checkpoint._async_thread_executor"
 
 
 def prepare(runtime: Runtime, module: ModuleType) -> None:
-    """Raises UnsupportedError, AttributeError where it is built otherwise."""
+    """Prepare a part that was imported. Raises UnsupportedError, AttributeError where it is built otherwise."""
     _PREPARED[module.__name__](runtime, module)
 
 

@@ -48,7 +48,7 @@ class CollectiveCall:
                 tensor.data.copy_(value)  # torch counts no write of a collective
 
     def take(self, *, for_others: bool = False, before: Sequence[torch.Tensor] = ()) -> FinishedCollective:
-        """`for_others`, `before`: as in `results_of`."""
+        """Return the record of this call. `for_others`, `before`: as in `results_of`."""
         if self.objects:
             data = pickle.dumps(list(self.out)) if self.out is not None else b""
             return FinishedCollective(self.name, self.group, data if len(data) <= MAX_RECORDED_BYTES else None)
@@ -56,7 +56,7 @@ class CollectiveCall:
         return FinishedCollective(self.name, self.group, results)
 
     def put(self, entry: FinishedCollective) -> list[torch.Tensor]:
-        """Returns the tensors that hold the recorded result now."""
+        """Put the recorded result in place. Return the tensors that hold it now."""
         if entry.results is None or self.without_result():
             return []
         if self.objects:
@@ -79,7 +79,7 @@ class CollectiveCall:
 
 
 def _flat(tensors: Any) -> list[torch.Tensor]:
-    """Results may come in a list, or in a list for each group of ranks."""
+    """Return the tensors of a result, which may come in a list, or in a list for each group of ranks."""
     return [t for part in tensors for t in _flat(part)] if isinstance(tensors, (list, tuple)) else [tensors]
 
 

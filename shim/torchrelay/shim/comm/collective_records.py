@@ -24,7 +24,7 @@ ByGroup = dict[str, list[FinishedCollective]]
 
 
 def furthest(logs: Iterable[Sequence[FinishedCollective]]) -> ByGroup:
-    """Of each group what the member that got furthest has done. `logs`: of several ranks, each in its own order."""
+    """Return what the member that got furthest has done, of each group. `logs`: of several ranks, each in its own order."""
     found: ByGroup = {}
     for log in logs:
         own: ByGroup = {}
@@ -37,7 +37,7 @@ def furthest(logs: Iterable[Sequence[FinishedCollective]]) -> ByGroup:
 
 
 def without(by_group: ByGroup, done: Sequence[FinishedCollective]) -> ByGroup:
-    """What is left for a rank that has done `done` itself."""
+    """Return what is left for a rank that has done `done` itself."""
     left = {group: list(entries) for group, entries in by_group.items()}
     for entry in done:
         del left.get(entry.group, [])[:1]
@@ -45,7 +45,10 @@ def without(by_group: ByGroup, done: Sequence[FinishedCollective]) -> ByGroup:
 
 
 def large_results(entries: Iterable[FinishedCollective]) -> Iterator[tuple[str, LargeResults]]:
-    """Each with the path of its tensors but for their own numbers. `entries`: all since the gate, of one group or of many."""
+    """Yield the large results, each with the path of its tensors but for their own numbers.
+
+    `entries`: all since the gate, of one group or of many.
+    """
     places: Counter[str] = Counter()
     for entry in entries:
         if isinstance(entry.results, LargeResults):
@@ -54,7 +57,7 @@ def large_results(entries: Iterable[FinishedCollective]) -> Iterator[tuple[str, 
 
 
 def give(by_group: ByGroup, received: Mapping[str, torch.Tensor]) -> None:
-    """What has come from a donor to what other ranks have finished since the gate."""
+    """Put tensors that a donor has sent into the large results of what other ranks have finished since the gate."""
     for path, results in large_results(entry for entries in by_group.values() for entry in entries):
         tensors = [received.get(f"{path}{number}") for number in range(len(results.digests))]
         found = [tensor for tensor in tensors if tensor is not None]
@@ -69,7 +72,7 @@ class CollectiveRecords:
     """
 
     def __init__(self, keep_own: Callable[[bytes], None] = lambda data: None) -> None:
-        """`keep_own` puts this rank's own results since the gate where they outlive it."""
+        """Begin without records. `keep_own` puts this rank's own results since the gate where they outlive it."""
         self._keep_own = keep_own
         self.log: list[FinishedCollective] = []
         self.body_mark = 0
@@ -91,39 +94,42 @@ class CollectiveRecords:
     # Where results come from: only these change it.
 
     def answer_with(self, entries: Iterable[FinishedCollective]) -> None:
-        """In a joiner: what is called is answered with these, in their order, and with no peers."""
+        """Answer what a joiner calls with these entries, in their order, and with no peers."""
         self.answers = list(entries)
 
     def answer_from_others(self, finished: ByGroup, own: Sequence[FinishedCollective] = ()) -> None:
-        """In a joiner behind its gate. `finished`: what others are through with; `own`: what the lost rank had alone."""
+        """Answer what a joiner calls behind its gate.
+
+        `finished`: what others are through with; `own`: what the lost rank had alone.
+        """
         self.answers, self.others = [], finished
         if own:
             self.own = furthest([own])
 
     def others_left(self) -> ByGroup:
-        """Return what others are through with and this joiner is not. From here on nothing more is answered from it."""
+        """Return what others are through with and this joiner is not. From here on nothing is answered from it any more."""
         left, self.others = self.others, None
         return left or {}
 
     def have_peers(self, left: ByGroup) -> None:
-        """A joiner is the rank now. `left`: what others are through with, and it is not."""
+        """Make a joiner the rank. `left`: what others are through with, and it is not."""
         self.answers, self.replay = None, left
 
     def catch_up(self, finished: ByGroup) -> None:
-        """This rank goes forward to where others are, which are through with `finished`."""
+        """Let this rank go forward to where other ranks are, which are through with `finished`."""
         self.replay = without(finished, self.after)
 
     def begin_after_gate(self) -> None:
-        """A gate was passed: nothing has followed it yet."""
+        """Begin anew, as a gate was passed: nothing has followed it yet."""
         self.after, self.replay = [], {}
 
     def enter_with(self, log: Iterable[FinishedCollective]) -> None:
-        """A joiner is where the lost rank was, which had recorded these."""
+        """Take over what the lost rank had recorded, where the joiner is now."""
         self.log = list(log)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nothing that is called is answered. Only for a joiner, which has no peers yet."""
+        """Leave what is called within without an answer. Only for a joiner, which has no peers yet."""
         self.is_alone = True
         try:
             yield
@@ -132,7 +138,10 @@ class CollectiveRecords:
 
     @contextmanager
     def answering(self, entries: Iterable[FinishedCollective]) -> Iterator[None]:
-        """All that is called, and nothing else, is answered with these. Raises StateMismatchError where less is called."""
+        """Answer all that is called within with these entries, and with nothing else.
+
+        Raises StateMismatchError where less is called.
+        """
         before, left = self.answers, [*entries]
         self.answers = left
         try:
@@ -145,7 +154,7 @@ class CollectiveRecords:
             )
 
     def skip(self, count: int) -> None:
-        """The lost rank has called so many where this process calls none. Only for a joiner."""
+        """Skip answers in a joiner: the lost rank has called so many collectives where this process calls none."""
         if self.answers is not None:
             del self.answers[:count]
 
@@ -172,13 +181,13 @@ class CollectiveRecords:
             self.log.append(entry if by_value else FinishedCollective(entry.name, entry.group, None))
 
     def behind_gate(self) -> Sequence[FinishedCollective]:
-        """What seemed to be a further step is none: what was called there follows the latest gate, and is returned."""
+        """Let what was called since the head follow the latest gate, and return it: what seemed to be a further step is none."""
         for entry in self.body():
             self._add_after(entry)
         return self.after[len(self.after) - len(self.body()) :]
 
     def to_give(self) -> dict[str, torch.Tensor]:
-        """Large results since the gate whose tensors still hold them, by path."""
+        """Return the large results since the gate whose tensors still hold them, by path."""
         return {
             f"{path}{number}": tensor
             for path, results in large_results(self.after)
@@ -200,12 +209,12 @@ class CollectiveRecords:
                 self._keep_own(payload.dump(self.own_results()))
 
     def expects(self, name: str, group: str) -> bool:
-        """Whether this is what the lost rank called next."""
+        """Return whether this is what the lost rank called next."""
         following = self.answers[0] if self.answers else None
         return following is not None and (following.name, following.group) == (name, group)
 
     def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
-        """`without_result`: the call gives this rank nothing.
+        """Return the recorded result of what is called now. `without_result`: the call gives this rank nothing.
 
         Raises StateMismatchError where this process takes another way than the lost rank did, or its peers are not there yet.
         """
@@ -225,7 +234,10 @@ class CollectiveRecords:
         return _matching(self.answers.pop(0), name, group)
 
     def replayed(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective | None:
-        """Raises UnsupportedError for a result that only the rank that had it knows."""
+        """Return the result if others have finished this call already, else None.
+
+        Raises UnsupportedError for a result that only the rank that had it knows.
+        """
         left = self.replay.get(group)
         if not left:
             return None
@@ -233,7 +245,7 @@ class CollectiveRecords:
         return self._own_result(entry) or _for_all(entry, without_result=without_result)
 
     def _own_result(self, of_others: FinishedCollective) -> FinishedCollective | None:
-        """What the lost rank got of a collective whose result is one rank's own, if it had finished it."""
+        """Return what the lost rank got of a collective whose result is one rank's own, if it had finished it."""
         place = sum(done.group == of_others.group for done in self.after)
         own = self.own.get(of_others.group, [])[place : place + 1]
         if of_others.name in SAME_ON_ALL_RANKS or not own or own[0].name != of_others.name or own[0].results is None:
@@ -241,7 +253,7 @@ class CollectiveRecords:
         return own[0]
 
     def own_results(self) -> tuple[FinishedCollective, ...]:
-        """All since the gate, with the results of those alone that other ranks cannot tell."""
+        """Return all entries since the gate, with the results of those alone that other ranks cannot tell."""
         return tuple(
             FinishedCollective(e.name, e.group, None) if e.name in SAME_ON_ALL_RANKS else e for e in self.after
         )
@@ -267,9 +279,9 @@ def _matching(entry: FinishedCollective, name: str, group: str) -> FinishedColle
 
 
 def lasts(entry: FinishedCollective, members: int) -> bool:
-    """Whether every process that needs the results of this call after the gate can have them. `members`: of its group.
+    """Return whether every process that needs the results of this call after the gate can have them. `members`: of its group.
 
-    Of results that are one rank's own it is said before.
+    True for results that are one rank's own: those are reported before.
     """
     results = entry.results
     if entry.name not in SAME_ON_ALL_RANKS:

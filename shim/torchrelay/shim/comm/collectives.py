@@ -83,72 +83,72 @@ SAME_ON_ALL_RANKS = frozenset(
 
 
 class CollectiveEngine(ConfirmingEngine, Protocol):
-    """What a collective needs to know from whoever runs this process."""
+    """What a collective needs to know from the engine of this process."""
 
     guard: Guard
 
     def mode(self) -> CollectiveMode:
-        """How a collective is done that begins now. Changes nothing."""
+        """Return how a collective is done that begins now. Changes nothing."""
         ...
 
     def communication_begins(self) -> None:
-        """In front of all that is communicated on the training thread, by the script or for it."""
+        """Note that the training thread is about to communicate, by the script or for it."""
         ...
 
     def collective_begins(self) -> None:
-        """The same in front of a collective of the script's own."""
+        """Note that the training thread is about to call a collective of the script's own."""
         ...
 
     def caught_up(self, group: str) -> bool:
-        """Whether a joiner has come to where its peers are, so that this collective is done with them."""
+        """Return whether a joiner has come to where its peers are, so that this collective is done with them."""
         ...
 
     def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective: ...
     def record(self, entry: FinishedCollective) -> None: ...
     def before_first_gate(self) -> bool:
-        """Whether this is set-up, or what lies between it and the first update: a new process goes through all of that."""
+        """Return whether this is set-up, or lies between set-up and the first update: a new process goes through all of that."""
         ...
 
     def completed(self, entry: FinishedCollective, now: FinishedCollective) -> None:
-        """What was recorded when it was called has its result by now."""
+        """Note that an entry that was recorded when it was called has its result by now."""
         ...
 
     def interrupted(self, error: RuntimeError) -> None:
-        """Returns if the collective is to be called again; raises Rewind or the error otherwise."""
+        """Return if the collective is to be called again; raise Rewind or the error otherwise."""
         ...
 
     def interrupted_for_good(self, error: RuntimeError) -> None:
-        """The same for what cannot be called again: never returns."""
+        """Handle the failure of a call that cannot be made again. Never returns."""
         ...
 
     def replayed(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective | None: ...
     def sharded_alone(self) -> None:
-        """A sharded model's own collective where there are no peers. Raises StateMismatchError where its result is needed."""
+        """Note a sharded model's own collective where there are no peers. Raises StateMismatchError where its result is needed."""
         ...
 
     def sharded_after_step(self) -> None:
-        """The same among peers, after the optimizer step."""
+        """Note a sharded model's own collective among peers, after the optimizer step."""
         ...
 
     def own_result_late(self, name: str) -> None:
-        """A communication after the optimizer step whose result other ranks do not have."""
+        """Report a communication after the optimizer step whose result other ranks do not have."""
         ...
 
     def on_training_thread(self) -> bool: ...
     def beside(self, call: Callable[[], Any]) -> Any:
-        """A collective on another thread. Raises UnsupportedError where a migration has come between."""
+        """Call a collective on another thread. Raises UnsupportedError where a migration has come between."""
         ...
 
     def dispatched(self) -> None:
-        """On another thread: it waits for what it has called."""
+        """Note that a thread beside the training thread waits for what it has called."""
         ...
 
     def answered(self, tensors: list[torch.Tensor]) -> None:
-        """A recorded result was put into these tensors."""
+        """Note that a recorded result was put into these tensors."""
         ...
 
     def summed_up(self, tensors: list[torch.Tensor]) -> None:
-        """What these tensors hold now depends on what they held before, and torch has not counted it as a write."""
+        """Note that what these tensors hold depends on what they held before, and that torch has not counted a write."""
         ...
 
 
@@ -163,12 +163,12 @@ class Collectives:
 
     @property
     def inside(self) -> bool:
-        """Whether what is called is part of a communication that is seen as a whole, or left alone."""
+        """Return whether what is called now is part of a communication that is seen as a whole, or left alone."""
         return self._inside
 
     @contextmanager
     def left_alone(self) -> Iterator[None]:
-        """What is called within is done as it is: communication of a backward, which is not the script's own."""
+        """Do what is called within as it is: communication of a backward, which is not the script's own."""
         before, self._inside = self._inside, True
         try:
             yield
@@ -176,27 +176,27 @@ class Collectives:
             self._inside = before
 
     def sees_calls(self) -> bool:
-        """Whether a call that is made here is the script's own, in a job that is protected."""
+        """Return whether a call that is made here is the script's own, in a job that is protected."""
         return self._engine.on_training_thread() and not self._inside and self._engine.mode() != "off"
 
     def communication_begins(self) -> None:
-        """In front of a message by a group's own method."""
+        """Note that a group's own method is about to send or receive a message."""
         self._engine.communication_begins()
 
     def is_answering(self) -> bool:
         return self._engine.mode() == "answer"
 
     def is_late(self) -> bool:
-        """Whether the gate is passed: what is called now is repeated where it is interrupted."""
+        """Return whether the gate is passed: what is called now is repeated where it is interrupted."""
         return self._engine.mode() == "repeat"
 
     def call(self, call: CollectiveCall) -> Any:
-        """A collective of the script."""
+        """Call a collective of the script."""
         self._engine.collective_begins()
         return self._run(call, self._engine.mode(), asynchronous=False)
 
     def received(self, work: Any) -> CompletedCollective:
-        """What a group's own method has asked for behind the gate: nobody can call it again."""
+        """Wait for what a group's own method has asked for behind the gate: no process can call it again."""
         try:
             with self.left_alone(), communicating(self._engine, confirmed=True):
                 work.wait()
@@ -207,10 +207,10 @@ class Collectives:
 
     @contextmanager
     def together(self, *, asynchronous: bool) -> Iterator[None]:
-        """What is called within has its results where the context is left: it is recorded then.
+        """Record what is called within when the context is left, where its results are there.
 
-        `asynchronous`: before the gate, its results come still later, and are not recorded. Behind the gate all is there where the
-        context is left, and nothing is repeated: nobody can call again what was called within.
+        `asynchronous`: before the gate, its results come still later, and are not recorded. Behind the gate all results are there
+        where the context is left, and nothing is repeated: no process can call again what was called within.
         """
         engine = self._engine
         together: list[CollectiveCall] = []
@@ -234,12 +234,12 @@ class Collectives:
                 engine.record(FinishedCollective(call.name, call.group, None))
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
-        """What is done in place of each function of torch.distributed: it is called with the plain one and its arguments."""
+        """Return what is done in place of each function of torch.distributed: it is called with the plain one and its arguments."""
         tensors = {name: self._handler(name, *out, objects=False) for name, out in _TENSOR_OUT.items()}
         return tensors | {name: self._handler(name, *out, objects=True) for name, out in _OBJECTS_OUT.items()}
 
     def wrap_wait(self) -> None:
-        """What was called with `async_op` is waited for later: fully_shard gathers so, and would seem to compute."""
+        """Watch the waits for what was called with `async_op`: fully_shard gathers so, and would seem to compute."""
         original = dist.Work.wait
 
         def wait(plain: Callable[..., Any], work: Any, *args: Any, **kwargs: Any) -> Any:
@@ -307,7 +307,7 @@ class Collectives:
         return result
 
     def _joined(self, call: CollectiveCall, together: list[CollectiveCall], mode: str) -> Any:
-        """One of several that are done together."""
+        """Call one of several collectives that are done together."""
         if mode == "repeat":
             if call.name not in SAME_ON_ALL_RANKS:
                 self._engine.own_result_late(call.name)
@@ -325,7 +325,7 @@ class Collectives:
             self._engine.answered(written)
 
     def _of_wrapper(self, call: CollectiveCall, mode: str) -> Any:
-        """Parameters and gradients on their way: far too large to record, and without peers their content does not matter."""
+        """Move parameters or gradients: they are far too large to record, and without peers their content does not matter."""
         if mode == "answer":
             self._engine.sharded_alone()
             return self._original(call)
@@ -334,7 +334,7 @@ class Collectives:
         return self._guarded(call)
 
     def _guarded(self, call: CollectiveCall, *, confirmed: bool = False) -> Any:
-        """Calls the original; a broken generation takes the rank back to its boundary. `confirmed`: as for `_original`."""
+        """Call the original; a broken generation takes the rank back to its boundary. `confirmed`: as for `_original`."""
         while True:
             try:
                 return self._original(call, confirmed=confirmed)
@@ -342,7 +342,7 @@ class Collectives:
                 self._engine.interrupted(error)
 
     def _original(self, call: CollectiveCall, *, confirmed: bool = False) -> Any:
-        """`confirmed`: as in `communicating`."""
+        """Call the original. `confirmed`: as in `communicating`."""
         self._inside = True
         try:
             with communicating(self._engine, confirmed=confirmed):

@@ -19,7 +19,7 @@ MAX_RECORDED_BYTES = 4 << 20
 
 @dataclass(eq=False)
 class LargeResults:
-    """What a process that takes over has itself (a model that all ranks draw alike), or gets over the tensor channel.
+    """Results that a new process has itself (a model that all ranks draw alike), or gets over the tensor channel.
 
     `digests`: of the content, all that is written down. `tensors`: those that hold it, in a process that has it or was given it.
     `is_new`: whether this rank had something else in their place before.
@@ -38,7 +38,7 @@ class LargeResults:
         return sum(map(size_bytes, self.tensors or ()))
 
     def keep(self) -> None:
-        """As a copy, whatever the script does with its tensors."""
+        """Keep a copy, whatever the script does with its tensors."""
         if self.tensors is not None and not self.is_copy:
             self.tensors, self.is_copy = [t.detach().clone() for t in self.tensors], True
 
@@ -46,7 +46,7 @@ class LargeResults:
         return len(tensors) == len(self.digests) and _digests(tensors) == self.digests
 
     def put(self, name: str, tensors: list[torch.Tensor]) -> None:
-        """Into the tensors of this process's own call. Raises UnsupportedError where nobody has given them."""
+        """Put the results into the tensors of this process's own call. Raises UnsupportedError where no rank has given them."""
         if self.are_in(tensors):
             self.tensors = self.tensors or tensors
             return
@@ -60,7 +60,7 @@ class LargeResults:
             raise StateMismatchError(f"{name}: what other ranks have given is not what they had recorded")
 
     def build(self, name: str) -> list[torch.Tensor]:
-        """New tensors with them. Raises UnsupportedError as `put`."""
+        """Return new tensors with the results. Raises UnsupportedError as `put` does."""
         return [tensor.clone() for tensor in self._given(name)]
 
     def _given(self, name: str) -> list[torch.Tensor]:
@@ -89,7 +89,10 @@ class FinishedCollective:
 
 
 def results_of(tensors: list[torch.Tensor], *, for_others: bool, before: Sequence[torch.Tensor] = ()) -> Any:
-    """`for_others`: whether another process may ask for them, however large they are. `before`: what was in their place."""
+    """Return the results as they are recorded. `before`: what was in their place.
+
+    `for_others`: whether another process may ask for them, however large they are.
+    """
     if sum(map(size_bytes, tensors)) <= MAX_RECORDED_BYTES:
         return [small.take(t) for t in tensors]
     if not for_others:

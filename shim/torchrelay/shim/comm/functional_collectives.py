@@ -86,7 +86,7 @@ class FunctionalCollectives:
             self._inside = False
 
     def _wait(self, engine: Engine, mode: str, call: Callable[[], Any]) -> Any:
-        """For what was called before the gate by torch. Before the gate garbage is undone with the step."""
+        """Wait for what torch has called before the gate. Before the gate nothing is confirmed: garbage is undone with the step."""
         try:
             with communicating(engine, confirmed=mode == "repeat"):
                 return call()
@@ -95,7 +95,7 @@ class FunctionalCollectives:
 
     @staticmethod
     def _built(entry: FinishedCollective, call: Callable[[], Any]) -> Any:
-        """A result too large to keep comes from the group without peers: in set-up state replaces it."""
+        """Return the recorded result. One too large to keep comes from the group without peers: in set-up state replaces it."""
         if isinstance(entry.results, LargeResults):
             return entry.results.build(entry.name)[0]
         return call() if entry.results is None else small.build(entry.results[0])

@@ -14,9 +14,10 @@ from torchrelay.shim.script.guard import Guard
 
 
 def replace(guard: Guard, name: str, ours: Callable[..., Any]) -> None:
-    """Puts a function that calls `ours(plain, *args, **kwargs)` into all modules of torch that have this one, where there is one.
+    """Put a function that calls `ours(plain, *args, **kwargs)` into all modules of torch that have function `name`.
 
-    To be done as soon as torch is there: later a script may have it under a name of its own (`from torch.distributed import ...`).
+    Does nothing where there is no such function. To be done as soon as torch is there: later a script may have it under a name of
+    its own (`from torch.distributed import ...`).
     """
     original = getattr(c10d, name, None) or getattr(dist, name, None)
     if original is None:

@@ -46,7 +46,7 @@ class Gate:
         """A meeting that was left early."""
 
     def wait(self, generation: int, number: int, *, yes: bool = False, busy: bool = False) -> bool:
-        """Returns when every rank has called it with the same numbers; -1 for a rank that has lost count.
+        """Return when every rank has called it with the same numbers; -1 for a rank that has lost count.
 
         True, on all ranks alike, if one of them said `yes` and none that it is `busy`.
 
@@ -57,9 +57,10 @@ class Gate:
         return through.flags & _OF_ANY == _YES
 
     def meet(self, generation: int, number: int, yes: bool, patience_s: float | None) -> bool | None:
-        """The same, apart from the gates: whether any rank said `yes`. Each rank calls it between the same two gates.
+        """Meet all ranks apart from the gates. Return whether any rank said `yes`.
 
-        None where not all were there in time: it is to be called again then, before the next gate, and without `patience_s`.
+        Each rank calls it between the same two gates. None where not all were there in time: it is to be called again then, before
+        the next gate, and without `patience_s`.
         """
         if self._open is None:
             self._open = _Pass(generation, -2 - number, _AGREED | (_YES if yes else 0))
@@ -70,7 +71,7 @@ class Gate:
         return bool(met.flags & _YES)
 
     def _go_through(self, p: _Pass, until_s: float | None) -> bool:
-        """False if it was not through by `until_s`."""
+        """Go through all rounds. Return False if they were not done by `until_s`."""
         try:
             while p.round < len(self._rounds):
                 up, down = self._rounds[p.round]
@@ -91,7 +92,7 @@ class Gate:
         return True
 
     def let_go(self) -> None:
-        """From any thread: this rank waits in it no more, and gets a RuntimeError. Peers do not notice."""
+        """Stop waiting in it, from any thread: this rank gets a RuntimeError. Peers do not notice."""
         for _, down in self._rounds:
             with contextlib.suppress(OSError):  # closed meanwhile
                 down.shutdown(socket.SHUT_RD)
@@ -103,19 +104,19 @@ class Gate:
 
 
 def _is_there(connection: socket.socket, until_s: float) -> bool:
-    """Whether something can be read from it, which is waited for."""
+    """Wait until something can be read from the connection, and return whether that is so by `until_s`."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(max(until_s - time.monotonic(), 0.0) * 1e3))
 
 
 def distances(world_size: int) -> list[int]:
-    """How far the peers of each round are away."""
+    """Return how far the peers of each round are away."""
     return [1 << k for k in range((world_size - 1).bit_length())]
 
 
 def key_of(rank: int) -> str:
-    """Where a rank says in the store how its gate is reached; nothing if it cannot be."""
+    """Return the key under which the store has how a rank's gate is reached. Its value is empty if it cannot be."""
     return f"gate/{rank}"
 
 
@@ -129,7 +130,7 @@ def connect(
     secret: bytes,
     deadline_s: Callable[[], float],
 ) -> Gate:
-    """Meets the peers through `store`. `secret`: of the generation, as all of its ranks were told by the controller.
+    """Meet the peers through `store`. `secret`: of the generation, as all of its ranks were told by the controller.
 
     `deadline_s`: seconds that are left. Raises RuntimeError when a peer does not come, or does not hold the secret.
     """

@@ -61,7 +61,7 @@ class Link(socket.socket):
         self._key, self._count = key, 0
 
     def say(self, message: bytes) -> None:
-        """Raises OSError."""
+        """Send a message. Raises OSError."""
         self.send(message + self._proof(message) if self._key else message, socket.MSG_NOSIGNAL)
 
     def hear(self, size_bytes: int) -> bytes:
@@ -96,7 +96,7 @@ class GateListener:
         self.port = int(self._socket.getsockname()[1])
 
     def accept(self, timeout_s: float) -> tuple[int, Link] | None:
-        """Round, connection; None for a caller that does not prove that it is of this generation. Raises OSError."""
+        """Return round and connection, or None for a caller that does not prove that it is of this generation. Raises OSError."""
         self._socket.settimeout(timeout_s)
         connection, _ = self._socket.accept()
         connection.settimeout(_HELLO_TIMEOUT_S)
@@ -115,12 +115,15 @@ class GateListener:
         return hmac.compare_digest(proof, terms.key(b"caller")) and terms.generation == self._generation
 
     def wake(self) -> None:
-        """`accept` raises OSError from here on. On any thread."""
+        """Let `accept` raise OSError from here on. On any thread."""
         with self._closing, contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """On the thread that accepts: closed under it, the descriptor could be another file's when it waits again."""
+        """Close the socket, on the thread that accepts.
+
+        Else the descriptor could be another file's when that thread waits again.
+        """
         with self._closing:
             self._socket.close()
 
@@ -160,7 +163,7 @@ class GateCall:
 
 
 def is_local(connection: socket.socket) -> bool:
-    """Whether the peer is on this machine: both ends have one address. Raises OSError."""
+    """Return whether the peer is on this machine: both ends have one address. Raises OSError."""
     return bool(connection.getpeername()[0] == connection.getsockname()[0])
 
 

@@ -70,7 +70,7 @@ def _method(collectives: Collectives, name: str, original: Callable[..., Any]) -
 
 
 def _wrap_coalescing(collectives: Collectives) -> None:
-    """Collectives within are done where the context is left, and their results are there only then."""
+    """Wrap torch's coalescing: collectives within are done where the context is left, and their results are there only then."""
     original = getattr(c10d, "_coalescing_manager", None)
     if original is None:
         return

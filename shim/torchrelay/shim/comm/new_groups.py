@@ -32,7 +32,7 @@ class NewGroups:
         """The name of the group that is being made, as long as another one without peers is in its place."""
 
     def make(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """As `torch.distributed.new_group`. Without peers it makes a group that communicates with nobody.
+        """Make a group as `torch.distributed.new_group` does. Without peers it communicates with no other rank.
 
         Raises StateMismatchError where the others have made it and this rank cannot be connected any more.
         """
@@ -44,10 +44,10 @@ class NewGroups:
         )
 
     def make_default(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """As `torch.distributed.init_process_group`, where an earlier default group was destroyed. Raises as `make`.
+        """Make a default group where an earlier one was destroyed, as `torch.distributed.init_process_group` does.
 
-        Its members meet in a store of ours: the script's has what members of the earlier group have said under the same
-        name, and may be lost with the process that serves it.
+        Raises as `make`. Its members meet in a store of ours: the script's has what members of the earlier group have said under
+        the same name, and may be lost with the process that serves it.
         """
         comms = self._comms
         asked = _asked(args, kwargs)
@@ -78,14 +78,14 @@ class NewGroups:
         return dist.group.WORLD
 
     def has_same_ranks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether these arguments of `init_process_group` ask for a group of the job's ranks, each with its own number."""
+        """Return whether these arguments of `init_process_group` ask for a group of the job's ranks, each with its own number."""
         asked, comms = _asked(args, kwargs), self._comms
         return (_number(asked, "rank"), _number(asked, "world_size")) == (comms.rank, comms.world_size)
 
     def _make(self, call: CollectiveCall, without_peers: Callable[[], Any]) -> Any:
-        """A process that is interrupted in it has a group without peers in its place until ranks have come together again.
+        """Make a group. A rank that is interrupted in it has a group without peers instead, until ranks have come together again.
 
-        So whoever has finished it is connected with this process, too. Where nobody has, all make it anew.
+        So a rank that has finished it is connected with this process, too. Where no rank has, all make it anew.
         """
         before, making = process_group.group_names(), call.function
         if not self._collectives.sees_calls():
@@ -124,9 +124,9 @@ class NewGroups:
             raise StateMismatchError("the other ranks have made a process group that this one was interrupted in")
 
     def check_incomplete(self, others: Mapping[str, Sequence[Any]]) -> None:
-        """In a process that joins: groups that were not connected must not be used, since nobody would notice it here.
+        """Raise StateMismatchError where a joiner has groups that were not connected: it must not use them, and would not notice.
 
-        `others`: what other ranks have finished and this process has not, by group. Raises StateMismatchError.
+        `others`: what other ranks have finished and this process has not, by group.
         """
         for name in sorted(self._comms.now.incomplete - {self._placeholder}):
             if not others.get(name):

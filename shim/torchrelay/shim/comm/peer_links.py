@@ -34,7 +34,7 @@ class Links:
         self._timer: threading.Timer | None = None
 
     def probe(self, inodes: set[Inode]) -> None:
-        """Their peers are asked from now on, until nobody has called this for a while."""
+        """Ask the peers of these connections from now on, until this was not called for a while."""
         with self._lock, tcp.connections(inodes) as found:
             for inode, fd in found.items():
                 if inode not in self._probed:
@@ -67,7 +67,7 @@ class Links:
         return LinkState(*tcp.ends(fd), unanswered_s, probed_s, reading.silent_s)
 
     def stop(self) -> None:
-        """The connections are as they were before."""
+        """Put the connections back as they were before."""
         with self._lock, tcp.connections(set(self._probed)) as found:
             for inode, fd in found.items():
                 with contextlib.suppress(OSError):

@@ -42,11 +42,11 @@ _again: weakref.WeakSet[Any] = weakref.WeakSet()
 
 class Around(Protocol):
     def __call__(self, call: Callable[[], Any], alone: Callable[[], None]) -> Any:
-        """Runs a step with `call`, or, without peers, `alone`."""
+        """Run a step with `call`, or, without peers, with `alone`."""
 
 
 def hook(module: ModuleType, around: Around) -> None:
-    """To be called once the module is imported. Raises UnsupportedError where this torch is built differently."""
+    """Wrap the schedules, once the module is imported. Raises UnsupportedError where this torch is built differently."""
     names = ("_PipelineSchedule", "PipelineScheduleSingle", "PipelineScheduleMulti")
     missing = [name for name in names if not hasattr(module, name)]
     if not missing and not hasattr(module._PipelineSchedule, "_initialize_pp_stages"):
@@ -94,7 +94,7 @@ def _stages(schedule: Any) -> list[Any]:
 
 
 def reset(target: int) -> None:
-    """Before the next step at boundary `target` every schedule asks its neighbours again."""
+    """Let every schedule ask its neighbours again, before the next step at boundary `target`."""
     for schedule in list(_schedules):
         for flag in _FLAGS:
             if hasattr(schedule, flag):
@@ -112,7 +112,7 @@ def reset(target: int) -> None:
 
 @contextmanager
 def _without_wrappers(stages: list[Any]) -> Iterator[None]:
-    """A forward through a data parallel wrapper arms its reducer, which reduces at other moments in that step then."""
+    """Take data parallel wrappers off: a forward through one arms its reducer, which reduces at other moments in that step then."""
     wrapped = [stage.submod for stage in stages]
     for stage, module in zip(stages, wrapped):
         if isinstance(module, DistributedDataParallel):
@@ -126,7 +126,7 @@ def _without_wrappers(stages: list[Any]) -> Iterator[None]:
 
 @contextmanager
 def _unchanged(roots: list[torch.nn.Module]) -> Iterator[None]:
-    """Buffers, flags, attributes and gradients of the modules, and the generators, are afterwards as before."""
+    """Leave buffers, flags, attributes and gradients of the modules, and the generators, afterwards as before."""
     trees = [ModuleTree(root, DeviceReads()) for root in roots]
     contents = [tree.take() for tree in trees]
     large = [(b, b.detach().clone()) for root in roots for b in root.buffers()]

@@ -34,7 +34,7 @@ _PIPELINES = "torch.distributed.pipelining."
 
 
 class MessageEngine(ConfirmingEngine, Protocol):
-    """What a message needs to know from whoever runs this process, beside what a collective does."""
+    """What a message needs to know from the engine of this process, beside what a collective does."""
 
     guard: Guard
 
@@ -55,11 +55,11 @@ class Messages:
         """In a batch that is being called: all that it receives. NCCL has one work for the whole batch."""
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
-        """What is done in place of each function of torch.distributed: it is called with the plain one and its arguments."""
+        """Return what is done in place of each function of torch.distributed: it is called with the plain one and its arguments."""
         return {name: self._handler(name) for name in (*_SENDS, *_RECEIVES)} | {_BATCH: self._batch}
 
     def _is_ours(self) -> bool:
-        """Whether the call that is being made is the script's own, in a job that is protected."""
+        """Return whether the call that is being made is the script's own, in a job that is protected."""
         return self._engine.on_training_thread() and not self._collectives.inside and self._engine.mode() != "off"
 
     def _handler(self, name: str) -> Callable[..., Any]:
@@ -151,7 +151,7 @@ class Messages:
         return done
 
     def _guarded(self, call: Callable[[], Any], *, confirmed: bool) -> Any:
-        """`confirmed`: as in `communicating`."""
+        """Call something that cannot be called again. `confirmed`: as in `communicating`."""
         try:
             with self._collectives.left_alone(), communicating(self._engine, confirmed=confirmed):
                 return call()
@@ -184,7 +184,7 @@ class _Pending:
 
 
 def _called_by_pipeline() -> bool:
-    """Of the function that calls this one, which stands for one of torch's."""
+    """Return whether a pipeline has called the caller of this function, which stands for one of torch's."""
     return is_called_by(sys._getframe(1), _PIPELINES)
 
 

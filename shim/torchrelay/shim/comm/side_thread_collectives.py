@@ -21,7 +21,10 @@ class Beside:
         self._engine = engine
 
     def call(self, call: Callable[[], Any]) -> Any:
-        """Raises UnsupportedError where a migration has come between: the new rank is not in it."""
+        """Call a collective beside training.
+
+        Raises UnsupportedError where a migration has come between: the new rank is not in it.
+        """
         engine = self._engine
         thread, generation = threading.current_thread(), engine.comms.now
         if not engine.tracker.live or not threads.started_by_python(thread):

@@ -62,10 +62,10 @@ def _frame(generator: Batches) -> FrameType:
 
 
 class LoaderPlaces:
-    """What a generator of this function is like, told from one that is led there."""
+    """The places in which a generator of this function can stand, told from generators that are led there."""
 
     def __init__(self, function: Function) -> None:
-        """Raises UnsupportedError for a function that looks otherwise."""
+        """Find the places of `function`. Raises UnsupportedError for a function that looks otherwise."""
         self.function = function
         if frozenset(function.__code__.co_varnames) != _LOCALS:
             raise UnsupportedError("accelerate's loader has other variables than those that are known")
@@ -78,7 +78,7 @@ class LoaderPlaces:
             raise UnsupportedError("accelerate's loader yields its last batch where it yields the others")
 
     def of(self, generator: Batches) -> int:
-        """Raises UnsupportedError where it stands in no place that is known."""
+        """Return the place that the generator stands in. Raises UnsupportedError where it is none that is known."""
         state = inspect.getgeneratorstate(generator)
         if state in (inspect.GEN_CREATED, inspect.GEN_CLOSED):
             return _NEW if state == inspect.GEN_CREATED else _OVER
@@ -89,7 +89,7 @@ class LoaderPlaces:
 
 
 class LookAhead(ReplayPoint):
-    """What iterating over the loader gives: its own generator, which can be made anew at any place."""
+    """An iterator over the loader, with a generator of its own that can be made anew at any place."""
 
     def __init__(self, places: LoaderPlaces, loader: Any, draws: Draws) -> None:
         self._places, self.loader, self._draws = places, loader, draws
@@ -136,7 +136,7 @@ class LookAhead(ReplayPoint):
             self._draws.touched.append(self._effects)
 
     def _effects(self) -> Callable[[], None]:
-        """What a draw leaves behind elsewhere, for when it is answered from the record."""
+        """Return a function that does again what a draw leaves behind elsewhere, for when the draw is answered from the record."""
         changed = [(owner, plain_fields(owner)) for owner in owners(self.loader)]
         state = self.loader.gradient_state
         references = list(state._dataloader_references_ref)
@@ -154,7 +154,7 @@ class LookAhead(ReplayPoint):
             self._end = (self._draws.rewinds, self._end[1])
 
     def place(self) -> dict[str, Any]:
-        """Where it is; `iterator` and `index` are the generator's own."""
+        """Return where it is; `iterator` and `index` are the generator's own."""
         at = self._places.of(self._generator)
         found = {"loader": self.loader, "at": at, "iterator": None, "index": 0}
         if at in (_AHEAD, _LAST):
@@ -183,7 +183,7 @@ class LookAhead(ReplayPoint):
 
 
 def install(module: ModuleType, draws: Callable[[], Draws | None]) -> None:
-    """Hooks into the loader class. `draws`: those of the engine, on the training thread; None for a loop of no interest.
+    """Put hooks into the loader class. `draws`: those of the engine, on the training thread; None for a loop of no interest.
 
     Raises UnsupportedError or AttributeError where accelerate is built differently.
     """

@@ -38,7 +38,7 @@ class Original:
         return self._content is not None or not self.was_written()
 
     def put_back(self) -> None:
-        """Raises StateMismatchError where the tensor was written to, and there is no copy."""
+        """Put the tensor back as it was. Raises StateMismatchError where it was written to, and there is no copy."""
         tensor = self.tensor
         if self.was_written():
             self._put_content()
@@ -61,7 +61,7 @@ class Original:
 
 
 class OriginalArray:
-    """The same of an array of numpy, which can be written to without a trace: it is put back in any case."""
+    """One array of numpy, and how it was. It can be written to without a trace, so it is put back in any case."""
 
     __slots__ = ("_array", "_content")
 
@@ -74,7 +74,10 @@ class OriginalArray:
 
 
 def originals_of(tensors: Sequence[torch.Tensor], arrays: Sequence[Any], *, copy: bool) -> list[Any]:
-    """`copy`: whether tensors of every size are copied. None of them in inference mode: no training loop runs in it."""
+    """Return originals of what can change. `copy`: whether tensors of every size are copied.
+
+    None of them in inference mode: no training loop runs in it.
+    """
     if torch.is_inference_mode_enabled():
         return []
     own = [t for t in tensors if not isinstance(t, torch.nn.Parameter)]  # `next(model.parameters())` is no batch
@@ -85,18 +88,18 @@ def originals_of(tensors: Sequence[torch.Tensor], arrays: Sequence[Any], *, copy
 
 
 class BatchOriginals:
-    """Whether batches of any size are copied. `written`: whether a step was seen to write into one."""
+    """Decides whether batches of any size are copied. `written`: whether a step was seen to write into one."""
 
     def __init__(self) -> None:
         self.written = False
         self.copied_bytes = 0
 
     def copies(self, steps: int) -> bool:
-        """`steps`: how many have begun."""
+        """Return whether batches of any size are copied. `steps`: how many have begun."""
         return self.written or steps <= FIRST_STEPS
 
     def look(self, originals: Sequence[Any], is_state: Callable[[Any], bool]) -> None:
-        """At what a step that is over was given."""
+        """Look at what a step that is over was given."""
         written = [o for o in originals if isinstance(o, Original) and o.was_written() and not is_state(o.tensor)]
         if written:
             self.written = True

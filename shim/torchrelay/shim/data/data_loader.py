@@ -39,7 +39,7 @@ _COUNT = (enumerate, zip)
 
 
 def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) -> None:  # noqa: C901 - four hooks that share their variables
-    """Hooks into the iterator class; does nothing until `draws.live` or `draws.expected`."""
+    """Put hooks into the iterator class. They do nothing until `draws.live` or `draws.expected`."""
 
     def _next_index(plain: Callable[[Any], Any], self: Any) -> Any:
         track = draws.tracks.get(self) if draws.live and on_training_thread() else None
@@ -91,7 +91,7 @@ def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) 
 
 
 def _track(draws: Draws, iterator: Any, loader: Any) -> None:
-    """From before it is made, as its making draws a seed."""
+    """Begin to track an iterator before it is made, as its making draws a seed."""
     expected = draws.expected[0] if draws.expected else None
     if expected is not None:
         rng.restore(expected[0].created)
@@ -170,14 +170,17 @@ def _draw(draws: Draws, track: Track, original_next: Callable[[Any], Any], itera
 
 
 def _next_of(track: Track, original_next: Callable[[Any], Any], iterator: Any) -> Any:
-    """A stream in this process chooses in each draw what comes next, as a sampler does for other data sets."""
+    """Return the next item.
+
+    A stream in this process chooses in each draw what comes next, as a sampler does for other data sets.
+    """
     if track.is_stream:
         return track.turns.ask(track.loader, functools.partial(original_next, iterator))
     return original_next(iterator)
 
 
 def _mark_item(draws: Draws, track: Track, item: Any, recorded: LoaderRecord | None) -> None:
-    """Of a stream. Raises StateMismatchError where it has come to another item than the lost rank's."""
+    """Mark the item of a stream. Raises StateMismatchError where the stream has come to another item than the lost rank's."""
     track.item_mark = last_draw.mark_of(item, draws.state_ids())
     if recorded is None or track.drawn != recorded.drawn:
         return
@@ -189,7 +192,7 @@ def _mark_item(draws: Draws, track: Track, item: Any, recorded: LoaderRecord | N
 
 
 def _check_draws_anew(track: Track) -> None:
-    """Raises StateMismatchError where a draw that is nobody's takes away what another one of the loader would have yielded."""
+    """Raise StateMismatchError where a draw whose item is not used takes what another iterator of the loader would have yielded."""
     if track.kept_stream:
         raise StateMismatchError(
             f"the data set {type(track.loader.dataset).__name__} goes on with its {track.kept_stream} wherever that stands, and "
@@ -206,7 +209,7 @@ def _streams(loader: Any) -> dict[str, Any]:
 
 
 def _look_at_generators(draws: Draws, track: Track, before: Mapping[int, Any]) -> None:
-    """Of the script's own: whether the draw that is done now has used one that is not known to be its loader's."""
+    """Look at the script's generators: whether the draw that is done now has used one that is not known to be its loader's."""
     if before and track.data is not None:
         own = track.data.known | track.turns.moved | order_generators(track.loader)
         now = draws.other_generators()
@@ -214,7 +217,10 @@ def _look_at_generators(draws: Draws, track: Track, before: Mapping[int, Any]) -
 
 
 def _begin(draws: Draws, track: Track) -> None:
-    """A sampler chooses its order when it is first asked, which can be long after the iterator was made."""
+    """Note the generators at the first draw, and put back a joiner's: a sampler chooses its order when it is first asked.
+
+    That can be long after the iterator was made.
+    """
     if track.target is not None and track.target.first is not None:
         rng.restore(track.target.first[0])
         set_order(track.loader, track.target.first[1])
@@ -225,7 +231,7 @@ def _begin(draws: Draws, track: Track) -> None:
 
 
 def _lead(track: Track, target: LoaderRecord, original_next: Callable[[Any], Any], iterator: Any) -> None:
-    """A joiner's, to its recorded place or by one item towards it, with the generators that were there."""
+    """Lead a joiner's iterator to its recorded place, or by one item towards it, with the generators that were there."""
     while track.at_once and target.drawn - track.drawn > 1:
         _next_of(track, original_next, iterator)
         track.drawn += 1
@@ -256,6 +262,6 @@ def passed_through(iterator: Any) -> set[int]:
 
 
 def lets_all_through(iterator: Any) -> bool:
-    """Whether that holds for all that it draws from."""
+    """Return whether all that the iterator draws from may yield None on the way, as `passed_through` has it."""
     passed = passed_through(iterator)
     return all(type(source) in _COUNT or id(source) in passed for source in sources(iterator))

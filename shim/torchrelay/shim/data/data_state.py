@@ -38,13 +38,13 @@ that draws change, with the number of their data set."""
 
 
 class SamplerState:
-    """What else than its `generator` and its numbers decides the order that a sampler chooses when it is first asked.
+    """What decides the order that a sampler chooses when it is first asked, beside its `generator` and its numbers.
 
     Of a stream, the attributes of its data sets that its first draw uses up, such as the place from which it is to go on.
     """
 
     def __init__(self, loader: Any, is_stream: bool = False) -> None:
-        """`is_stream`: whether the loader draws from an IterableDataset in this process."""
+        """Take the state as it is now. `is_stream`: whether the loader draws from an IterableDataset in this process."""
         self._samplers = owners(loader)[1:]
         of_order = order_generators(loader)
         self._taken = [(_generators(sampler, of_order), _containers(sampler)) for sampler in self._samplers]
@@ -52,8 +52,10 @@ class SamplerState:
         self._written = [_written(owner, self._streams) for owner in self._streams]
 
     def taken(self) -> bytes:
-        """How it was when this was made; long containers only if they have changed since. Empty where there is nothing, as with the
-        samplers of torch."""
+        """Return the state as it was when this was made; long containers only if they have changed since.
+
+        Empty where there is nothing, as with the samplers of torch.
+        """
         found = []
         for sampler, (generators, containers) in zip(self._samplers, self._taken):
             kept = {
@@ -70,7 +72,7 @@ class SamplerState:
         return pickle.dumps((found, used_up)) if any(map(any, found)) or used_up else b""
 
     def put(self, state: bytes) -> None:
-        """Raises LookupError, AttributeError or TypeError where something is not in its place."""
+        """Put a state back. Raises LookupError, AttributeError or TypeError where something is not in its place."""
         of_samplers, used_up = pickle.loads(state) if state else ((), ())
         for number, name, written in used_up:
             vars(self._streams[number])[name] = changed_data.read(written, self._streams)
@@ -88,7 +90,7 @@ def _generators(sampler: Any, of_order: Collection[int]) -> list[tuple[tuple[Any
 
 
 def _containers(sampler: Any) -> dict[str, Any]:
-    """Those of plain values, and arrays."""
+    """Return a sampler's containers of plain values, and its arrays."""
     found = {}
     for name, value in getattr(sampler, "__dict__", {}).items():
         kind = kind_of(type(value))
@@ -121,7 +123,7 @@ def _size(value: Any) -> int:
 
 
 def _fill(sampler: Any, name: str, items: Any) -> None:
-    """In place, for whoever else holds it; set-up may have put something else there, or nothing."""
+    """Fill the container in place, for others that hold it; set-up may have put something else there, or nothing."""
     own: Any = getattr(sampler, name, None)
     kind = kind_of(type(own))
     if type(own) is not type(items) or getattr(own, "shape", None) != getattr(items, "shape", None):
@@ -146,7 +148,7 @@ class ChangedByDraws:
         self._seen: dict[str, Any] | None = None
 
     def look(self, others: Mapping[str, Any]) -> None:
-        """`others`: attributes that are neither plain nor generators, as they are now."""
+        """Look which attributes have changed. `others`: attributes that are neither plain nor generators, as they are now."""
         now = {name: _mark(value) for name, value in others.items()}
         if self._seen is not None and now != self._seen:
             changed = {name for name, mark in now.items() if self._seen.get(name) != mark}
@@ -159,7 +161,7 @@ class ChangedByDraws:
 
 
 def _mark(value: Any) -> Any:
-    """Tells cheaply that it is another one than before, or has other items."""
+    """Return a mark that tells cheaply whether a value is another one than before, or has other items."""
     kind = kind_of(type(value))
     if kind is Kind.TENSOR:
         return id(value), version_of(value)
@@ -175,16 +177,16 @@ def _found_or_new(owner: Any, known: ByIdentity[ChangedByDraws]) -> ChangedByDra
 
 
 def _others(owner: Any) -> dict[str, Any]:
-    """Its attributes that are neither plain nor data sets."""
+    """Return the data set's attributes that are neither plain nor data sets."""
     own = own_attributes(owner) if kind_of(type(owner)) is Kind.DATASET else {}
     return {n: v for n, v in own.items() if type(v) not in PLAIN and kind_of(type(v)) is not Kind.DATASET}
 
 
 class DataState:
-    """Of one loader. What it has is looked for once."""
+    """The state of one loader's data. What the loader has is looked for once."""
 
     def __init__(self, loader: Any, changed_by_draws: ByIdentity[ChangedByDraws]) -> None:
-        """`changed_by_draws`: by data set. It outlives the loader's iterators."""
+        """Find what the loader has. `changed_by_draws`: by data set. It outlives the loader's iterators."""
         self._loader = loader
         self._owners: list[Any] = []
         self._changed_by_draws: list[ChangedByDraws] = []
@@ -218,7 +220,7 @@ class DataState:
                     yield number, name, written
 
     def put(self, state: State) -> None:
-        """Raises LookupError, AttributeError or TypeError where a generator is not in its place."""
+        """Put a state back. Raises LookupError, AttributeError or TypeError where a generator is not in its place."""
         plain, states, kept = state
         for owner, values in zip(self._owners, plain):
             if values:

@@ -43,8 +43,10 @@ _MISSING = object()
 
 
 class _Change(NamedTuple):
-    """`content`: all of it, or of a mapping what is new in it; `gone`: keys that it has no more, None if `content` is all;
-    `within`: what new values hold.
+    """What a draw has changed in one object.
+
+    `content`: all of it, or of a mapping what is new in it; `gone`: keys that it has no more, None if `content` is all; `within`:
+    what new values hold.
     """
 
     node: StateNode
@@ -67,10 +69,10 @@ class _Change(NamedTuple):
 
 
 class StateBelowData:
-    """Of one draw: objects of the state that a loader's data set and what collates lead to, as they were before it."""
+    """Objects of the state that a loader's data set and what collates lead to, as they were before one draw."""
 
     def __init__(self, state: HostState, loader: Any, iterator: Any) -> None:
-        """`iterator`: of the loader, which draws in this process."""
+        """Take the objects as they are now. `iterator`: of the loader, which draws in this process."""
         self._state = state
         roots = _numbers_below(state, loader, iterator)
         known = {*map(id, nodes_below(state, [loader]))} if roots else set()
@@ -120,7 +122,7 @@ def _is_same(then: Any, now: Any) -> bool:
 
 
 def _values(node: StateNode) -> Iterable[Any]:
-    """What it holds, but for long containers."""
+    """Return what the object of a node holds, but for long containers."""
     kind, obj = node.kind, node.obj
     if kind is Kind.ATTRS:
         return attributes(obj).values()
@@ -148,7 +150,7 @@ def _numbers_below(state: HostState, loader: Any, iterator: Any) -> list[int]:
 
 
 def _looked_through(value: Any) -> Iterator[Any]:
-    """What bound methods and their like stand for."""
+    """Yield what bound methods and their like stand for."""
     if kind_of(type(value)) is Kind.THROUGH:
         for _, part in callables.parts(value):
             yield from _looked_through(part)

@@ -108,7 +108,7 @@ class Draws:
             self.starting = None
 
     def needs_no_item(self) -> bool:
-        """Whether the generator that is started, and all between it and the draw in progress, pass on what they are given."""
+        """Return whether the generator that is started, and all between it and the present draw, pass on what they are given."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_flags & inspect.CO_GENERATOR and not only_passes_on(frame.f_code):
@@ -119,7 +119,7 @@ class Draws:
         return False
 
     def at_boundary(self, before: Drawn | None = None) -> None:
-        """`before`: what the step that is over was given."""
+        """Begin a record at a boundary. `before`: what the step that is over was given."""
         if not self.batches.written:
             items = [drawn for _, items in self.consumed.values() for drawn in items]
             for drawn in (*items, *((before,) if before is not None else ())):
@@ -139,9 +139,9 @@ class Draws:
         self.replay.clear()
 
     def rewind(self) -> None:
-        """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused.
+        """Let what was consumed come again, before anything new. Entries hold their iterators: an address could be reused.
 
-        Raises StateMismatchError where it cannot.
+        Raises StateMismatchError where that cannot be.
         """
         for _, items in self.consumed.values():
             for drawn in items:
@@ -157,12 +157,12 @@ class Draws:
         self.rewinds += 1
 
     def next(self, plain: Callable[..., Any], iterator: Any, *default: Any) -> Any:
-        """The next item of a loop's iterator, or of one that the script asks. `plain`: the builtin."""
+        """Return the next item of a loop's iterator, or of one that the script asks. `plain`: the builtin."""
         by_itself = isinstance(iterator, (LoaderIter, ReplayPoint))
         return plain(iterator, *default) if by_itself else self.draw(iterator, plain, default)
 
     def _goes_back(self, iterator: Any) -> bool:
-        """Whether a rewind puts it to where it stood: what it yields must not come from a record then."""
+        """Return whether a rewind puts the iterator to where it stood: what it yields must not come from a record then."""
         kind = kind_of(type(iterator))
         if kind in _STANDS:
             return self.is_state(iterator)
@@ -220,7 +220,7 @@ class Draws:
         return item
 
     def _left_behind(self, iterator: Any) -> tuple[Callable[[], None], ...]:
-        """By the draw that is done now."""
+        """Return what does again what the present draw has left behind."""
         effects = tuple(effects() for effects in self.touched)
         if type(iterator) not in _RUN_NO_CODE and self.in_body():
             effects += (self.leaves_behind([*self._drawn_below]),)
@@ -230,28 +230,31 @@ class Draws:
         self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
 
     def draws_from(self, loader: Any, iterator: Any) -> None:
-        """The loader's iterator is at work in the draw in progress."""
+        """Note that the loader's iterator is at work in the draw in progress."""
         self._drawn_below.append(loader)
         if self.about_to_draw is not None and self.recording and loader.num_workers == 0 and self.in_body():
             self.touched.append(self.about_to_draw(loader, iterator))
 
     def begins(self, track: Track) -> bool:
-        """Another epoch does, of a loader that keeps its workers. Returns whether it is the first one since the boundary."""
+        """Note that another epoch begins of a loader that keeps its workers.
+
+        Return whether it is the first one since the boundary.
+        """
         return track.begins((self.boundary, self.rewinds), self._within)
 
     def is_beginning(self, track: Track) -> None:
-        """An iterator is being made, or another epoch of it begins."""
+        """Note that an iterator is being made, or that another epoch of it begins."""
         if self.recording:
             track.began_as = len(self.began)
             self.began.append(None)
 
     def has_begun(self, track: Track) -> None:
-        """With workers that are kept, of which it is known how they were."""
+        """Record an epoch that has begun, with workers that are kept, and of which it is known how they were."""
         if self.recording and track.epoch is not None:
             self.began[track.began_as] = track.record()
 
     def begun_already(self, track: Track) -> LoaderRecord | None:
-        """How the epoch that is to begin has begun before the rank went back: its workers are ahead of that.
+        """Return how the epoch that is to begin has begun before the rank went back: its workers are ahead of that.
 
         Raises StateMismatchError where it cannot be told.
         """
@@ -262,21 +265,27 @@ class Draws:
         return track.again
 
     def _is_done_again(self, by: int) -> bool:
-        """Whether what begins an epoch now does again what `by` did. Of two iterators, only if nobody asks the first one any more:
-        one that was there at the boundary is not done again, but yields again what it has."""
+        """Return whether what begins an epoch now does again what `by` did.
+
+        Of two iterators, only if the first one is not asked any more: one that was there at the boundary is not done again, but
+        yields again what it has.
+        """
         if not by or not self._within:
             return by == self._within
         return by != self._within and by in self.replay and by not in self._repeated
 
     def noted(self, item: Any, now: rng.RngState) -> Drawn:
-        """The record of what a loop has just drawn. `now`: the generators."""
+        """Return the record of what a loop has just drawn. `now`: the generators."""
         latest, self._latest = self._latest, None
         if latest is not None and latest[0] is item and latest[1].after == now:
             return latest[1]
         return Drawn.note(item, now, copy=self.batches.copies(self.boundary))
 
     def look_at_generators(self) -> None:
-        """Between two places in a watched draw at which a loader's iterator is at work: its own use of them is in its record."""
+        """Note a use of the generators between two places in a watched draw at which a loader's iterator is at work.
+
+        The iterator's own use of them is in its record.
+        """
         if self._generators_at is not None and rng.capture() != self._generators_at:
             self._used_between = True
 
@@ -289,7 +298,7 @@ class Draws:
         return track is not None and track.over
 
     def is_random(self, iterator: Any) -> bool:
-        """Whether a running loop's iterator, led forward, would yield something else than it did."""
+        """Return whether a running loop's iterator, led forward, would yield something else than it did."""
         return id(iterator) in self._random or any(map(self._is_random_cycle, cycles_below(iterator)))
 
     def _is_random_cycle(self, cycle: Any) -> bool:
@@ -297,7 +306,7 @@ class Draws:
         return is_over_a_loader and self.of_cycle(cycle) is None
 
     def track_of(self, iterator: Any) -> Track | None:
-        """Of a data loader's iterator, or of the one that a cycle draws from."""
+        """Return the track of a data loader's iterator, or of the one that a cycle draws from."""
         return self.of_cycle(iterator) if isinstance(iterator, itertools.cycle) else self.tracks.get(iterator)
 
     def record(self, iterator: Any) -> LoaderRecord | None:
@@ -306,7 +315,7 @@ class Draws:
 
     @contextlib.contextmanager
     def ahead(self) -> Iterator[None]:
-        """Iterators that are made within are drawn from one item ahead of what is in use."""
+        """Let iterators that are made within be drawn from one item ahead of what is in use."""
         self._ahead += 1
         try:
             yield
@@ -328,7 +337,10 @@ class Draws:
         return made
 
     def of_cycle(self, cycle: Any) -> Track | None:
-        """The iterator that it draws from, or drew from in its first pass; None if a new process could not draw the same."""
+        """Return the track of what the cycle draws from, or did in its first pass.
+
+        None if a new process could not draw the same.
+        """
         known = self._cycles.get(id(cycle))
         if known is None:
             source = cycles.iterator_of(cycle)
@@ -345,31 +357,31 @@ class Draws:
             self.of_cycle(cycle)
 
     def watch_cycle(self, cycle: Any, track: Track) -> None:
-        """`track`: of what it draws from."""
+        """Watch a cycle. `track`: of what it draws from."""
         track.in_cycle = True
         self._cycles[id(cycle)] = cycle, track
 
     def led_cycles(self) -> set[int]:
-        """Those that have their items from a data loader, by id."""
+        """Return the ids of the cycles that have their items from a data loader."""
         return {*self._cycles}
 
     def cannot_lead(self) -> bool:
-        """Whether the order of some loader depends on what a new process could not draw again."""
+        """Return whether the order of some loader depends on what a new process could not draw again."""
         return any(track.turns.cannot_be_led and not track.over for track in self.tracks.values())
 
     def remembers_any(self) -> bool:
-        """Whether there is anything to forget."""
+        """Return whether there is anything to forget."""
         return bool(self._cycles or self._random)
 
     def forget_cycles(self, known: set[int]) -> None:
-        """The same of iterators that draw at random. `known`: ids of those that are still in use."""
+        """Forget cycles, and iterators that draw at random, which are not used any more. `known`: ids of those that are."""
         for address in self._cycles.keys() - known:
             del self._cycles[address]
         for address in self._random.keys() - known:
             del self._random[address]
 
     def kept_workers(self, known: set[int]) -> bool:
-        """Whether some loader's workers are of an earlier epoch, with state that nobody sees, or could not be told of.
+        """Return whether some loader's workers are of an earlier epoch, with state that is not seen, or could not be told of.
 
         `known`: ids of iterators that a joiner can be led to.
         """
@@ -380,5 +392,5 @@ class Draws:
         )
 
     def keeps_workers(self) -> bool:
-        """Whether some loader keeps its worker processes from one epoch to the next."""
+        """Return whether some loader keeps its worker processes from one epoch to the next."""
         return any(track.keeps_workers() for track in self.tracks.values())

@@ -30,7 +30,7 @@ def has_hook(iterator: Any) -> bool:
 def install(
     draws: Draws, on_training_thread: Callable[[], bool], expect: Callable[[Track], None], guard: Guard
 ) -> None:
-    """`expect`: gives a joiner's iterator the record that it goes by."""
+    """Put hooks into the iterator class. `expect`: gives a joiner's iterator the record that it goes by."""
     kept_workers.install()
     original = MultiIter._reset
 
@@ -64,7 +64,7 @@ def install(
 
 
 def _begin(iterator: Any, track: Track, reset: Callable[..., None], *, first: bool) -> None:
-    """`first`: with workers that have just been started."""
+    """Begin an epoch. `first`: with workers that have just been started."""
     is_seen = kept_workers.are_seen(iterator)
     begin = None if track.target is None else track.target.epoch
     mark = marks.of_data(iterator._dataset, iterator._collate_fn) if is_seen else None
@@ -88,7 +88,7 @@ def _begin(iterator: Any, track: Track, reset: Callable[..., None], *, first: bo
 
 
 def _make_again(draws: Draws, iterator: Any, track: Track, record: LoaderRecord) -> None:
-    """The same iterator, with new workers: what it has yielded since, it draws again."""
+    """Make the same iterator again, with new workers: what it has yielded since the record, it draws again."""
     iterator._shutdown_workers()
     draws.replay.pop(id(iterator), None)
     expected, draws.expected = draws.expected, deque([(record, False)])

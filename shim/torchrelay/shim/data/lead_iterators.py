@@ -18,7 +18,7 @@ from torchrelay.shim.journal.payload import LoaderRecord
 
 
 def rebuild(draws: Draws, loader: Any, record: LoaderRecord, of_set_up: Any) -> tuple[Any, Any]:
-    """A joiner's iterator that was kept in a variable: made anew as it was made then, and led to where it stood.
+    """Make an iterator for a joiner, as the lost rank's was made, and lead it to where that stood. It was kept in a variable.
 
     `of_set_up`: what stands in its place. Returns the new one and the item that it has yielded last.
     """
@@ -35,8 +35,9 @@ def rebuild(draws: Draws, loader: Any, record: LoaderRecord, of_set_up: Any) -> 
 
 
 def _end_workers(iterator: Any) -> None:
-    """Else they go on to count in the shared memory that the new one's workers count in. They come to an end by themselves:
-    one that was killed might hold the lock.
+    """Let the workers of set-up's iterator end: they would go on to count in the shared memory that the new one's workers count in.
+
+    They come to an end by themselves: one that was killed might hold the lock.
     """
     if isinstance(iterator, WorkersIter):
         iterator._shutdown_workers()

@@ -28,7 +28,7 @@ def is_stream(loader: Any) -> bool:
 
 @dataclass
 class Track:
-    """`skip`: draws that only move the sampler; they return None."""
+    """What is known of one iterator. `skip`: draws that only move the sampler; they return None."""
 
     loader: Any
     created: rng.RngState
@@ -94,11 +94,11 @@ class Track:
         )
 
     def aim(self, record: LoaderRecord) -> None:
-        """A joiner's is to be led to where the recorded one stood."""
+        """Let a joiner's iterator be led to where the recorded one stood."""
         self.target, self.turns = record, self.turns.again(record.turns)
 
     def begins(self, at: tuple[int, int], by: int) -> bool:
-        """Another epoch does. Returns whether it is the first one since the boundary."""
+        """Note that another epoch begins. Return whether it is the first one since the boundary."""
         if self.began[0] != at[0]:
             self.began, self.by, self.again = at, by, None
             return True
@@ -107,7 +107,7 @@ class Track:
         return False
 
     def restart(self) -> None:
-        """Another epoch has begun."""
+        """Begin anew, as another epoch has begun."""
         self.restarted, self.epoch, self.over, self.item_mark = True, None, False, b""
         self.drawn, self.first, self.turns = (
             0,

@@ -18,7 +18,7 @@ _TENSORS_ALONE = {torch.Tensor}
 
 
 def copy_structure(item: Any, originals: dict[int, Any] | None = None) -> Any:
-    """The item with containers of its own: a step may put moved tensors into the dict that it was given.
+    """Return the item with containers of its own: a step may put moved tensors into the dict that it was given.
 
     `originals`: gets the container that each copy was made of, by the copy's id.
     """
@@ -41,7 +41,7 @@ def tensors_in(item: Any) -> list[torch.Tensor]:
 
 
 def arrays_in(item: Any) -> list[Any]:
-    """Arrays of numpy, which need not be there."""
+    """Return the arrays of numpy in an item. numpy need not be there."""
     if isinstance(item, dict):
         item = list(item.values())
     if isinstance(item, (list, tuple)):
@@ -73,7 +73,10 @@ class Drawn:
 
     @classmethod
     def note(cls, item: Any, after: rng.RngState | None = None, *, copy: bool = False) -> Drawn:
-        """`copy`: whether tensors of every size are copied, for a step that writes into its batch."""
+        """Return the item and how it is now.
+
+        `copy`: whether tensors of every size are copied, for a step that writes into its batch.
+        """
         with unseen():
             return cls._noted(item, after or rng.capture(), copy=copy)
 
@@ -94,8 +97,11 @@ class Drawn:
         return cls(kept, after, found, (), originals, within.objects)
 
     def again(self, is_state: Callable[[Any], bool]) -> Any:
-        """The item as it was. `is_state`: of a container that was put back in its place, such as an optimizer's group, which a
-        step has to be given itself."""
+        """Return the item as it was.
+
+        `is_state`: of a container that was put back in its place, such as an optimizer's group, which a step has to be given
+        itself.
+        """
         return self._again(self.item, is_state)
 
     def _again(self, kept: Any, is_state: Callable[[Any], bool]) -> Any:
@@ -109,14 +115,17 @@ class Drawn:
         return kept
 
     def check(self, is_state: Callable[[Any], bool]) -> None:
-        """Raises StateMismatchError if the item cannot be given again as it was."""
+        """Raise StateMismatchError if the item cannot be given again as it was."""
         for original in self.tensors:
             if isinstance(original, Original) and not original.can_be_put_back() and not is_state(original.tensor):
                 with unseen():
                     original.put_back()
 
     def put_back(self, is_state: Callable[[Any], bool]) -> None:
-        """The content of its tensors and objects, but for those that are state: these go back as such. Raises as `check` does."""
+        """Put the content of its tensors and objects back, but for those that are state: these go back as such.
+
+        Raises as `check` does.
+        """
         with unseen():
             for held in self.objects:
                 if not is_state(held.obj):

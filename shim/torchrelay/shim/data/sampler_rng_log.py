@@ -28,12 +28,12 @@ class _Now(NamedTuple):
 
 
 def _fields(now: _Now) -> list[dict[str, Any]]:
-    """Plain attributes of the samplers, such as the epoch."""
+    """Return the plain attributes of the samplers, such as the epoch."""
     return [fields for _, fields in now.order]
 
 
 class Turns:
-    """Of one epoch of one iterator. `others()`: the state of each generator among the script's objects, by its id.
+    """The turns of one epoch of one iterator. `others()`: the state of each generator among the script's objects, by its id.
 
     `is_stream`: it is asked for items, not for their places.
     """
@@ -53,11 +53,11 @@ class Turns:
         """Others than this process's sampler have used a generator that could not be put back in another process, or too often."""
 
     def again(self, of: Iterable[SamplerTurn] = ()) -> Turns:
-        """For the next epoch, or from here on as another process had them."""
+        """Return turns for the next epoch, or from here on as another process had them."""
         return Turns(self._others, of, is_stream=self._is_stream)
 
     def ask(self, loader: Any, next_index: Callable[[], Any]) -> Any:
-        """What the sampler says next."""
+        """Return what the sampler says next, and note when it has drawn random numbers for that."""
         if self._to_come and self._to_come[0].asked == self._asked:
             turn = self._to_come.popleft()
             rng.restore(turn.generators)

@@ -15,16 +15,18 @@ from pathlib import Path
 from torchrelay.protocol.machine.cache_folder import code_folder
 
 _MOST_FILES = 4096
+_MAKE_OR_READ = ("instrument", "script", "bootstrap")
+"""Folders of the shim: sites are of `script`, and rewritten code calls `bootstrap`."""
 _SUFFIX = ".bin"
 
 
 def default_folder() -> Path | None:
-    """None where there is no folder that belongs to this user alone."""
+    """Return the folder for rewritten code; None where there is no folder that belongs to this user alone."""
     return code_folder(os.environ)
 
 
 class CodeCache:
-    """`folder`: None keeps nothing."""
+    """Rewritten code on disk. `folder`: None keeps nothing."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -32,7 +34,7 @@ class CodeCache:
         self._salt = b""
 
     def key(self, content: bytes) -> str:
-        """For what is made of `content` by this version of Python and of the shim."""
+        """Return the key for what is made of `content` by this version of Python and of the shim."""
         self._salt = self._salt or _own_version()
         return hashlib.blake2b(content, key=self._salt, digest_size=20).hexdigest()
 
@@ -70,7 +72,7 @@ class CodeCache:
 
     @staticmethod
     def _is_ours(folder: Path) -> bool:
-        """Code is executed that comes from there: nobody else may write to it."""
+        """Return whether only this user can write to the folder: code that comes from there is executed."""
         try:
             status = os.stat(folder)
         except OSError:
@@ -78,7 +80,7 @@ class CodeCache:
         return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
     def _make_room(self, folder: Path) -> None:
-        """Removes the older half once there are too many; looks once in a process."""
+        """Remove the older half once there are too many. Look once in a process."""
         if self._counted:
             return
         self._counted = True
@@ -90,11 +92,12 @@ class CodeCache:
 
 
 def _own_version() -> bytes:
-    """Changes with Python, and with any file of the shim."""
-    folder = os.path.dirname(os.path.abspath(__file__))
+    """Return a key that changes with Python and with any file that makes, or reads, what is kept."""
+    shim = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     files = sorted(
-        (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
-        for entry in os.scandir(folder)
+        (part, entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
+        for part in _MAKE_OR_READ
+        for entry in os.scandir(os.path.join(shim, part))
         if entry.name.endswith(".py")
     )
     return hashlib.blake2b(f"{sys.version}{sys.flags.optimize}{files}".encode(), digest_size=32).digest()

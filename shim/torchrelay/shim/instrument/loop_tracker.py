@@ -25,7 +25,7 @@ _DATA = os.path.join(os.path.dirname(torch.utils.data.__file__), "")
 
 
 class Listener(Protocol):
-    """Who is told what the loops do: the engine of a rank, or a joiner on its way in."""
+    """Hears what the loops do: the engine of a rank, or a joiner on its way in."""
 
     def entering(self, activation: Activation, depth: int) -> None: ...
     def made(self, activation: Activation, depth: int) -> None: ...
@@ -109,7 +109,7 @@ class LoopTracker:
         self._main = threading.main_thread().ident
 
     def enter(self, site: str) -> int:
-        """A loop statement starts; returns the place of its activation + 1, or 0 for a loop that does not matter."""
+        """Note that a loop statement starts. Return the place of its activation + 1, or 0 for a loop that does not matter."""
         if not self.live or threading.get_ident() != self._main or self._in_packages.get(site, 0) >= _MOST_ENTRIES:
             return 0
         frame = sys._getframe(1)
@@ -149,7 +149,7 @@ class LoopTracker:
         return loop
 
     def tick(self, site: str) -> None:
-        """The head of a `while` whose condition was true."""
+        """Note the head of a `while` whose condition was true."""
         if not self.live or threading.get_ident() != self._main:
             return
         frame = sys._getframe(1)
@@ -189,7 +189,7 @@ class LoopTracker:
                         raise
 
     def rewound(self, site: str) -> bool:
-        """In the except clause of a loop: whether the exception was ours, and the loop goes on."""
+        """Return, in the except clause of a loop, whether the exception was ours, and the loop goes on."""
         error = sys.exc_info()[1]
         if error is None or isinstance(error, GeneratorExit):  # a generator that is closed has to end
             return False
@@ -220,7 +220,7 @@ class LoopTracker:
         return self.listener.before_draw(iterator) if self.live and self.listener is not None else None
 
     def draw(self, iterator: Any) -> Any:
-        """The next item of a loop; one that a rewind has to give again comes from the record of the draws."""
+        """Return the next item of a loop. One that a rewind has to give again comes from the record of the draws."""
         if not self.live or self.listener is None:
             return next(iterator)
         return self.listener.drawn(iterator, ())
@@ -242,8 +242,11 @@ class LoopTracker:
         return item
 
     def loader_created(self, iterator: Any) -> None:
-        """An iterator that is made or begins again while a loop's iterable is evaluated belongs to that loop, and so does one
-        that its iterator makes later: a generator's next epoch. None stands for those that are over."""
+        """Note that a data loader's iterator is made, or begins again.
+
+        While a loop's iterable is evaluated it belongs to that loop, and so does one that the loop's iterator makes later: a
+        generator's next epoch. None stands for those that are over.
+        """
         if not self.stack or (self.stack[-1].heads > 0 and self.drawing is not self.stack[-1]):
             return
         loaders = self.stack[-1].loaders
@@ -251,7 +254,7 @@ class LoopTracker:
         loaders.append(iterator)
 
     def computing(self, oldest: int = sys.maxsize) -> None:
-        """Gradients are about to be computed, through a graph that was begun at `oldest`, as `graph_order` has it.
+        """Note that gradients are about to be computed, through a graph that was begun at `oldest`, as `graph_order` has it.
 
         A loop whose iteration has begun since then is none that trains: callbacks, of which one computes the gradients of a loss.
         """
@@ -259,9 +262,9 @@ class LoopTracker:
             activation.computes = activation.computes or oldest >= activation.graph_at
 
     def _draws_data(self, frame: FrameType | None) -> bool:
-        """Whether `frame` is called by a data loader, a generator that makes data, or what a loop draws from.
+        """Return whether `frame` is called by a data loader, a generator that makes data, or what a loop draws from.
 
-        Nobody can be taken into the middle of these: their loops never train.
+        No process can be taken into the middle of these: their loops never train.
         """
         if self.drawing is not None:
             return True
@@ -274,9 +277,9 @@ class LoopTracker:
         return False
 
     def around_step(self, frame: FrameType) -> list[Activation]:
-        """Around an optimizer step: those that gradients are computed in, and not such as go over several optimizers alone.
+        """Return the loops around an optimizer step in which gradients are computed, but not those that go over optimizers alone.
 
-        All, where no gradients were seen. Not a loop over what the step returns: that one has not begun.
+        Returns all, where no gradients were seen. A loop over what the step returns is not among them: it has not begun.
         """
         self._steps += 1
         alive = self.running(frame)
@@ -291,7 +294,10 @@ class LoopTracker:
         return around
 
     def is_in_draw(self, frame: FrameType | None, innermost: Activation | None) -> bool:
-        """Whether `frame` makes an item that is drawn in the loop `innermost`, or outside of it: by its `for`, or by `next`."""
+        """Return whether `frame` makes an item that is drawn in the loop `innermost`, or outside of it.
+
+        It is drawn by the loop's `for`, or by `next`.
+        """
         if self.drawing is not None or self.asking is None:
             return self.drawing is not None
         end = innermost.frame if innermost is not None else None
@@ -307,13 +313,13 @@ class LoopTracker:
         return any(a.site in self.boundary_sites for a in self.stack)
 
     def running(self, frame: FrameType | None) -> list[Activation]:
-        """Activations whose loop encloses what `frame` does now, outermost first. Drops the others."""
+        """Return the activations whose loop encloses what `frame` does now, outermost first. Drop the others."""
         alive = self.around(frame)
         del self.stack[len(alive) :]
         return alive
 
     def around(self, frame: FrameType | None) -> list[Activation]:
-        """The same; drops nothing, for those who may be asking from another thread or from a hook."""
+        """Return the same as `running` and drop nothing: the caller may be another thread, or a hook."""
         callers = set()
         while frame is not None:
             callers.add(frame)
@@ -327,7 +333,7 @@ class LoopTracker:
         return alive
 
     def _prune(self, frame: FrameType, site: Site) -> None:
-        """Drops activations that were left by break, return or an exception."""
+        """Drop activations that were left by break, return or an exception."""
         parents = set()
         parent = site.parent
         while parent is not None:

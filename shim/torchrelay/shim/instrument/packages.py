@@ -40,7 +40,7 @@ class Packages:
         self._may_train: dict[tuple[str, str], frozenset[str]] = {}
 
     def origin(self, name: str, file: str) -> PackageOrigin:
-        """Of module `name` in `file`. Never raises OSError: what cannot be read is left alone."""
+        """Return the origin of module `name` in `file`. Never raises OSError: what cannot be read is left alone."""
         top = name.partition(".")[0]
         home = _home(top, file)
         if self._is_installed(home, top):
@@ -58,7 +58,7 @@ class Packages:
         return known
 
     def _files_that_may_train(self, home: str, top: str) -> frozenset[str]:
-        """Of one package; none if it steps no optimizer."""
+        """Return the files of one package that may train; none if it steps no optimizer."""
         known = self._may_train.get((home, top))
         if known is None:
             known = self._may_train[home, top] = self._look_up(home, top)
@@ -80,7 +80,7 @@ class Packages:
 
 
 def _home(top: str, file: str) -> str:
-    """The folder that module or package `top` lies in."""
+    """Return the folder that module or package `top` lies in."""
     folder = os.path.dirname(file)
     if os.path.basename(file) == f"{top}.py":
         return folder
@@ -90,7 +90,7 @@ def _home(top: str, file: str) -> str:
 
 
 def _has_metadata(home: str, top: str) -> bool:
-    """Whether a distribution that is installed in this folder has `top` among its files."""
+    """Return whether a distribution that is installed in this folder has `top` among its files."""
     wanted = [f"{top}/".encode(), f"{top}.py,".encode()]
     with contextlib.suppress(OSError):
         for name in os.listdir(home):
@@ -139,5 +139,5 @@ def steps_an_optimizer(source: bytes) -> bool:
 
 
 def may_hold_training_loop(source: bytes) -> bool:
-    """Whether its text calls what trains, or has a function that is named like training."""
+    """Return whether its text calls what trains, or has a function that is named like training."""
     return b"step(" in source or b"backward(" in source or _NAMED_LIKE_TRAINING.search(source) is not None

@@ -71,7 +71,7 @@ class _Scope:
 
 
 def _iterates_at_statement() -> bool:
-    """Whether a failing `iter()` is reported for the whole `for`, and not for its iterable (from some 3.12 on)."""
+    """Return whether a failing `iter()` is reported for the whole `for`, and not for its iterable (from some 3.12 on)."""
     code = compile("for x in 1:\n  pass", "probe", "exec")
     if sys.version_info < (3, 11):
         return True
@@ -177,7 +177,10 @@ class _Rewriter:
 
 
 def _is_left_by_yields(loop: ast.For | ast.While) -> bool:
-    """What a `for` draws from stays on the stack of a generator that yields in it, and has to be the script's own there."""
+    """Return whether a generator yields in this `for`.
+
+    What the `for` draws from stays on the generator's stack then, and has to be the script's own there.
+    """
     return isinstance(loop, ast.For) and yields(loop)
 
 
@@ -190,7 +193,7 @@ def _call(name: str, site: str, *more: ast.expr) -> ast.Call:
 
 
 def _at(node: Node, place: ast.AST) -> Node:
-    """Gives `node`, and everything new below it, the place of `place`. What has a place keeps it, and all below it."""
+    """Give `node`, and everything new below it, the place of `place`. What has a place keeps it, and all below it."""
     to_visit: list[ast.AST] = [node]
     while to_visit:
         new = to_visit.pop()
@@ -212,7 +215,7 @@ def _must_stay_first(statement: ast.stmt, place: int) -> bool:
 
 
 def _with_end(tree: ast.Module) -> None:
-    """The script's own module tells when it ends, and how; docstring and `from __future__` stay in front."""
+    """Let the script's own module tell when it ends, and how. Docstring and `from __future__` stay in front."""
     start = 0
     while start < len(tree.body) and _must_stay_first(tree.body[start], start):
         start += 1
@@ -244,13 +247,13 @@ def instrument(
     package: bool = False,
     generators: frozenset[str] = frozenset(),
 ) -> Instrumented:
-    """The module in `source`, rewritten. `main`: it is the script, and tells `script_end` when it ends.
+    """Return the module in `source`, rewritten. `main`: it is the script, and tells `script_end` when it ends.
 
-    `package`: the module is of an installed package; only functions that look like training are rewritten. `generators`:
-    qualified names of the generator functions that are replaced by a hook's.
+    `package`: the module is of an installed package; only functions that look like training are rewritten. `generators`: qualified
+    names of the generator functions that are replaced by a hook's.
 
-    No warning is issued. Raises what compiling `source` raises (SyntaxError, ValueError, RecursionError, MemoryError),
-    and UnsupportedError where only the rewritten module does not compile.
+    No warning is issued. Raises what compiling `source` raises (SyntaxError, ValueError, RecursionError, MemoryError), and
+    UnsupportedError where only the rewritten module does not compile.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -49,7 +49,7 @@ def _is_known(function: Function) -> bool:
 
 
 def _led(function: Function) -> GeneratorType[Any, None, None]:
-    """A new generator in its `yield`, for a trainer and a batch that nobody cares for."""
+    """Return a new generator that stands in its `yield`, for a trainer and a batch of no consequence."""
     counters = SimpleNamespace(ntokens_since_last_log=0, data_loading_times=[])
     generator = function(SimpleNamespace(ntokens_seen=0, metrics_processor=counters), [({}, torch.empty(0))])
     next(generator)

@@ -26,11 +26,12 @@ from torchrelay.shim.tensors.tensor_versions import version_of
 
 
 class Tail:
-    """`own`: all tensors by path, with the donor's content; `late`: how often the donor has written to which of them.
+    """The tensors of a joiner in the rest of a step, and a watch on them.
 
-    `gradients`: of the shadow step, by path. Those in `own_gradients` are this rank's own and not the mean over all ranks.
-    `at_head`: the donor stands at the head of the next step, and not in the middle of this one.
-    `carried`: this rank's own by path, with what they held at the step's head. What this part writes to them, the lost rank has.
+    `own`: all tensors by path, with the donor's content; `late`: how often the donor has written to which of them. `gradients`: of
+    the shadow step, by path. Those in `own_gradients` are this rank's own and not the mean over all ranks. `at_head`: the donor
+    stands at the head of the next step, and not in the middle of this one. `carried`: this rank's own by path, with what they held
+    at the step's head. What this part writes to them, the lost rank has.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Tail:
         self.watch.__exit__(None, None, None)
 
     def check(self, state: HostState) -> bool:
-        """Where the donor stands. `state`: what training can get at there. Whether the donor's tensors have to be fetched again.
+        """Return, where the donor stands, whether its tensors have to be fetched again. `state`: what training can get at there.
 
         Raises StateMismatchError where the lost rank's state at that place cannot be known for sure.
         """
@@ -85,7 +86,7 @@ class Tail:
         return bool(changed)
 
     def _kept(self, state: HostState) -> Iterator[tuple[str, torch.Tensor]]:
-        """What the script has beside the donor's tensors, and what is this rank's own; each with its name."""
+        """Yield what the script has beside the donor's tensors, and what is this rank's own; each with its name."""
         for number, node in enumerate(state.nodes):
             if node.kind is Kind.TENSOR:
                 yield state.path(number), node.obj
@@ -95,12 +96,15 @@ class Tail:
             yield path, state.large.get(path.removeprefix("value."), tensor)
 
     def _now(self, path: str, state: HostState) -> torch.Tensor:
-        """A tensor that has taken the place of another is the donor's as of the next head, and not before."""
+        """Return the tensor at the path.
+
+        One that has taken the place of another is the donor's as of the next head, and not before.
+        """
         own = self._own[path]
         return state.large.get(path.removeprefix("value."), own) if self._at_head else own
 
     def _check_writes(self) -> None:
-        """Where torch counts, donor and joiner must have gone the same way."""
+        """Check that donor and joiner have gone the same way, where torch counts writes."""
         if UNKNOWN.keys() & self._times.keys():
             return
         for path, tensor in self._own.items():

@@ -75,7 +75,7 @@ class Destination:
         """Of collectives that the donor has finished since the gate, where they were too large for a record."""
 
     def receive(self, plan: Plan, generation: int, protection: str, moved: Moved) -> TransferStats:
-        """`protection`: of what comes from another machine. `moved`: told now and then how far it is.
+        """Receive the donor's tensors. `protection`: of what comes from another machine. `moved`: told now and then how far it is.
 
         Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError.
         """
@@ -105,7 +105,7 @@ class Destination:
         )
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors of this process by path, once they were received, but those that are carried."""
+        """Return all tensors of this process by path, once they were received, but those that are carried."""
         found = device.whole(self._state, self._state.roots)
         return {path: tensor for path, tensor in found.items() if path not in self._carried}
 
@@ -148,7 +148,10 @@ class Destination:
         return {path: self._own[path] for path in self._from_copy}
 
     def again(self, state: HostState | None = None) -> Destination:
-        """For the same tensors once more, those of `state` if given: training may have given them other memory meanwhile."""
+        """Return a destination for the same tensors once more.
+
+        They are those of `state` if given: training may have given them other memory meanwhile.
+        """
         if state is not None and self.has_before:
             # What another loop has beside models, nobody knows.
             return Destination(state, (), self._saves, carried=self._carried)
@@ -156,24 +159,24 @@ class Destination:
         return Destination(state or self._state, needed, self._saves, carried=self._carried)
 
     def own_gradients(self) -> dict[str, torch.Tensor]:
-        """Of a shadow step: this process's own, not those of all ranks."""
+        """Return the gradients of a shadow step: this process's own, not those of all ranks."""
         return device.gradients(self._state)
 
     def enter(self, record: GradientRecord, *, own: bool) -> set[str]:
-        """At a boundary's head. As `gradient_record.put`."""
+        """Put the gradients at a boundary's head, as `gradient_record.put` does."""
         return put(record, self._parameters(), self._received(), own=own)
 
     def make_gradients(self, record: GradientRecord) -> None:
-        """As there were at a boundary, without their content: for a step that is gone through without peers."""
+        """Make gradients as there were at a boundary, without their content: for a step that is gone through without peers."""
         put(record._replace(kept=(), shed=(*record.kept, *record.shed)), self._parameters(), {}, own=False)
 
     def make_optimizer_state(self) -> None:
-        """What an optimizer needs beside its numbers, without its content: for such a step, too."""
+        """Make what an optimizer needs beside its numbers, without its content: for a step without peers, too."""
         for _, optimizer in self._state.optimizers:
             optimizer_order.make_missing(optimizer)
 
     def put_gradients(self, record: GradientRecord) -> set[str]:
-        """Where the donor stands, behind an update. `record`: of the boundary before.
+        """Put the gradients where the donor stands, behind an update. `record`: of the boundary before.
 
         Returns the paths of those that it has not given.
         """
@@ -191,7 +194,7 @@ class Destination:
         return left
 
     def _parameters(self) -> dict[str, torch.Tensor]:
-        """Those whose gradients are put; the first FSDP has its own way with them, and keeps none across steps."""
+        """Return the parameters whose gradients are put. The first FSDP has its own way with them, and keeps none across steps."""
         modules = (module for root in self._state.roots for module in root.modules())
         return {} if any(map(wrappers.is_fsdp1, modules)) else device.parameters(self._state)
 
@@ -199,7 +202,7 @@ class Destination:
         return {path.removeprefix(device.GRADIENT): tensor for path, tensor in self.gradients.items()}
 
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
-        """The tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
+        """Return the tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
         before = [info for info in infos if info.path.startswith(device.BEFORE)]
         self.received = frozenset(info.path.removeprefix(device.BEFORE) for info in infos)
         self.has_before = bool(before)
@@ -247,7 +250,7 @@ class Destination:
         return found
 
     def _room(self, info: TensorInfo, known: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The known tensor if it fits; otherwise memory for what is the donor's own affair."""
+        """Return the known tensor if it fits; otherwise memory for what is the donor's own affair."""
         for tensor in (known.get(info.path), self._elsewhere.get(info.path)):
             if tensor is not None and (tuple(tensor.shape), tensor.dtype) == (tuple(info.shape), info.dtype):
                 return tensor
@@ -255,7 +258,7 @@ class Destination:
         return made
 
     def _order_optimizer_state(self, infos: Sequence[TensorInfo]) -> None:
-        """As the donor has it: in the order in which parameters had their first gradients, which `state_dict` shows."""
+        """Order optimizer state as the donor has it: as parameters had their first gradients, which `state_dict` shows."""
         theirs = dict.fromkeys(info.path.rpartition(".")[0] for info in infos if info.path.startswith("optimizer"))
         for number, (_, optimizer) in enumerate(self._state.optimizers):
             optimizer_order.restore(optimizer)

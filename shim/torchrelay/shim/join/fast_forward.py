@@ -43,7 +43,7 @@ class Goal:
 
 
 class Joining(Protocol):
-    """What is done with it where it has come."""
+    """What is done with a process at the places that it has come to."""
 
     def wait_for_plan(self) -> payload.BoundaryJournal: ...
     def newer_set_up(self) -> payload.SetUpJournal | None: ...
@@ -95,7 +95,7 @@ class WayIn:
         self._engine.draws.expected = deque(None if r is None else (r, True) for r in link.loaders)
 
     def _look_for_plan(self, activation: Activation) -> None:
-        """Where the script may have to be entered, and no further, the others have to say where they meet."""
+        """Wait for the plan, where the others say where they meet, at a loop at which the script may have to be entered."""
         place, goals, set_up = (activation.site, activation.entry), self._goals, self._set_up
         if goals and goals[-1].last:
             return
@@ -120,7 +120,10 @@ class WayIn:
             raise MovedOnError("the training loop moved on to another place while this process prepared")
 
     def _is_over_by_now(self, place: tuple[str, int]) -> bool:
-        """Whether training has gone on from this loop to a later one while this process prepared: it is passed like others then."""
+        """Return whether training has gone on from this loop to a later one while this process prepared.
+
+        This loop is passed like others then.
+        """
         known, newer = self._set_up, self._joining.newer_set_up()
         over = () if newer is None else newer.passed[len(known.passed) :]
         if newer is None or not over or (over[0].site, over[0].entry) != place:
@@ -231,11 +234,14 @@ class WayIn:
     # What the optimizer tells.
 
     def before_gate(self) -> bool:
-        """Whether it is in the last iteration of a loop that is over, in front of that one's gate."""
+        """Return whether it is in the last iteration of a loop that is over, in front of that loop's gate."""
         return self._stepping is not None and self._stepping in self._chain
 
     def at_step(self, frame: FrameType) -> None:
-        """Raises StateMismatchError for a step that the lost rank did not make."""
+        """Put the lost rank's state at the gate of a loop that is over.
+
+        Raises StateMismatchError for a step that the lost rank did not make.
+        """
         goal = self._goals[0] if self._goals else None
         running = self._engine.tracker.around_step(frame)
         if goal is not None and goal.gate is not None and len(self._chain) == len(goal.journal.links):
@@ -284,5 +290,5 @@ class WayIn:
         raise StopIteration
 
     def _has_ended(self, loop: Activation) -> bool:
-        """Whether the lost rank left the loop here, by its end or by a `break` that this process has not come to."""
+        """Return whether the lost rank left the loop here, by its end or by a `break` that this process has not come to."""
         return any(over is loop and loop.heads >= heads for over, heads in self._over)

@@ -41,7 +41,7 @@ class Joiner:
         return self._dialogue.journal
 
     def newer_set_up(self) -> payload.SetUpJournal | None:
-        """What the lost rank has recorded since this process began its set-up, if that is something else."""
+        """Return what the lost rank has recorded since this process began its set-up, if that is something else."""
         plan = self._dialogue.plan
         recorded = b"" if plan is None else plan.set_up
         return payload.load(recorded, payload.SetUpJournal) if recorded else None
@@ -78,9 +78,10 @@ class Joiner:
             )  # whoever has saved these tensors may have been in the middle of the step
 
     def _take_state(self, goal: Goal, left: frozenset[int], innermost: FrameType) -> None:
-        """Tensors from the donor, then the communicators of the new generation, then the go-ahead. `left`: as `arrive` returns it.
+        """Take tensors from the donor, then the communicators of the new generation, then the go-ahead.
 
-        Begins anew if another rank is lost meanwhile: what this process holds is still what the lost rank held at this head.
+        `left`: as `arrive` returns it. Begins anew if another rank is lost meanwhile: what this process holds is still what the
+        lost rank held at this head.
         """
         destination = self._dialogue.destination(innermost)
         while True:
@@ -103,9 +104,9 @@ class Joiner:
         self._engine.gradients.take_over(record.learned, unproven)
 
     def failed(self, error: BaseException) -> None:
-        """Tells the controller that another spare is needed; a process that is the rank tells nothing: the script has failed.
+        """Tell the controller that another spare is needed, unless this process is the rank: then the script has failed.
 
-        What the set-up printed is shown, for whoever looks for the reason.
+        What the set-up printed is shown, for those who look for the reason.
         """
         if self._dialogue.is_over:
             return

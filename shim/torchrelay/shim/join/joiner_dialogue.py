@@ -83,7 +83,10 @@ class Dialogue:
                 )
 
     def begin_anew(self, error: Exception) -> None:
-        """Raises `error` where it is this process's own, or where the others meet elsewhere now."""
+        """Begin anew in a newer generation.
+
+        Raises `error` where it is this process's own, or where the others meet elsewhere now.
+        """
         recovery = self._engine.recovery
         if not recovery.is_of_the_past(self.generation, error) or recovery.is_abandoned(self.generation):
             raise error
@@ -106,7 +109,7 @@ class Dialogue:
     # What donors give.
 
     def destination(self, innermost: FrameType, *, behind: bool = False) -> Destination:
-        """Where it arrives: what the script holds in the frames up to `innermost`. `behind`: as in Destination."""
+        """Return where tensors arrive: what the script holds in the frames up to `innermost`. `behind`: as in Destination."""
         assert self.journal is not None
         state = self._engine.writer.walk(script_frames(innermost))
         carried = self.plan.carried if self.plan is not None else ()
@@ -138,14 +141,14 @@ class Dialogue:
         self._send(BytesDone(self.generation, done_bytes, total_bytes))
 
     def gradients(self) -> GradientRecord:
-        """Those of the lost rank at the boundary that its journal is of."""
+        """Return the gradients of the lost rank at the boundary that its journal is of."""
         assert self.journal is not None
         return payload.load(self.journal.gradients, GradientRecord)  # type: ignore[no-any-return]
 
     # The new generation.
 
     def join(self, arrived: Transferred) -> None:
-        """Returns when this process is the rank."""
+        """Return when this process is the rank."""
         self._send(arrived)
         while True:
             order = self._next(self.generation)
@@ -165,7 +168,7 @@ class Dialogue:
         )
 
     def _take_place(self, target: int) -> None:
-        """In the new communicators: this process is in all of them, and its models are laid out as the others'."""
+        """Check that this process is in all of the new groups, and lay out its models as the others'."""
         engine, plan = self._engine, self.plan
         assert plan is not None
         if engine.new_groups is not None:
@@ -181,7 +184,7 @@ class Dialogue:
                 return order
 
     def failed(self, error: BaseException) -> None:
-        """Tells the controller that another spare is needed."""
+        """Tell the controller that another spare is needed."""
         self._send(
             OrderFailed(self.generation, JOIN, reason_of(error), lasting=_comes_again(error) and not self._is_receiving)
         )
@@ -195,6 +198,6 @@ class Dialogue:
 
 
 def _comes_again(error: BaseException) -> bool:
-    """Whether any other process would meet it: it is of the script or the journal, not of peers or of this moment."""
+    """Return whether any other process would meet the error: it is of the script or the journal, not of peers or of this moment."""
     of_ours = (StateMismatchError, UnsupportedError, JournalError)  # not of what a peer has sent
     return isinstance(error, (*of_ours, ImportError, SyntaxError, pickle.PicklingError))

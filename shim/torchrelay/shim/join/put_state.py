@@ -45,8 +45,10 @@ def put_state(
     *,
     at_gate: bool = False,
 ) -> frozenset[int]:
-    """`trees`: of modules, as the lost rank's set-up had made them. `loaders`: node -> where its iterator stands.
-    `draw`: as last_draw.WrittenDraw, of the training loop's item. `at_gate`: this process has drawn the step's items itself.
+    """Put the state into this process's objects.
+
+    `trees`: of modules, as the lost rank's set-up had made them. `loaders`: node -> where its iterator stands. `draw`: as
+    last_draw.WrittenDraw, of the training loop's item. `at_gate`: this process has drawn the step's items itself.
 
     Returns the nodes that are not carried, as `StateRebuild.left`. Raises StateMismatchError.
     """
@@ -91,14 +93,17 @@ def _lead_cycle(
 
 
 def _fill_early(rebuild: StateRebuild, records: Iterable[payload.LoaderRecord | None]) -> None:
-    """Workers are given the data set when their iterator is made. A loader that was made here has nothing to draw from yet."""
+    """Fill data sets early, since workers are given the data set when their iterator is made.
+
+    A loader that was made here has nothing to draw from yet.
+    """
     there = [rebuild.objects[record.loader] for record in records if record is not None and record.loader >= 0]
     if any(loader is not ABSENT and (not is_set_up(loader) or loader.num_workers > 0) for loader in there):
         rebuild.fill(but=_STAND, can_come=True)
 
 
 def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: payload.LoaderRecord) -> Any:
-    """A data loader's, made anew and led to where it stood."""
+    """Make a data loader's iterator anew, and lead it to where it stood."""
     there = rebuild.objects[number]
     loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
     if loader is ABSENT and there is not ABSENT:
@@ -111,8 +116,9 @@ def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: p
 
 
 def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDraw) -> list[Any]:
-    """The training loop's item: its iterator is put to where it stood before it, and asked. Returns loaders' iterators that
-    have their places by that.
+    """Draw the training loop's item again: its iterator is put to where it stood before that item, and asked.
+
+    Returns loaders' iterators that have their places by that.
     """
     activation, draws = engine.tracker.stack[-1], engine.draws
     written = {number: decode([data])[0] for number, data in draw.nodes.items()}
@@ -153,7 +159,7 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
 
 
 def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *, whole: bool) -> StateRebuild:
-    """Generators that have not begun here make what they draw from when they do: those that lack it are drawn from once."""
+    """Resolve the nodes. Generators that have not begun here, and so lack what they draw from, are drawn from once."""
     begun: list[Any] = []
     while True:
         loops = [activation.iterator for activation in engine.tracker.stack]
@@ -176,7 +182,7 @@ def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *,
 
 
 def _put_bases(nodes: list[EncodedNode], objects: list[Any], trees: tuple[Any, ...]) -> None:
-    """Journals hold the difference to the trees that set-up had made."""
+    """Put set-up's trees into the modules: journals hold the difference to them."""
     for node, root in zip(nodes, objects):
         if node.kind is Kind.MODULE and isinstance(root, torch.nn.Module) and node.content[0] >= 0:
             put_tree(tree_of(trees, node.content[0]), root, lambda value, there: value, ())

@@ -70,7 +70,7 @@ class Rehearsal:
         return self._journal
 
     def newer_set_up(self) -> None:
-        """The recording of the set-up was read together with the journal."""
+        """Return nothing: the recording of the set-up was read together with the journal."""
 
     def check_answered(self) -> None:
         left = self._engine.records.answers
@@ -98,7 +98,7 @@ class Rehearsal:
     # The end.
 
     def failed(self, error: BaseException) -> None:
-        """The script, or the way to the boundary, has raised `error`: that is no failure of the script's."""
+        """Report `error`, which the script or the way to the boundary has raised: that is no failure of the script's."""
         place, reason = _raised_at(error), reason_of(error)
         if isinstance(error, _OF_THIS_MOMENT) or (
             isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
@@ -122,7 +122,7 @@ def _gap(rank: int, state: HostState, found: Difference) -> Gap:
 
 
 def _raised_at(error: BaseException) -> SourcePlace:
-    """The innermost line of the script's own that was running."""
+    """Return the innermost line of the script's own that was running."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [SourcePlace(file, line) for file, line in frames if file in INSTRUMENTED_FILES]
     return own[-1] if own else NOWHERE

@@ -35,7 +35,7 @@ _READ_BYTES = 64 << 10
 
 
 class NoLink(AgentLink):
-    """Of a child that rehearses: it must not speak for its parent, and nobody gives it orders."""
+    """The link of a child that rehearses: it must not speak for its parent, and it gets no orders."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -62,7 +62,10 @@ class RehearsalProcess:
         """Whether Python's `open` opens something else in a file's place."""
 
     def begin(self, *, gently: bool) -> None:
-        """Dies with the spare, and from here on changes nothing outside of its own folder; `gently`: at the lowest priority."""
+        """Begin: the process dies with the spare, and changes nothing outside of its own folder.
+
+        `gently`: at the lowest priority.
+        """
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if gently:
             os.nice(_LOWEST)
@@ -73,7 +76,7 @@ class RehearsalProcess:
         sys.addaudithook(self._on_event)
 
     def end(self, result: Rehearsed) -> NoReturn:
-        """Hands over the result, and ends the process with what it has started."""
+        """Hand over the result, and end the process with what it has started."""
         for folder in reversed(self._made):
             with contextlib.suppress(OSError):  # training has put something into it, or removed it
                 os.rmdir(folder)
@@ -90,14 +93,14 @@ class RehearsalProcess:
         self.end(Rehearsed(order.request, order.rank, order.boundary, REHEARSAL_OPEN, reason))
 
     def cannot(self, reason: str) -> NoReturn:
-        """The shim has switched itself off here: no new process can become the rank."""
+        """Report that no new process can become the rank: the shim has switched itself off here."""
         order = self.order
         text = f"rehearsal: rank {order.rank} could not be replaced: {reason}"
         gap = Gap("rehearsal", NO_JOINER, text)
         self.end(Rehearsed(order.request, order.rank, order.boundary, REHEARSAL_FAILED, reason, (gap,)))
 
     def _on_event(self, event: str, args: tuple[Any, ...]) -> None:  # noqa: C901 - one case for each audit event
-        """Breaks the rehearsal off before anything is done that training, or anybody else, would see."""
+        """Break the rehearsal off before anything is done that training, or anybody else, would see."""
         if os.getpid() != self._pid:
             return
         if event == "open":
@@ -129,7 +132,7 @@ class RehearsalProcess:
         self.break_off(f"set-up would have {what}, which others would see")
 
     def _may_change(self, path: Any) -> bool:
-        """Whether nobody else can see what happens there."""
+        """Return whether no other process can see what happens there."""
         if not isinstance(path, (str, bytes)):
             return True  # a descriptor, whose opening was looked at
         name = os.path.abspath(os.fsencode(path))
@@ -151,7 +154,7 @@ def _shown(path: Any) -> str:
 
 
 def _opened_as(descriptor: int) -> str:
-    """Return the path of what a descriptor has open, or one that nobody has."""
+    """Return the path of what a descriptor has open, or a path that no process has opened."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
@@ -185,7 +188,7 @@ class Rehearsing:
         """While it is, what is registered for forked children leaves this one alone."""
 
     def begin(self, order: Rehearse) -> RehearsalProcess | None:
-        """The child, in the process that is one; None in the spare."""
+        """Return the child, in the process that is one; None in the spare."""
         self.end()
         try:
             folder = OwnedFolder("rehearsal")
@@ -211,7 +214,7 @@ class Rehearsing:
         return None
 
     def end(self, request: int | None = None) -> None:
-        """Ends the child that rehearses, if there is one and it is of this request."""
+        """End the child that rehearses, if there is one and it is of this request."""
         with self._lock:
             if self._running is not None and request in (None, self._running[0]):
                 os.kill(self._running[1], signal.SIGKILL)  # not collected yet, so the number is its own

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ShadowStep:
-    """Without peers, up to the gate; behind it, up to where the donor stands. `trees`: of the loop's head, as in Goal."""
+    """Goes without peers up to the gate, and behind it up to where the donor stands. `trees`: of the loop's head, as in Goal."""
 
     def __init__(self, engine: Engine, dialogue: Dialogue, trees: tuple[Any, ...], staging: Staging) -> None:
         assert dialogue.plan is not None
@@ -52,7 +52,7 @@ class ShadowStep:
     # Up to the gate, and in place of the update.
 
     def before_forward(self, wrapped: Any) -> None:
-        """There are no peers yet: gradients stay here, and what came from rank 0 is in the journals."""
+        """Prepare a forward without peers: gradients stay here, and what came from rank 0 is in the journals."""
         if self.tail is None:
             ddp.without_peers(wrapped)  # each time anew: scripts set the flag themselves, step by step
         elif wrapped.will_sync_module_buffers() and not self.at_collective(None):
@@ -71,7 +71,7 @@ class ShadowStep:
         self._own_update = OwnUpdate(self._engine.writer.walk(script_frames(frame)))
 
     def at_step_end(self) -> None:
-        """After the last update of the iteration. Does nothing where that was another one before."""
+        """Take the donor's tensors behind the last update of the iteration. Do nothing where an earlier update was the last one."""
         if self._arrived is not None:
             return
         engine, plan = self._engine, self._plan
@@ -114,7 +114,7 @@ class ShadowStep:
         self._staging.release()
 
     def _watch_to_the_end(self, destination: Destination) -> None:
-        """The donor has done all that is left to do: what it wrote after its last step must not be written again."""
+        """Watch that nothing is written again which the donor wrote after its last step: it has done all that is left to do."""
         gradients = destination.own_gradients()
         watch = Watch({**gradients, **destination.tensors()}, gradients.keys() - destination.gradients, strict=True)
         watch.__enter__()
@@ -136,14 +136,17 @@ class ShadowStep:
         )
 
     def passes_over(self, place: str) -> bool:
-        """Whether this head is one at which the others have left the loop. Raises StateMismatchError where it goes on here."""
+        """Return whether this head is one at which the others have left the loop.
+
+        Raises StateMismatchError where it goes on here.
+        """
         over = self._heads.is_one(self._plan, place)
         if over:
             self._engine.left.place = place
         return over
 
     def at_next_head(self, activation: Activation) -> None:
-        """The boundary that the others are at, if the donor was there."""
+        """Catch up at the boundary that the others are at, if the donor was there."""
         if self._plan.donor_collectives >= 0:
             raise StateMismatchError("the step ends before the collective that the donor stands in")
         own = self._engine.comms.group_names()
@@ -153,9 +156,9 @@ class ShadowStep:
         self._catch_up(activation.frame)
 
     def at_collective(self, group: str | None) -> bool:
-        """Whether there are real peers from here on: those that the donor stands among, or others that wait in this one.
+        """Return whether there are real peers from here on: those that the donor stands among, or others that wait in this one.
 
-        `group`: None for a communication that is not recorded, so that nobody knows who has done it.
+        `group`: None for a communication that is not recorded, so that it is not known which ranks have done it.
         """
         records, plan = self._engine.records, self._plan
         if self.tail is None:
@@ -197,7 +200,7 @@ class ShadowStep:
 
 
 def check_answered(engine: Engine) -> None:
-    """Raises StateMismatchError where the lost rank had called more collectives by now than this process has."""
+    """Raise StateMismatchError where the lost rank had called more collectives by now than this process has."""
     left = engine.records.answers
     if left:
         raise StateMismatchError(f"the lost rank called {left[0].name} before its loop; this process did not")

@@ -32,7 +32,7 @@ class Phases:
         self._latest: _Latest | None = None
 
     def boundary(self, links: Sequence[Activation], journal: Sequence[bytes], trees: tuple[Any, ...]) -> None:
-        """The journal of a boundary of the innermost of `links`, in parts."""
+        """Note the journal of a boundary of the innermost of `links`, in parts."""
         self._latest = _Latest(links[-1], tuple(links[:-1]), journal, b"", trees)
 
     def gate(self, journal: bytes) -> None:
@@ -40,7 +40,7 @@ class Phases:
             self._latest.gate = journal
 
     def head(self, activation: Activation, running: Sequence[Activation]) -> None:
-        """Any loop's head. `running`: the loops up to this one."""
+        """Note any loop's head. `running`: the loops up to this one."""
         latest = self._latest
         if activation.heads == 1:
             if latest is not None and latest.activation not in running:
@@ -58,5 +58,5 @@ class Phases:
                 self._latest = None
 
     def between(self, outer: Activation | None, inner: Activation) -> tuple[PassedLoop, ...]:
-        """Those between the latest head of `outer` (None: the script's start) and the first one of `inner`."""
+        """Return the loops between the latest head of `outer` (None: the script's start) and the first one of `inner`."""
         return tuple(self.passed[outer.first_passed if outer is not None else 0 : inner.first_passed])

@@ -49,9 +49,10 @@ _CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.DEQUE, Kind.SET, Kind.BYTEAR
 
 
 class LastDraw(NamedTuple):
-    """`nodes`: what takes part in the draw, as it was; `records`: by id, of data loaders' iterators among that and of cycles over
-    them, with the loader; `mark`: how many collectives had been recorded; `began`: how many iterators of data loaders had begun
-    since the boundary.
+    """The state before a draw. `nodes`: what takes part in the draw, as it was.
+
+    `records`: by id, of data loaders' iterators among that and of cycles over them, with the loader; `mark`: how many collectives
+    had been recorded; `began`: how many iterators of data loaders had begun since the boundary.
     """
 
     nodes: list[StateNode]
@@ -62,8 +63,9 @@ class LastDraw(NamedTuple):
 
 
 class WrittenDraw(NamedTuple):
-    """`nodes`: by number in the boundary's state, or behind its end; `loaders`: the same of data loaders' iterators, None for those
-    that are over.
+    """The state before a draw, as a journal has it. `nodes`: by number in the boundary's state, or behind its end.
+
+    `loaders`: the same of data loaders' iterators, None for those that are over.
     """
 
     nodes: dict[int, bytes]
@@ -90,13 +92,16 @@ class WrittenDraw(NamedTuple):
 
 
 def is_drawn_anew(iterator: Any) -> bool:
-    """Whether code of the script's runs in its draws. Loaders, and what only counts their batches, are led forward."""
+    """Return whether code of the script's runs in its draws. Loaders, and what only counts their batches, are led forward."""
     kind = kind_of(type(iterator))
     return kind is Kind.GENERATOR or (kind in (Kind.ITERATOR, Kind.ATTRS) and stands.has_generator(iterator))
 
 
 def before_draw(iterator: Any, track_of: Callable[[Any], Track | None]) -> LastDraw | None:
-    """None where it cannot be told. `track_of`: of a data loader's iterator, or of a cycle over one."""
+    """Take the state before a draw. `track_of`: of a data loader's iterator, or of a cycle over one.
+
+    None where the state cannot be told.
+    """
     nodes: list[StateNode] = []
     records: dict[int, tuple[LoaderRecord, Any]] = {}
     seen, queue, others = {id(iterator)}, deque([iterator]), 0
@@ -127,7 +132,10 @@ def before_draw(iterator: Any, track_of: Callable[[Any], Track | None]) -> LastD
 
 
 def _is_written_to(value: Any) -> bool:
-    """Files are iterators, too: those that cannot be read from, such as what a progress bar writes to."""
+    """Return whether a value is a file that cannot be read from, such as what a progress bar writes to.
+
+    Files are iterators, too.
+    """
     return isinstance(value, io.IOBase) and not stands.is_drained(value)
 
 
@@ -147,7 +155,7 @@ def _takes_part(value: Any) -> bool:
 
 
 def _take(kind: Kind, obj: Any) -> tuple[Any, list[Any]] | None:
-    """Its content, and what is looked at below it."""
+    """Return the object's content, and what is looked at below it."""
     if kind is Kind.GENERATOR:
         found = stands.standing(obj)
         return None if found is None else (found, [*found.values.values(), *found.cells.values()])
@@ -229,10 +237,10 @@ def write(
     collectives: tuple[Any, ...] = (),
     began: tuple[LoaderRecord | None, ...] = (),
 ) -> WrittenDraw | None:
-    """`item`: that it has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator; `collectives`:
-    that were called in it; `began`: as in WrittenDraw.
+    """Write the state before a draw for the journal. None where something takes part that no other process would have.
 
-    None where something takes part that nobody would have.
+    `item`: what the draw has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator;
+    `collectives`: those called in the draw; `began`: as in WrittenDraw.
     """
     number, numbers = len(state.nodes), dict[int, int]()
     for node in draw.nodes:
@@ -264,7 +272,7 @@ def write(
 
 
 def _is_as_it_was(node: StateNode, state: HostState) -> bool:
-    """Whether the draw has left it alone; the boundary's journal has it then."""
+    """Return whether the draw has left the object alone; the boundary's journal has it then."""
     number = state.index.get(id(node.obj))
     if number is None or node.kind is not state.nodes[number].kind:
         return False
@@ -281,7 +289,7 @@ def _values(node: StateNode) -> list[Any]:
 
 
 def _is_lost(value: Any, state: HostState) -> bool:
-    """A large tensor that the draw has used up."""
+    """Return whether the value is a large tensor that the draw has used up."""
     if type(value) in PLAIN or not isinstance(value, torch.Tensor):
         return False
     number = state.index.get(id(value))

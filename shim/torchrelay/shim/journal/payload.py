@@ -187,13 +187,13 @@ class BoundaryJournal(NamedTuple):
     """As UpdateEffects has written it."""
 
     def plain(self) -> Plain:
-        """With the lengths of the blocks in their place."""
+        """Return the plain form, with the lengths of the blocks in their place."""
         boundary, settled, links, blocks, rng, large, loaders, *rest = self
         below = {number: loader.plain() for number, loader in loaders.items()} if loaders else None
         return boundary, settled, [link.plain() for link in links], [*map(len, blocks)], tuple(rng), large, below, *rest
 
     def in_parts(self) -> list[bytes]:
-        """Whose join is what `load` reads: the blocks stand behind the rest as they are. Raises PicklingError."""
+        """Return the parts whose join `load` reads: the blocks stand behind the rest as they are. Raises PicklingError."""
         return [pickled(self.plain()), *self.blocks]
 
     @classmethod
@@ -213,7 +213,7 @@ class BoundaryJournal(NamedTuple):
 
 
 def place_of(links: Sequence[Any]) -> str:
-    """Which of the places it is that can have one boundary's number, where one training loop follows the other."""
+    """Return which place this is, of those that can have one boundary's number where one training loop follows the other."""
     around = "|".join(f"{link.site}#{link.entry}@{link.heads}" for link in links[:-1])
     return f"{around}|{links[-1].site}#{links[-1].entry}"
 
@@ -239,7 +239,7 @@ class GateJournal(NamedTuple):
         return boundary, node_count, nodes, tuple(rng), *rest
 
     def written(self) -> bytes:
-        """As `load` reads it. Raises PicklingError."""
+        """Return the bytes that `load` reads. Raises PicklingError."""
         return pickled(self.plain())
 
     @classmethod
@@ -248,7 +248,7 @@ class GateJournal(NamedTuple):
         return cls(boundary, node_count, nodes, RngState(*rng), *rest)
 
     def on(self, boundary: BoundaryJournal) -> list[bytes]:
-        """All nodes at the gate."""
+        """Return all nodes at the gate."""
         before = boundary.nodes
         return [self.nodes[n] if n in self.nodes else before[n] for n in range(self.node_count)]
 
@@ -280,12 +280,12 @@ def dump(record: Any) -> bytes:
 
 
 def load_logs(joined: bytes) -> list[tuple[Any, ...]]:
-    """The collective logs of several ranks. Raises JournalError, FrameError."""
+    """Return the collective logs of several ranks. Raises JournalError, FrameError."""
     return [load(log, tuple) for log in collective_logs.split(joined)]
 
 
 def load(data: bytes, kind: type) -> Any:
-    """Raises JournalError if the bytes are not a record of that kind in this version."""
+    """Return the record. Raises JournalError if the bytes are not a record of that kind in this version."""
     try:
         record = pickle.loads(data)
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, TypeError) as e:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from torchrelay.protocol.errors import FrameError, JournalError
 from torchrelay.protocol.journals import journal_copy as wire
 from torchrelay.protocol.journals.journal import JournalWriter, read_journal
-from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied
+from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied, ReplicaCheck
 from torchrelay.protocol.security.tls_contexts import to_one_server
+from torchrelay.protocol.transport.last_reports import CHECKS_KEPT
+from torchrelay.protocol.transport.wire import HEAD_BYTES, encode
 from torchrelay.shim.agent_link.link import AgentLink
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ STANDING_TIMEOUT_S = 1.0
 
 
 def _shut_down(connection: socket.socket) -> None:
-    """Not by its own method, which would take TLS away from under the thread that waits."""
+    """Shut the connection down, but not by its own method, which would take TLS away from under the thread that waits."""
     socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
@@ -35,7 +37,7 @@ class RemoteJournalCopies:
     """Told by the link's thread where copies go; all else happens on the training thread. Never raises."""
 
     def __init__(self, link: AgentLink, worker: str, folder: Path) -> None:
-        """`folder`: where the journals themselves are."""
+        """Begin without a keeper. `folder`: where the journals themselves are."""
         self._link, self._worker, self._folder = link, worker, folder
         self._lock = threading.Lock()
         self._wanted: CopyJournals | None = None
@@ -47,17 +49,19 @@ class RemoteJournalCopies:
         self._owed: list[int] = []
         """The gates that the keeper has to answer for."""
         self._told = False
+        self._checks: dict[int, ReplicaCheck] = {}
+        """What the rank has told of its tensors, by boundary."""
         self._sent: Sequence[bytes] = ()
         """The parts of the boundary that the keeper got last, through this connection."""
 
     def assign(self, order: CopyJournals) -> None:
-        """On the link's thread. From the next boundary on, copies go there, or from `catch_up` on."""
+        """Send copies there from the next boundary on, or from `catch_up` on. For the link's thread."""
         with self._lock:
             self._wanted = order
         self.let_go()
 
     def let_go(self) -> None:
-        """On any thread: whoever waits for the keeper's answer waits no longer."""
+        """Stop the wait of a thread that waits for the keeper's answer. For any thread."""
         with self._lock:
             if self._connection is not None:
                 # It may not be connected yet: then nobody waits.
@@ -69,7 +73,7 @@ class RemoteJournalCopies:
             self._send(wire.frame(wire.SET_UP, 0, payload))
 
     def boundary(self, number: int, parts: Sequence[bytes]) -> None:
-        """`parts`: what did not change since the boundary before is the same object."""
+        """Send a boundary's journal. `parts`: what did not change since the boundary before is the same object."""
         self._follow_order()
         if self._is_open:
             before, self._sent = self._sent, parts
@@ -80,7 +84,7 @@ class RemoteJournalCopies:
             self._open(ANSWER_TIMEOUT_S)
 
     def catch_up(self) -> None:
-        """Where the rank stands still: a new keeper gets at once what there is, for the case that this rank is the next one."""
+        """Send a new keeper what there is, at once, where the rank stands still: this rank may be the next that is lost."""
         self._follow_order()
         if self._is_open or not self._is_connected(STANDING_TIMEOUT_S):
             return
@@ -94,8 +98,17 @@ class RemoteJournalCopies:
             self._owed.append(number)
             self._send(wire.frame(wire.GATE, number, payload))
 
+    def check(self, told: ReplicaCheck) -> None:
+        """Keep, and send, what the rank tells the controller, which may be lost with this machine."""
+        self._checks.pop(told.boundary, None)
+        self._checks[told.boundary] = told
+        for number in list(self._checks)[:-CHECKS_KEPT]:
+            del self._checks[number]
+        if self._is_open:
+            self._send(_check_frame(told))
+
     def wait(self) -> None:
-        """Returns when the keeper has the latest gate's journal, or is given up."""
+        """Return when the keeper has the latest gate's journal, or is given up."""
         while self._owed and self._connection is not None:
             try:
                 data = b""
@@ -153,7 +166,7 @@ class RemoteJournalCopies:
         return not error
 
     def _open(self, timeout_s: float) -> None:
-        """Sends all that shared memory has: the copies are whole as soon as that has arrived."""
+        """Send all that shared memory has: the copies are whole as soon as that has arrived."""
         assert self._connection is not None
         # Waiting for room, as for an answer, ends when the keeper is gone for good.
         self._connection.settimeout(timeout_s)
@@ -172,10 +185,11 @@ class RemoteJournalCopies:
             for number, payload in sorted(boundaries.items())
         ]
         frames += [wire.frame(wire.GATE, number, payload) for number, payload in sorted(gates.items())]
+        frames += map(_check_frame, self._checks.values())
         self._send(self._opening + b"".join(frames))
 
     def _prove(self) -> bool:
-        """From here on nobody reads or changes what is sent, and the keeper is the one that was named."""
+        """Make sure that the keeper is the one that was named, and that no other process reads or changes what is sent."""
         assert self._connection is not None
         assert self._context is not None
         try:
@@ -206,12 +220,19 @@ class RemoteJournalCopies:
         self._is_open, self._owed, self._told = False, [], False
 
 
+def _check_frame(told: ReplicaCheck) -> bytes:
+    return wire.frame(wire.CHECK, told.boundary, encode(told)[HEAD_BYTES:])
+
+
 class CopiedJournal(JournalWriter):
     """A rank's journal in shared memory, and its copy elsewhere where there is one."""
 
     def __init__(self, folder: Path, copies: RemoteJournalCopies) -> None:
         super().__init__(folder)
         self.copies = copies
+
+    def told(self, check: ReplicaCheck) -> None:
+        self.copies.check(check)
 
     def write_set_up(self, payload: bytes) -> None:
         super().write_set_up(payload)

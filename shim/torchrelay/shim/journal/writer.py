@@ -41,7 +41,7 @@ _RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(1 << 65))))
 
 
 def script_frames(innermost: FrameType | None) -> list[FrameType]:
-    """Frames of rewritten files, outermost first."""
+    """Return the frames of rewritten files, outermost first."""
     found = []
     frame = innermost
     while frame is not None:
@@ -52,7 +52,7 @@ def script_frames(innermost: FrameType | None) -> list[FrameType]:
 
 
 def plain_range(iterator: Any) -> Any:
-    """A range's iterator can be carried as it is; None for anything else."""
+    """Return a range's iterator, which can be carried as it is; None for anything else."""
     return iterator if type(iterator) in _RANGE_ITERATORS else None
 
 
@@ -74,7 +74,7 @@ class ScriptModules:
 
 
 def note_iterators(engine: Engine, trees: ModuleTrees) -> None:
-    """For a walk: the iterators of the running loops, and cycles over data loaders."""
+    """Note, for a walk, the iterators of the running loops, and cycles over data loaders."""
     stack, trees.led_cycles = engine.tracker.stack, engine.draws.led_cycles()
     trees.of_loops = {id(activation.iterator) for activation in stack}
     trees.made_data.of_loops = {id(iterator) for activation in stack for iterator in activation.loaders}
@@ -82,7 +82,7 @@ def note_iterators(engine: Engine, trees: ModuleTrees) -> None:
 
 
 def _state_of_loop(iterator: Any) -> Any:
-    """The iterator, if it goes back by being put to where it stood."""
+    """Return the iterator, if it goes back by being put to where it stood."""
     return iterator if last_draw.is_drawn_anew(iterator) and stands.is_whole(iterator) else None
 
 
@@ -110,9 +110,9 @@ class Writer:
         aside: bool = False,
         within: Collection[int] | None = None,
     ) -> HostState:
-        """`base`: the state at the latest boundary, which most of this one will be equal to. `aside`: it stays the latest.
+        """Return the host state. `base`: the state at the latest boundary, which most of it will be equal to.
 
-        `within`: only these nodes of it are looked at. Raises WalkAnew where that does not do.
+        `aside`: it stays the latest. `within`: only these nodes of it are looked at. Raises WalkAnew where that does not do.
         """
         trees, namespaces = self._engine.trees, self.modules.namespaces()
         if at_gate:
@@ -141,7 +141,7 @@ class Writer:
         return self.walk(script_frames(frame), before)
 
     def head(self, activation: Activation) -> bytes:
-        """Host state at the head of an outer loop, for joiners that pass it on their way in."""
+        """Return host state at the head of an outer loop, for joiners that pass it on their way in."""
         goes_on = self._is_set_up_of(self._engine.tracker.stack[0])
         latest = self._engine.commit.state if self._engine.commit is not None else None
         if latest is not None:
@@ -155,7 +155,7 @@ class Writer:
         self._engine.draws.data_changes.settle()
 
     def _look_at_data(self, state: HostState) -> None:
-        """Before a walk: what training has changed below data sets that `state` has is walked into."""
+        """Look at data before a walk: the walk goes into what training has changed below data sets that `state` has."""
         owners = [node.obj for node in state.nodes if node.kind in _DATA]
         changes = self._engine.draws.data_changes
         changes.look(owners)
@@ -192,7 +192,7 @@ class Writer:
         self._engine.journal.write_set_up(data)
 
     def begins_anew(self) -> bool:
-        """Whether this is the first boundary in an outermost loop: before it, set-up may have put other tensors into the models."""
+        """Return whether set-up may have put other tensors into the models: this is the first boundary in an outermost loop."""
         return not self._is_set_up_of(self._engine.tracker.stack[0])
 
     def boundary(self, commit: BoundarySnapshot) -> None:
@@ -250,14 +250,14 @@ class Writer:
         self.last_bytes, self.latest = sum(map(len, parts)), (parts, self.latest[1])
 
     def _gradients(self) -> bytes:
-        """Pickled when they are others than in the journal before."""
+        """Return the gradients' record, pickled again only when it is another one than in the journal before."""
         record = self._engine.gradients.record
         if record is not self._gradients_written[0]:
             self._gradients_written = record, pickled(record)
         return self._gradients_written[1]
 
     def records_below(self, state: HostState, links: Sequence[Activation]) -> dict[int, payload.LoaderRecord]:
-        """Where the iterators stand that `state` leads to, by node; not those of the running loops, `links`."""
+        """Return where the iterators stand that `state` leads to, by node; not those of the running loops, `links`."""
         below = sorted(state.drawn_from)
         led = (link.loaders for link in links if not link.entered) if below else ()
         in_loops = {id(iterator) for iterators in led for iterator in iterators}
@@ -271,17 +271,17 @@ class Writer:
 
     @property
     def shape(self) -> int:
-        """How many kinds of objects the state has had so far: grows when it gets another shape."""
+        """Return how many kinds of objects the state has had so far: it grows when the state gets another shape."""
         return len(self._shapes)
 
     def _note_shape(self, state: HostState) -> None:
-        """Looks at what is new since the boundary before alone."""
+        """Note kinds of objects. Only what is new since the boundary before is looked at."""
         nodes = state.nodes
         numbers = state.renewed if state.takes_over else range(len(nodes))
         self._shapes.update([(nodes[number].kind, type(nodes[number].obj)) for number in numbers])
 
     def _iterators(self, commit: BoundarySnapshot) -> tuple[str, ...]:
-        """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""
+        """Return the iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""
         stack = self._engine.tracker.stack
         of_loops = self._engine.trees.of_loops
         draws, state = self._engine.draws, commit.state
@@ -314,7 +314,7 @@ class Writer:
         return (*found, KEPT_WORKERS) if draws.kept_workers(known) else found
 
     def _is_told_of(self, state: HostState, iterator: Any) -> bool:
-        """Whether a joiner is given this one, and the loader that it has to be made by."""
+        """Return whether a joiner is given this iterator, and the loader that it has to be made by."""
         tracks = self._engine.draws.tracks
         return isinstance(iterator, LoaderIter) and iterator in tracks and id(tracks[iterator].loader) in state.index
 
@@ -344,7 +344,7 @@ class Writer:
         return isinstance(iterator, itertools.cycle) and self._engine.draws.of_cycle(iterator) is not None
 
     def _last_draw(self, commit: BoundarySnapshot) -> last_draw.WrittenDraw | None:
-        """Of the training loop, if its iterator is put to where it stood."""
+        """Return the training loop's latest draw, if its iterator is put to where it stood."""
         before, iterator = commit.activation.before, commit.activation.iterator
         if before is None or id(iterator) not in commit.state.index:
             return None
@@ -373,7 +373,7 @@ class Writer:
         )
 
     def gate(self, commit: BoundarySnapshot, frame: FrameType) -> None:
-        """What only this rank knows of the step."""
+        """Write what only this rank knows of the step."""
         engine = self._engine
         body = tuple(engine.records.log[engine.records.body_mark :])
         state = self.walk(script_frames(frame), commit.state, at_gate=True)

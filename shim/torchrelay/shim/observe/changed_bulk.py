@@ -18,12 +18,12 @@ from torchrelay.shim.capture.values.base_types import dict_items, list_items
 class ChangedBulk:
     def __init__(self) -> None:
         self.found: set[str] = set()
-        """The ways to those that have changed, as the host state has them."""
+        """The ways to the containers that have changed, as the host state has them."""
         self._before: dict[str, tuple[int, int]] = {}
         self._loop: Any = None
 
     def look(self, state: HostState, boundary: int, loop: Any) -> None:
-        """`loop`: the run of the training loop that the boundary is in."""
+        """Look which containers have changed. `loop`: the run of the training loop that the boundary is in."""
         if loop is self._loop and not is_due(boundary):
             return
         self._loop = loop
@@ -34,7 +34,7 @@ class ChangedBulk:
 
 
 def _held(obj: Any) -> int:
-    """A checksum of which objects it holds, in their order."""
+    """Return a checksum of which objects the container holds, in their order."""
     if isinstance(obj, dict):
         items = dict_items(obj)
         return zlib.crc32(pointers([*items.values()]), zlib.crc32(pointers([*items])))

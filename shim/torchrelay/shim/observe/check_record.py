@@ -23,7 +23,10 @@ EPOCHS = 4
 
 
 class CheckProgress:
-    """`batches`: how many a loader gives in a check; 0: all that it has, and then only saves are noted."""
+    """Notes what a rank of a check goes through.
+
+    `batches`: how many a loader gives in a check; 0: all that it has, and then only saves are noted.
+    """
 
     def __init__(self, path: Path, batches: int) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -36,7 +39,7 @@ class CheckProgress:
         """Whether batches come from a loader of torch's, whose end can be waited for."""
 
     def torch_imported(self) -> None:
-        """torch is there: counts optimizer steps, and cuts loaders."""
+        """Count optimizer steps, and cut loaders, as torch is there now."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         register_optimizer_step_post_hook(self._stepped)
@@ -47,7 +50,7 @@ class CheckProgress:
             short_loaders.install(self._batches, self._began, self._ended)
 
     def is_enough(self, boundary: int, wanted: int) -> bool:
-        """Whether a rank that has come to `boundary` has seen what a check is for."""
+        """Return whether a rank that has come to `boundary` has seen what a check is for."""
         if boundary < wanted:
             return False
         if not self._draws or boundary >= wanted + EPOCHS * self._batches:
@@ -77,7 +80,7 @@ class CheckProgress:
         self._drawn_since[iterator] = self._steps
 
     def _ended(self, iterator: Any) -> None:
-        """A loader whose batches were used without a step was used to evaluate, after the first step."""
+        """Note an epoch, or an evaluation: a loader's batches were used without a step then, after the first step."""
         steps = self._steps - self._drawn_since.get(iterator, self._steps)
         count = iterator._num_yielded
         if steps:

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 
 class DataFaults:
-    """A draw that asks a data loader is struck there. One that asks none is struck when its item is there, if it is the
-    training loop's own, or a `next` in the loop's body before the optimizer step: then the loop itself only counts.
+    """Strikes a draw that asks a data loader there, and another draw when its item is there.
+
+    Of the draws that ask no loader, those count that are the training loop's own, or a `next` in the loop's body before the
+    optimizer step: then the loop itself only counts.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -25,7 +27,7 @@ class DataFaults:
         self._engine.draws.on_draw = self.asked
 
     def asked(self) -> None:
-        """A data loader is, for its next item."""
+        """Note that a data loader is asked for its next item."""
         self._engine.alive()
         self._body_draws |= self._before_step()
         self._strike()
@@ -53,9 +55,9 @@ class DataFaults:
         return self._engine.step.is_before_update
 
     def _trains(self, loop: Activation) -> bool:
-        """As far as it is known after the first step."""
+        """Return whether the loop trains, as far as that is known after the first step."""
         return loop.site in self._engine.tracker.boundary_sites or loop in self._engine.training.step_stack[-1:]
 
     def _strike(self) -> None:
-        """After a step, what is drawn is the next one's."""
+        """Inject the fault. What is drawn after a step is the next one's."""
         self._engine.inject("data", self._engine.step.gates_passed + 1)

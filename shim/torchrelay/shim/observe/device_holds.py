@@ -15,7 +15,7 @@ from torchrelay.protocol.names import BARS
 
 
 class DeviceHold(Enum):
-    """By the kind of its gap."""
+    """What a script keeps on its device, by the kind of the gap."""
 
     GRAPH = "device-graph"
     SYMMETRIC = "symmetric-memory"
@@ -32,12 +32,12 @@ _TEXTS = {
 
 
 class DeviceHolds:
-    """The first of each kind."""
+    """The first thing of each kind that a script keeps on its device."""
 
     def __init__(self) -> None:
         self._gaps: dict[DeviceHold, Gap] = {}
         self._called_before: int | None = None
-        """Of a graph that is being captured: how many collectives were called before."""
+        """How many collectives were called before the graph that is being captured."""
         self._is_called = False
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class DeviceHolds:
         return [*self._gaps.values()]
 
     def tell(self, held: DeviceHold, frame: FrameType) -> None:
-        """`frame`: of the call that makes it."""
+        """Note the first of a kind. `frame`: of the call that makes it."""
         if held not in self._gaps:
             from torchrelay.shim.observe.origins import call_site  # it imports torch
 
@@ -55,15 +55,18 @@ class DeviceHolds:
             self._gaps[held] = Gap(held.value, BARS, f"{_TEXTS[held]}: no rank can be replaced", file, line)
 
     def capture_begins(self, called: int) -> None:
-        """`called`: how many collectives this process has called so far, as the libraries count them."""
+        """Note that a capture begins.
+
+        `called`: how many collectives this process has called so far, as the libraries count them.
+        """
         self._called_before, self._is_called = called, False
 
     def communicates(self) -> None:
-        """The script calls a function that communicates: libraries do not count messages."""
+        """Note that the script calls a function that communicates: libraries do not count messages."""
         self._is_called = True
 
     def capture_ends(self, called: Callable[[], int], frame: FrameType) -> None:
-        """`frame`: of the call that ends it."""
+        """Note that a capture ends. `frame`: of the call that ends it."""
         before, self._called_before = self._called_before, None
         if before is not None and (self._is_called or called() != before):
             self.tell(DeviceHold.GRAPH, frame)

@@ -19,7 +19,7 @@ from torchrelay.shim.script.guard import INJECTED
 
 
 def wait_alone(rank: int, world_size: int, waiting: Callable[[bool], None]) -> None:
-    """Receives from a peer what it never sends, as a collective does that others never enter."""
+    """Receive from a peer what it never sends, as a collective does that others never enter."""
     waiting(True)
     try:
         process_group.receive_in_vain((rank + 1) % world_size)
@@ -28,9 +28,9 @@ def wait_alone(rank: int, world_size: int, waiting: Callable[[bool], None]) -> N
 
 
 class FaultInjector:
-    """`step_now`: the number of the step that is being done, from 1. `wait_alone`: waits for a peer that never comes.
+    """Lets ordered faults strike. `step_now`: the number of the step that is being done, from 1.
 
-    `waited_s`: spent in collectives so far.
+    `wait_alone`: waits for a peer that never comes. `waited_s`: spent in collectives so far.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class FaultInjector:
         return time.monotonic() - self._waited_s()
 
     def _dawdle(self) -> None:
-        """A straggler's steps: what it does outside of collectives takes `slow` times as long."""
+        """Sleep as a straggler: what it does outside of collectives takes `slow` times as long."""
         time.sleep((self._work_s() - self._worked_s) * (self._slow - 1.0))
         self._worked_s = self._work_s()
 
     def at(self, phase: str, step: int | None = None) -> None:
-        """Called where a phase begins; `step`: of that phase, if it is not the one that is being done. May not return."""
+        """Inject faults where a phase begins. `step`: of that phase, if it is not the one that is being done. May not return."""
         if phase == "head" and self._slow > 1.0:
             self._dawdle()
         for fault in list(self._faults):
@@ -72,14 +72,17 @@ class FaultInjector:
                 self._fire(fault)
 
     def in_migration(self, phase: str, step: int | None) -> None:
-        """`step`: the one that the migration has interrupted, None where this process does not know it yet. May not return."""
+        """Inject faults in a migration. May not return.
+
+        `step`: the one that the migration has interrupted, None where this process does not know it yet.
+        """
         for fault in list(self._faults):
             if fault.phase == phase and (step is None or fault.step <= step):
                 self._faults.remove(fault)
                 self._fire(fault)
 
     def strike_in_forward(self, roots: Sequence[torch.nn.Module]) -> None:
-        """At a step's head, for models that nothing wraps: the fault strikes when the module in the model's middle is called."""
+        """Let the fault strike when the module in the model's middle is called. At a step's head, for models that nothing wraps."""
         if not roots or not any(f.phase == "forward" and f.step == self._step_now() for f in self._faults):
             return
         modules = list(max(roots, key=lambda root: sum(1 for _ in root.modules())).modules())
@@ -134,7 +137,7 @@ class FaultInjector:
 
 
 def _cut_off() -> None:
-    """What comes from the network is lost, as on a link that is down: no end of a connection is told. What is sent still leaves."""
+    """Drop what comes from the network, as on a link that is down: no end of a connection is told. What is sent still leaves."""
     with tcp.connections() as found:
         for fd in found.values():
             tcp.drop_all(fd)

@@ -24,8 +24,10 @@ class LackingElements:
         self._loop: Hashable = None
 
     def look(self, state: HostState, boundary: int, loop: Hashable) -> None:
-        """What is there at boundary 0, where this process takes over a rank, or where an outermost `loop` begins, another process
-        makes as well: by its set-up, or by what stands between two loops.
+        """Find the lists whose elements only training has made. `loop`: the outermost one.
+
+        What is there at boundary 0, where this process takes over a rank, or where an outermost loop begins, another process makes
+        as well: by its set-up, or by what stands between two loops.
         """
         known = {number: (state.path(number), len(state.nodes[number].content)) for number in sorted(state.lacking)}
         if boundary == 0 or loop != self._loop:
@@ -35,7 +37,7 @@ class LackingElements:
         self._of_steps.update(known[number][0] for number in self.found)
 
     def gaps(self, state: HostState, boundary: int, loop: Hashable) -> list[Gap]:
-        """Look, and return a gap for each of those that the state has."""
+        """Look, and return a gap for each of those lists that the state has."""
         self.look(state, boundary, loop)
         found = []
         for number in self.found:

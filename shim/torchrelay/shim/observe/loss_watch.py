@@ -50,18 +50,18 @@ class Numbers:
         self._lock = threading.Lock()
 
     def begin_step(self) -> None:
-        """At a head, or where a step is done again."""
+        """Begin a step at a head, or where a step is done again."""
         self._roots.clear()
         self._seen.clear()
 
     def backward(self, tensors: Any) -> None:
-        """`tensors`: what torch.autograd.backward was called with."""
+        """Note what torch.autograd.backward was called with, which is `tensors`."""
         if LOSS in self._watches:
             found: Iterable[Any] = (tensors,) if isinstance(tensors, torch.Tensor) else tensors
             self._roots += [t.detach() for t in found if isinstance(t, torch.Tensor) and t.numel() == 1]
 
     def at_gate(self, commit: BoundarySnapshot) -> None:
-        """Tells of what is suspect. Returns when the step may go on, or when a migration has begun."""
+        """Tell of what is suspect. Return when the step may go on, or when a migration has begun."""
         self._seen = self._now(commit)
         waits = False
         for what, value in self._seen.items():
@@ -80,12 +80,12 @@ class Numbers:
                 self._engine.waiting(False)
 
     def passed(self) -> None:
-        """The gate: the step will be done."""
+        """Note that the gate was passed: the step will be done."""
         for what, value in self._seen.items():
             self._usual[what].add(value)
 
     def decided(self, order: NumbersDecided) -> None:
-        """On the link's thread: the step that starts at this boundary may go on."""
+        """Let the step that starts at this boundary go on. For the link's thread."""
         with self._lock:
             self._decided = max(self._decided, order.boundary)
         self._engine.recovery.wake()

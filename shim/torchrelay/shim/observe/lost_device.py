@@ -41,7 +41,7 @@ def failure() -> str:
 
 
 def end_if_lost(engine: RankOfDevice, error: BaseException) -> None:
-    """After `error`: does not return where it comes of the device. Before the first boundary the failure is the script's own."""
+    """End this process if `error` comes of its device. Before the first boundary the failure is the script's own."""
     if engine.commit is None and engine.way_in is None and engine.shadow is None:
         return
     reason = failure()
@@ -51,7 +51,7 @@ def end_if_lost(engine: RankOfDevice, error: BaseException) -> None:
 
 
 def _error_of_query() -> str:
-    """An error that is not sticky is said once."""
+    """Return the error that the device gives now, or nothing. An error that is not sticky is said once."""
     try:
         if not torch.cuda.is_current_stream_capturing():  # to ask would end the capture
             torch.cuda.current_stream().query()

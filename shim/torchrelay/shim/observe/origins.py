@@ -32,7 +32,7 @@ _TORCH = os.path.dirname(torch.__file__)
 
 
 def call_site(frame: FrameType | None) -> SourcePlace:
-    """The script's own line that a call came from, or the first one outside of torch."""
+    """Return the script's own line that a call came from, or the first one outside of torch."""
     first = NOWHERE
     while frame is not None:
         file = frame.f_code.co_filename
@@ -45,7 +45,7 @@ def call_site(frame: FrameType | None) -> SourcePlace:
 
 
 def where_made(state: HostState, parent: int, key: Any) -> SourcePlace:
-    """The last line that binds what hangs below node `parent` by `key`, or what holds it."""
+    """Return the last line that binds what hangs below node `parent` by `key`, or what holds it."""
     while parent >= 0:
         node = state.nodes[parent]
         while type(key) is Inside:
@@ -78,7 +78,7 @@ def _last(file: str, name: str, function_line: int) -> SourcePlace | None:
 
 @functools.lru_cache(maxsize=32)
 def _bindings(file: str) -> dict[tuple[int, str], list[int]]:
-    """(first line of the function, or 0 for a module's own) and name -> lines; attributes as `.name`, of the whole file."""
+    """Return lines by (first line of the function, or 0 for a module's own) and name; attributes as `.name`, of the whole file."""
     try:
         with open(file, "rb") as source:
             tree = ast.parse(source.read())
@@ -104,6 +104,6 @@ def _walk(node: ast.AST, function: int) -> Iterator[tuple[int, str, int]]:
 
 
 def of_function(function: Any) -> SourcePlace:
-    """Where a function is defined."""
+    """Return where a function is defined."""
     code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
     return SourcePlace(code.co_filename, code.co_firstlineno) if code is not None else NOWHERE

@@ -9,7 +9,7 @@ from torchrelay.shim.set_up.recording import SetUp
 
 
 def outside(set_up: SetUp | None) -> list[Gap]:
-    """`set_up`: None where it is not recorded."""
+    """Return the gaps of what set-up learns from outside. `set_up`: None where it is not recorded."""
     if set_up is None:
         text = "what set-up draws without a seed and asks of the system cannot be recorded with this Python"
         return [Gap("outside", LEFT, text)]

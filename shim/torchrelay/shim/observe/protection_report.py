@@ -61,7 +61,7 @@ class Reporter:
     # What the engine tells.
 
     def at_boundary(self, commit: BoundarySnapshot) -> None:
-        """Reports where something has changed that decides whether a rank can be replaced. Costs a comparison."""
+        """Report where something has changed that decides whether a rank can be replaced. Costs a comparison."""
         self._astray = None
         unknown = commit.state.unknown
         if unknown:
@@ -107,13 +107,13 @@ class Reporter:
             self.report(commit, always=told)
 
     def at_gate(self, commit: BoundarySnapshot, fresh: Mapping[str, str]) -> None:
-        """`fresh`: tensors that the step has made and reads after its optimizer step, and why they are not in its journal."""
+        """Report tensors that the step has made and reads after its optimizer step. `fresh`: why they are not in its journal."""
         if fresh != self._fresh:
             self._fresh = fresh
             self.report(commit)
 
     def in_turn(self) -> None:
-        """Optimizers take turns in one iteration: from the next one on the gate is in front of the last of them."""
+        """Note that optimizers take turns in one iteration: from the next one on the gate is in front of the last of them."""
         self._key = None
 
     def step_in_another_loop(self, commit: BoundarySnapshot, site_key: str) -> None:
@@ -127,7 +127,7 @@ class Reporter:
         self._key = None
 
     def sharded_forward_late(self, commit: BoundarySnapshot, what: str) -> None:
-        """A sharded model has gathered its parameters after the optimizer step, which a new process could not do again."""
+        """Report that a sharded model has gathered its parameters after the optimizer step: a new process could not do it again."""
         if self._late_forward is None:
             self._late_forward = Gap(
                 "sharded-forward", PART_OF_STEP, f"{what}: a rank that is lost in it is not replaced"
@@ -145,7 +145,7 @@ class Reporter:
             self.report(commit)
 
     def large_result_late(self, commit: BoundarySnapshot, name: str) -> None:
-        """A collective after the optimizer step whose results a new process cannot be given for sure."""
+        """Report a collective after the optimizer step whose results a new process cannot be given for sure."""
         if self._large_result is None:
             text = (
                 f"{name} after the optimizer step, whose results are too large to be kept: a rank that is lost between it and the "
@@ -155,7 +155,7 @@ class Reporter:
             self.report(commit)
 
     def replaced_too_large(self, size_bytes: int) -> None:
-        """A model that was made anew between two training loops: the old one is not kept beside it."""
+        """Report a model that was made anew between two training loops: the old one is not kept beside it."""
         if self._replaced is None:
             text = (
                 f"{size_bytes >> 20} MiB of tensors are made anew between two training loops, too much to be kept beside the new "
@@ -165,7 +165,7 @@ class Reporter:
             self._key = None
 
     def step_behind_loop(self, frame: FrameType) -> None:
-        """An optimizer step that belongs to a loop that is over: what is left of an accumulation."""
+        """Report an optimizer step that belongs to a loop that is over: what is left of an accumulation."""
         if self._behind is None:
             file, line = call_site(frame)
             text = (
@@ -176,12 +176,12 @@ class Reporter:
             self._key = None
 
     def beside(self) -> None:
-        """Another thread than the one that trains communicates."""
+        """Note that another thread than the one that trains communicates."""
         if self._beside is None:
             self._beside = Gap("side-thread", PART_OF_STEP, _BESIDE)
 
     def save_not_carried(self, reason: str) -> None:
-        """An async save that a new process could not go on with."""
+        """Note an async save that a new process could not go on with."""
         if self._save is None:
             text = (
                 f"a checkpoint that a thread saves: if a rank is lost meanwhile, saving fails on all ranks ({reason})"
@@ -189,7 +189,7 @@ class Reporter:
             self._save = Gap("async-save", PART_OF_STEP, text)
 
     def evaluated_again(self, frame: FrameType) -> None:
-        """An optimizer has called its closure a second time in a step, between two writes to the parameters."""
+        """Note that an optimizer has called its closure a second time in a step, between two writes to the parameters."""
         if self._evaluations is None:
             text = (
                 "an optimizer, not torch's LBFGS, that calls its closure several times in a step: a rank that is lost after the "
@@ -198,20 +198,23 @@ class Reporter:
             self._evaluations = Gap("closure", PART_OF_STEP, text, *call_site(frame))
 
     def others_are_read(self, frame: FrameType, what: str) -> None:
-        """A step takes in what a process or a thread of the script's own makes. `what`: in words."""
+        """Note that a step takes in what a process or a thread of the script's own makes. `what`: in words."""
         file, line = call_site(frame)
         text = f"{file}:{line}: training reads {what}, whose state is not seen: no rank can be replaced"
         self.reads_from_others = Gap("other-process", BARS, text, file, line)
         self._key = None
 
     def step_in_set_up(self, frame: FrameType) -> None:
-        """Before any loop was seen. Loading a checkpoint steps once or twice; who steps again trains there."""
+        """Note a step before any loop was seen.
+
+        Loading a checkpoint steps once or twice; a script that steps again trains there.
+        """
         self._steps_in_set_up += 1
         if self._steps_in_set_up == _SET_UP_STEPS:
             self.step_in_no_loop(frame)
 
     def step_in_no_loop(self, frame: FrameType) -> None:
-        """An optimizer is stepped in no loop that is seen, such as one of a framework."""
+        """Report that an optimizer is stepped in no loop that is seen, such as one of a framework."""
         if self._said is not None:
             return
         file, line = call_site(frame)
@@ -226,7 +229,7 @@ class Reporter:
     # The report.
 
     def report(self, commit: BoundarySnapshot, *, always: bool = False) -> None:
-        """Sent when it says something new, or `always`."""
+        """Send the report when it says something new, or `always`."""
         engine, site = self._engine, sites.SITES[commit.activation.site]
         tensors = device.catalogue(commit.state, commit.state.roots)
         size = sum(t.numel() * t.element_size() for t in tensors.values())
@@ -324,7 +327,7 @@ class Reporter:
         return found
 
     def _outermost(self) -> tuple[str, int]:
-        """The outermost training loop, and which run of it this is."""
+        """Return the outermost training loop, and which run of it this is."""
         outermost = self._engine.tracker.stack[0]
         return outermost.site, outermost.entry
 

@@ -19,7 +19,7 @@ _MOST_NAMED = 20
 
 
 def notes(engine: Engine, commit: BoundarySnapshot, changing: Collection[str]) -> tuple[str, ...]:
-    """`changing`: paths of what was taken for data, and does change: these are gaps."""
+    """Return the notes. `changing`: paths of what was taken for data, and does change: these are gaps."""
     own = engine.own
     return (
         *(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items()),

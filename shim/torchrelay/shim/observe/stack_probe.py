@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -33,24 +33,51 @@ _FAULTS = "fault_injection.py"
 _VALUES = (int, float, complex, bool, str, bytes, type(None))
 _SIZED = (list, dict, set, tuple, bytearray)
 
+_COMMUNICATE = ("torch.autograd", "torch.distributed", "torch.nn.parallel", "torch._inductor")
+"""Modules whose code calls into C++ that communicates: a backward with a reducer in it, for example, or compiled code."""
+
 Sight = tuple[Any, ...]
 
 
-def answer(order: Explain, link: AgentLink, comms: Communicators | None) -> None:
-    """Watches the main thread and the connections, and reports. Runs on a thread of its own."""
+class WatchedEngine(Protocol):
+    @property
+    def comms(self) -> Communicators: ...
+
+    def only_may_wait(self) -> bool: ...
+
+
+def answer(order: Explain, link: AgentLink, engine: WatchedEngine | None) -> None:
+    """Watch the main thread and the connections, and report. Runs on a thread of its own."""
     ident = threading.main_thread().ident
     assert ident is not None
+    comms = engine.comms if engine is not None else None
     sockets = comms.own_sockets() if comms is not None else set()
     if comms is not None:
         comms.links.probe(sockets)
     stack = stack_of(sys._current_frames().get(ident))
     motion = watch(lambda: sys._current_frames().get(ident), order.watch_s, time.sleep, time.monotonic)
     links = comms.links.look(sockets) if comms is not None else ()
-    link.send(Explained(order.request, stack, motion, "its own process", links=links))
+    is_covered = motion == "still" and engine is not None and engine.only_may_wait()
+    own = is_covered and in_own_code(sys._current_frames().get(ident))
+    link.send(Explained(order.request, stack, motion, "its own process", links=links, in_own_code=own))
+
+
+def in_own_code(frame: FrameType | None) -> bool:
+    """Return whether the innermost call is of code that waits for no peers by itself.
+
+    That is the script's code, or a library's that it has called.
+    """
+    for each in _frames(frame):
+        module = str(each.f_globals.get("__name__"))
+        if any(module == known or module.startswith(f"{known}.") for known in _COMMUNICATE):
+            return False
+        if module.partition(".")[0] not in {"torch", *sys.stdlib_module_names}:
+            return True
+    return False
 
 
 def stack_of(frame: FrameType | None) -> tuple[str, ...]:
-    """`function (file:line): source`, innermost first; calls of ours are left out."""
+    """Return lines `function (file:line): source`, innermost first; calls of ours are left out."""
     lines = []
     for each in _frames(frame):
         code = each.f_code
@@ -65,8 +92,10 @@ def watch(
     sleep: Callable[[float], None],
     clock: Callable[[], float],
 ) -> str:
-    """How the thread moves: see messages.Explained. `moving` is who shows something new for twice `watch_s`; who has had
-    nothing new for half of it goes over the same ground: it circles where it was at several places in the second half of that.
+    """Return how the thread moves: see messages.Explained.
+
+    `moving` is a thread that shows something new for twice `watch_s`. One that has had nothing new for half of it goes over the
+    same ground: it circles where it was at several places in the second half of that.
     """
     start_s = new_s = clock()
     same = 0
@@ -101,7 +130,7 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _sight(frame: FrameType) -> Sight:
-    """Which code runs, and everything that it has at hand, as far as one can tell it apart."""
+    """Return which code runs, and everything that it has at hand, as far as one can tell it apart."""
     frames = list(_frames(frame))
     return tuple(id(f.f_code) for f in frames), tuple(_at_hand(f) for f in frames)
 
@@ -139,7 +168,7 @@ def _attributes(value: Any) -> Any:
 
 
 def _jumps(frame: FrameType) -> bool:
-    """Whether the innermost code is at a jump: it runs, then. In another instruction it may be inside of C for long."""
+    """Return whether the innermost code is at a jump: it runs, then. In another instruction it may be inside of C for long."""
     return "JUMP" in _operations(frame.f_code).get(frame.f_lasti, "")
 
 

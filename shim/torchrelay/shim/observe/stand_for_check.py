@@ -30,7 +30,7 @@ class CheckHold:
         self._engine, self._boundary, self._seen = engine, boundary, seen
 
     def at(self, commit: BoundarySnapshot) -> None:
-        """Does not return once the boundary is reached, and what a check is to go through is gone through."""
+        """Stand still for ever once the boundary is reached, and the rank has gone through what a check is to go through."""
         if self._seen.is_enough(commit.boundary, self._boundary):
             self._engine.reporter.report(commit, always=True)
             self._engine.phase(RankPhase.STANDING)

@@ -45,7 +45,10 @@ class UnseenChanges:
         self._holders: dict[str, list[Any]] = {}
 
     def look(self, state: HostState, boundary: int, arrays: LargeArrays) -> None:
-        """`arrays`: those that training writes to are carried from the next boundary on, if they may be."""
+        """Look which objects have changed.
+
+        `arrays`: those that training writes to are carried from the next boundary on, if they may be.
+        """
         left_bytes = _MOST_BYTES if boundary <= _EACH or boundary.bit_count() == 1 else 0
         for name in state.unknown:
             place = state.places.get(name)
@@ -82,7 +85,7 @@ def _is_of_python(obj: Any) -> bool:
 
 
 def _way(state: HostState, start: int, trainers: set[int]) -> Iterator[int]:
-    """The objects that lead to a node, itself included, up to the variable, namespace or trainer."""
+    """Yield the objects that lead to a node, itself included, up to the variable, namespace or trainer."""
     number, tells = start, False
     while number >= 0 and state.nodes[number].kind not in _VARIABLES and not _is_namespace(state.nodes[number].obj):
         obj = state.nodes[number].obj
@@ -118,7 +121,7 @@ def _is_namespace(obj: Any) -> bool:
 
 
 def _values(content: Any) -> Any:
-    """Numbers, strings and the like."""
+    """Return the numbers, strings and the like that the content holds."""
     if type(content) is dict:
         return {key: value for key, value in content.items() if kind_of(type(value)) is Kind.PLAIN}
     return [value for value in content if kind_of(type(value)) is Kind.PLAIN] if type(content) is list else None

@@ -34,7 +34,10 @@ END_S = 20.0
 
 
 def start(settings: str, folder: str) -> None:
-    """`settings`: the JSON object of `cli.drill.recording`; `folder`: that of this file, which is on PYTHONPATH."""
+    """Begin to record.
+
+    `settings`: the JSON object of `cli.drill.recording`; `folder`: that of this file, which is on PYTHONPATH.
+    """
     found = json.loads(settings)
     sys.meta_path.insert(0, _Watch(Recorder(found, folder)))
 
@@ -73,7 +76,7 @@ class Recorder:
             self._leave_environment()
 
     def install(self, optimizers: Any) -> None:
-        """From the first optimizer on: torchrelay's own hooks are there by then, and act first."""
+        """Record from the first optimizer on: torchrelay's own hooks are there by then, and act first."""
         original = optimizers.Optimizer.__init__
 
         @functools.wraps(original)
@@ -128,7 +131,10 @@ class Recorder:
             self._stop()
 
     def _note_time(self, optimizer: Any) -> None:
-        """Of the optimizer that steps first: when, and the thread's processor time; its own number of the step, or None."""
+        """Write when a step was, for the optimizer that steps first.
+
+        That is the time, the thread's processor time, and the optimizer's own number of the step, or None.
+        """
         if self._number(optimizer) == 0:
             at = {"unix_s": time.time(), "thread_s": time.thread_time()}
             self._write({"number": _counted_steps(optimizer), **at})
@@ -147,7 +153,7 @@ class Recorder:
         os.write(self._file, (json.dumps({"process": self._process, **record}) + "\n").encode())
 
     def _number(self, optimizer: Any) -> int:
-        """In the order in which optimizers make their first steps."""
+        """Return the optimizer's number, in the order in which optimizers make their first steps."""
         known = self._numbers.get(id(optimizer))
         if known is None:
             self._optimizers.append(weakref.ref(optimizer))
@@ -171,7 +177,7 @@ class Recorder:
             }
 
     def _buffers(self, optimizer: Any, parameters: list[Any]) -> Iterator[Any]:
-        """Of the modules that have the parameters, and of those around and below these."""
+        """Yield the buffers of the modules that have the parameters, and of those around and below these."""
         roots = self._roots.get(id(optimizer))
         if roots is None:
             roots = self._roots[id(optimizer)] = [weakref.ref(m) for m in _root_modules(parameters)]
@@ -188,7 +194,7 @@ class Recorder:
     # The end.
 
     def _hold(self) -> None:
-        """A planned move needs training to go on until its spare is ready; small scripts are over before."""
+        """Wait as long as the drill asks for: small scripts would end before the spare of a planned move is ready."""
         hold, slow = self._settings.get("hold"), self._settings.get("slow")
         if slow and os.path.exists(slow):
             time.sleep(max(self._stepped_s + LEAST_STEP_S - time.monotonic(), 0.0))
@@ -204,7 +210,7 @@ class Recorder:
         return bool(0 < self._settings.get("stop_after", 0) <= self._count)
 
     def _stop(self) -> None:
-        """Ends the script after this step, as `sys.exit(0)` in it would, once no rank needs another one any more."""
+        """End the script after this step, as `sys.exit(0)` in it would, once no rank needs another one any more."""
         self._failed = self._is_stopped = True
         self._write({"stopped": True})
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -221,7 +227,7 @@ class Recorder:
         raise SystemExit(0)
 
     def _end_if_stopped(self) -> None:
-        """Spares a script that is cut off the interpreter's own end: torch may abort there while a process group has threads."""
+        """Spare a script that is cut off the interpreter's own end: torch may abort there while a process group has threads."""
         if self._is_stopped and os.getpid() == self._process:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(AttributeError, OSError, ValueError):  # none, closed, or nobody reads it
@@ -254,7 +260,7 @@ def _digest(values: Iterable[Any]) -> str:
 
 
 def _feed(digest: Any, value: Any) -> None:
-    """Values are told apart by their content alone; of objects that are no data only the class counts."""
+    """Feed a value to the digest, by its content alone; of objects that are no data only the class counts."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -290,7 +296,7 @@ def _feed_tensor(digest: Any, tensor: Any) -> None:
 
 
 def _generators(torch: Any) -> dict[str, str]:
-    """Those of each library apart: a script that seeds one of them may leave the others to chance, and never draw from them."""
+    """Return the digests of each library's generators apart: a script that seeds one may leave the others to chance, unused."""
     found = {"torch's generator": _digest([torch.default_generator.get_state()])}
     if "random" in sys.modules:
         found["Python's generator"] = _digest([sys.modules["random"].getstate()])
@@ -302,7 +308,7 @@ def _generators(torch: Any) -> dict[str, str]:
 
 
 def _root_modules(parameters: list[Any]) -> list[Any]:
-    """Modules that have one of the parameters somewhere in them, and that no other module holds."""
+    """Return modules that have one of the parameters somewhere in them, and that no other module holds."""
     import gc
 
     import torch
@@ -330,7 +336,7 @@ def _root_modules(parameters: list[Any]) -> list[Any]:
 
 
 def _counted_steps(optimizer: Any) -> int | None:
-    """A restart or a joiner puts this back with the optimizer's state."""
+    """Return the optimizer's own count of its steps, or None. A restart or a joiner puts it back with the optimizer's state."""
     for state in optimizer.state.values():
         if isinstance(state, dict) and "step" in state:
             return int(state["step"])

@@ -85,13 +85,13 @@ class GenerationSwitch:
         """What a rank that goes back has to do next."""
 
     def anew(self, generation: int) -> GenerationSwitch:
-        """The same rank in a newer generation: one that has gone back is there already."""
+        """Return a switch for the same rank in a newer generation: a rank that has gone back is there already."""
         following = GenerationSwitch(self._engine, self._recovery, generation, self._position, self._detail)
         following._is_back, following._failure = self._is_back, self._failure
         return following
 
     def follow(self) -> tuple[NextMove, int]:
-        """Returns what the rank does next, and how many steps it does again.
+        """Follow the generation. Return what the rank does next, and how many steps it does again.
 
         GO_BACK_FIRST: `gone_back`, then `follow` once more.
         """
@@ -108,7 +108,10 @@ class GenerationSwitch:
                     donor.close()
 
     def gone_back(self, failure: Exception | None) -> None:
-        """The rank has left its step and put its state back, or has failed to: then the controller has to find another way."""
+        """Note that the rank has left its step and put its state back, or has failed to.
+
+        After a failure the controller has to find another way.
+        """
         self._is_back, self._failure = failure is None, failure
 
     def _to_the_end(self) -> tuple[NextMove, int]:
@@ -137,7 +140,7 @@ class GenerationSwitch:
             self._carry_out(order)
 
     def _has_to_go_back(self) -> bool:
-        """First: what it says afterwards, that it has verified, is true of the state that it goes on from."""
+        """Return whether the rank has to go back first: what it reports as verified has to be the state that it goes on from."""
         wanted = self._plan is not None and self._plan.action == SurvivorAction.REWIND
         return wanted and not self._is_back and self._failure is None
 
@@ -232,7 +235,7 @@ class GenerationSwitch:
         self._link.send(Serving(order.generation, self._engine.comms.address, donor.start()))
 
     def _tensors_at(self, commit: BoundarySnapshot, boundary: int) -> dict[str, torch.Tensor]:
-        """All that another process may need of this one."""
+        """Return all tensors that another process may need of this one."""
         engine = self._engine
         tensors = engine.replicas.to_give(commit, boundary) | engine.saves.tensors() | engine.records.to_give()
         if boundary == commit.boundary:
@@ -264,7 +267,7 @@ class GenerationSwitch:
             self._engine.replicas.before_commit(self._engine.commit, target)
 
     def _check_wrappers(self) -> None:
-        """Raises UnsupportedError where a wrapper was interrupted that cannot be put back."""
+        """Raise UnsupportedError where a wrapper was interrupted that cannot be put back."""
         commit = self._engine.commit
         modules = (m for root in (commit.state.roots if commit is not None else ()) for m in root.modules())
         if self._position is not StandingPosition.HEAD and any(map(wrappers.is_fsdp1, modules)):

@@ -71,7 +71,7 @@ class Recovery:
         """What is followed further at the head of the step, and what failed in the step."""
 
     def handle(self, order: MigrationOrder) -> None:
-        """On the link's thread."""
+        """Handle an order, on the link's thread."""
         match order:
             case Interrupt():
                 self._interrupt(order)
@@ -145,12 +145,12 @@ class Recovery:
         self._link.send(QuiesceAnswer(order.quiesce_id, accepted, now))
 
     def interrupted(self) -> bool:
-        """Whether a newer generation than the present communicators' was announced."""
+        """Return whether a newer generation than the present communicators' was announced."""
         return self._announced > self._engine.comms.now.number
 
     @property
     def announced(self) -> int:
-        """The newest generation that it has heard of."""
+        """Return the newest generation that this rank has heard of."""
         return max(self._announced, self._engine.comms.now.number)
 
     def wake(self) -> None:
@@ -158,21 +158,24 @@ class Recovery:
             self._news.notify_all()
 
     def agent_gone(self) -> None:
-        """Nobody will say any more how a migration goes on."""
+        """Stop waiting for orders: the agent is gone, and will not say how a migration goes on."""
         self._orders.put(None)
         self.wake()
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
-        """Returns when `done`, when a newer generation is announced, when the agent is gone, or after the timeout."""
+        """Return when `done`, when a newer generation is announced, when the agent is gone, or after the timeout."""
         with self._news:
             self._news.wait_for(lambda: done() or self.interrupted() or self._link.lost, timeout_s)
 
     def has_announced(self, generation: int) -> bool:
-        """Whether one newer than `generation` was: its communicators are broken."""
+        """Return whether a generation newer than `generation` was announced: the communicators of `generation` are broken then."""
         return self._announced > generation
 
     def expect_news(self, generation: int) -> None:
-        """After a communication of that generation has failed: until a newer one is announced, or is there, or patience ends."""
+        """Wait after a communication of that generation has failed.
+
+        Returns when a newer one is announced, or is there, or patience ends.
+        """
         with self._news:
             self._news.wait_for(
                 lambda: self._announced > generation or self._engine.comms.now.number > generation or self._link.lost,
@@ -180,7 +183,7 @@ class Recovery:
             )
 
     def wanted_at_head(self, boundary: int) -> bool:
-        """At the head of the training loop: whether the rank has to stand still here."""
+        """Return, at the head of the training loop, whether the rank has to stand still here."""
         with self._news:
             quiesce = self._quiesce
             if quiesce is not None and boundary >= quiesce.boundary:
@@ -192,7 +195,7 @@ class Recovery:
             return self.interrupted()
 
     def _generation(self, error: BaseException | None) -> int:
-        """The generation to stand for. Raises `error` if none is announced in time."""
+        """Return the generation to stand for. Raises `error` if none is announced in time."""
         with self._news:
             if error is None and self._decided and self._quiesce is not None:
                 generation = self._quiesce.generation
@@ -203,7 +206,7 @@ class Recovery:
             return self._announced
 
     def _hear(self, error: BaseException | None) -> bool:
-        """With `_news` held: whether a generation is announced, or the agent is gone, before patience ends.
+        """Return whether a generation is announced, or the agent is gone, before patience ends. Called with `_news` held.
 
         Where a communication has failed and no rank is lost, the controller hears of it: it can begin one.
         """
@@ -232,7 +235,7 @@ class Recovery:
             return self._follow(GenerationSwitch(engine, self, generation, position, str(error or "")), error)
 
     def _follow(self, attempt: GenerationSwitch, error: BaseException | None) -> bool:
-        """To its commit, or until the rank is to go back: `gone_back` follows it further from there."""
+        """Follow the generation to its commit, or until the rank is to go back: `gone_back` follows it further from there."""
         while True:
             try:
                 action, redone = attempt.follow()
@@ -256,9 +259,10 @@ class Recovery:
         return action is NextMove.REWIND
 
     def gone_back(self, failure: Exception | None) -> None:
-        """The rank is at the head of its step again, or could not get there. Returns when the migration is committed.
+        """Follow the migration on from the head of the step, or from `failure` if the rank could not get there.
 
-        Raises `failure` where nobody waits for the rank, and what failed in the step where no generation follows.
+        Returns when the migration is committed. Raises `failure` where no other rank waits for this one, and what failed in the
+        step where no generation follows.
         """
         under_way, self._going_back = self._going_back, None
         if under_way is not None:
@@ -269,7 +273,7 @@ class Recovery:
             raise failure
 
     def next_order(self, generation: int) -> SwitchOrder:
-        """Raises Superseded when a newer generation was announced."""
+        """Return the next order of this generation. Raises Superseded when a newer one was announced."""
         while True:
             order = self.raw_order()
             if isinstance(order, Interrupt):
@@ -279,7 +283,7 @@ class Recovery:
                 return order
 
     def raw_order(self) -> SwitchOrder | Interrupt:
-        """The next order, whatever its generation. Raises ChannelClosedError when the agent is gone."""
+        """Return the next order, whatever its generation. Raises ChannelClosedError when the agent is gone."""
         while isinstance(order := self._orders.get(), CopyJournals):
             self._engine.journal.copies.catch_up()
         if order is None:
@@ -293,19 +297,22 @@ class Recovery:
         return self._announced > generation or self.is_abandoned(generation)
 
     def is_of_the_past(self, generation: int, error: Exception) -> bool:
-        """Whether it comes from the loss of another rank, so that the generation is, or will soon be, over."""
+        """Return whether the error comes from the loss of another rank, so that the generation is, or will soon be, over."""
         of_a_peer = is_communication_failure(error) or isinstance(error, ConnectionError | ChannelClosedError)
         with self._news:
             self._news.wait_for(lambda: self.is_over(generation) or self._link.lost, NEWS_S if of_a_peer else 0.0)
             return self.is_over(generation)
 
     def free_waits(self, generation: int) -> None:
-        """Of threads that wait for a broken communicator. A planned generation leaves the one before whole until it stands."""
+        """Free threads that wait for a broken communicator.
+
+        A planned generation leaves the one before whole until it stands.
+        """
         if self._announced >= generation:
             self._engine.comms.waits.free_all()
 
     def store(self, generation: int) -> tuple[str, int]:
-        """Where this process would host the store of that generation."""
+        """Return where this process would host the store of that generation."""
         if generation not in self._stores:
             self._stores = {generation: serve_store()}
         return self._engine.comms.address, self._stores[generation][1]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrelay.protocol.errors import CheckpointError
-from torchrelay.protocol.kube.checkpoint_owner import is_of_another_name, saved_by
+from torchrelay.protocol.kube.checkpoint_owner import folder_prefix, is_of_name, saved_by
 from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.protocol.machine.private import make_private, names_to_disk
 from torchrelay.protocol.messages import AsideSet, ClearCheckpoints, SetAside
@@ -60,7 +60,7 @@ def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink, log: LogLines
         return
 
     def work() -> None:
-        if failed := clear(Path(order.folder), order.job, order.keep, order.job_id):
+        if failed := clear(order):
             log.say(f"just-in-time checkpoints could not be removed: {failed}")
 
     if order.keep:
@@ -69,26 +69,32 @@ def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink, log: LogLines
         work()
 
 
-def clear(folder: Path, job: str, keep: int, job_id: str) -> str:
-    """Remove just-in-time checkpoints of jobs called `job`, but for the `keep` newest whole ones of this one. Return what could not
-    be removed, or empty.
+def clear(order: ClearCheckpoints) -> str:
+    """Remove the just-in-time checkpoints that the order means. Return what could not be removed, or empty.
 
-    What an earlier job of the name has left is of no use to this one. A job of another namespace may have the same folder: what
-    it has saved whole stays. The manifest goes first: what is left half removed is no whole one.
+    What an earlier job of the name has left is of no use to this one. A job of another namespace may have the same folder, and
+    write to it now: what nothing says to be of this name and namespace stays. So does what this very run has begun, unless
+    nothing may be left: it may be writing it. The manifest goes first: what is left half removed is no whole one.
     """
-    name = re.compile(rf"{re.escape(JIT_PREFIX + job)}-[0-9a-f]+-step\d+")
+    folder, marked = Path(order.folder), folder_prefix(order.job_id)
+    name = re.compile(rf"({re.escape(marked)}|{re.escape(JIT_PREFIX)}){re.escape(order.job)}-[0-9a-f]+-step\d+")
     try:
-        ours = [path for path in folder.iterdir() if name.fullmatch(path.name) and path.is_dir()]
+        called = [path for path in folder.iterdir() if name.fullmatch(path.name) and path.is_dir()]
     except OSError as e:
         return f"{folder}: {e.strerror}"
-    savers = {path: _saver(path) for path in ours}
-    written = {
-        path: written_s for path in ours if savers[path] == job_id and (written_s := _written_s(path)) is not None
+    savers = {path: _saver(path) for path in called}
+    whole = {
+        path: written_s
+        for path in called
+        if savers[path] == order.job_id and (written_s := _written_s(path)) is not None
     }
-    kept = sorted(written, key=lambda path: written[path])[len(written) - keep :] if keep else []
+    kept = sorted(whole, key=lambda path: whole[path])[len(whole) - order.keep :] if order.keep else []
     failed = []
-    for path in ours:
-        if path in kept or is_of_another_name(savers[path], job_id):
+    for path in called:
+        saver = savers[path]
+        is_ours = is_of_name(saver, order.job_id) if saver else path.name.startswith(marked)
+        may_be_written = not saver and order.keep and path.name.startswith(f"{marked}{order.run_id}-step")
+        if not is_ours or path in kept or may_be_written:
             continue
         try:
             (path / MANIFEST).unlink(missing_ok=True)
@@ -102,7 +108,7 @@ def _saver(checkpoint: Path) -> str:
     """Return the job that has saved it, or empty where nothing says so."""
     try:
         return saved_by(json.loads((checkpoint / MANIFEST).read_bytes()))
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return ""
 
 

@@ -138,9 +138,9 @@ class ReplicaChecks:
         paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
         carried = self._engine.own.carried if self._engine.own is not None else ()
         small, since = small_buffers(commit.state), self._now.since
-        self._engine.link.send(
-            ReplicaCheck(commit.boundary, digests, tuple(paths), since, small, carried, commit.place, derived)
-        )
+        told = ReplicaCheck(commit.boundary, digests, tuple(paths), since, small, carried, commit.place, derived)
+        self._engine.link.send(told)
+        self._engine.journal.told(told)
 
     def not_averaged(self) -> tuple[str, ...]:
         """Return the paths that a wrapper would keep equal, had the latest update not gone past it. See `messages.Standing`."""

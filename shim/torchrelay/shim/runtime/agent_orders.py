@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class AgentOrders:
-    """`spare`: takes what is said to a process that has no rank yet."""
+    """Follows orders, or hands them over. `spare`: takes what is said to a process that has no rank yet."""
 
     def __init__(self, config: ShimConfig, link: AgentLink, spare: Spare) -> None:
         self._config, self._link, self._spare = config, link, spare
@@ -53,7 +53,7 @@ class AgentOrders:
         self._link.start(self.handle, self._agent_lost, self._again if self._config.asks else None)
 
     def handle(self, order: ShimOrder) -> None:
-        """On the link's thread."""
+        """Handle an order, on the link's thread."""
         match order:
             case Assign() | Begin() | Rehearse() | EndRehearsal():
                 self._spare.take(order)
@@ -83,11 +83,13 @@ class AgentOrders:
                 self._follow(order)
 
     def _explain(self, order: Explain) -> None:
-        """On a thread of its own: it watches for a while, and orders must not wait for that."""
+        """Explain on a thread of its own, which watches for a while: orders must not wait for that."""
         from torchrelay.shim.observe.stack_probe import answer
 
-        comms = self._engine.comms if self._engine is not None else None
-        threading.Thread(target=answer, args=(order, self._link, comms), name="torchrelay-explain", daemon=True).start()
+        engine = self._engine
+        threading.Thread(
+            target=answer, args=(order, self._link, engine), name="torchrelay-explain", daemon=True
+        ).start()
 
     def _follow(self, order: MigrationOrder) -> None:
         with self._engine_lock:
@@ -97,7 +99,7 @@ class AgentOrders:
         self._engine.recovery.handle(order)
 
     def followed_by(self, engine: Engine) -> None:
-        """Orders that came before there was anyone to follow them are followed now."""
+        """Follow orders with this engine. Those that came before there was one are followed now."""
         with self._engine_lock:
             self._engine = engine
             early, self._early = self._early, []
@@ -112,7 +114,7 @@ class AgentOrders:
             self._engine.recovery.agent_gone()
 
     def _again(self) -> Hello:
-        """What an agent that is started anew has to know."""
+        """Return what an agent that is started anew has to know."""
         engine, given = self._engine, self._spare.assign or self._spare.begin
         is_spare = self._config.spare and given is None
         launch = dict(given.env) if given is not None else self._config.launch

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class EngineMaker:
-    """`set_up`: None where what it learns from outside is not recorded. `seen`: of a process of `torchrelay check`."""
+    """Makes engines. `set_up`: None where what it learns from outside is not recorded.
+
+    `seen`: of a process of `torchrelay check`.
+    """
 
     def __init__(
         self,
@@ -39,14 +42,14 @@ class EngineMaker:
         self._set_up, self._faults, self._seen, self._scripted = set_up, faults, seen, scripted
 
     def journal(self) -> CopiedJournal:
-        """Raises OSError, JournalError."""
+        """Return a journal. Raises OSError, JournalError."""
         from torchrelay.shim.journal.remote_copies import CopiedJournal, RemoteJournalCopies
 
         folder = Path(self._config.journal)
         return CopiedJournal(folder, RemoteJournalCopies(self._link, self._config.worker, folder))
 
     def engine(self, rank: int, world_size: int, journal: CopiedJournal) -> Engine:
-        """Raises what may go wrong while it is made."""
+        """Return an engine. Raises what may go wrong while it is made."""
         from torchrelay.shim.bootstrap import torch_hooks
         from torchrelay.shim.observe.stand_for_check import CheckHold
         from torchrelay.shim.replicas.own_tensors import OwnTensors
@@ -96,14 +99,14 @@ class EngineMaker:
 
 
 def go_live(engine: Engine) -> None:
-    """Loops count from the first process group on: in a process that joins as in the rank that was lost."""
+    """Let loops count from the first process group on: in a process that joins as in the rank that was lost."""
     engine.tracker.listener = engine.way_in or engine
     engine.draws.live = True
     engine.tracker.live = True
 
 
 def look_at_device(engine: Engine) -> None:
-    """Once it is known which libraries its groups use."""
+    """Begin to look at the device, once it is known which libraries the rank's groups use."""
     from torchrelay.shim.observe.device_waits import DeviceWaits
     from torchrelay.shim.observe.failed_communicators import FailedCommunicators
 

@@ -83,7 +83,7 @@ class Runtime:
 
     @classmethod
     def connect(cls, config: ShimConfig) -> Runtime:
-        """Raises OSError or TorchrelayError when the agent is not there or does not know this process."""
+        """Connect to the agent. Raises OSError or TorchrelayError when it is not there or does not know this process."""
         if config.asks:
             return cls(*ask(config))
         hello = Hello(config.worker, config.token, os.getpid(), platform.python_version(), config.spare)
@@ -98,7 +98,7 @@ class Runtime:
         return self._standby
 
     def park(self) -> None:
-        """Imports what set-up will need, then waits for a rank. Ends the process when the agent goes away first.
+        """Import what set-up will need, then wait for a rank. End the process when the agent goes away first.
 
         A rank is one to be taken over, or, where the whole job begins again, one from the script's beginning.
         """
@@ -132,7 +132,7 @@ class Runtime:
         os.environ.update(environ)
 
     def begin_set_up(self) -> None:
-        """Records from here on what the script learns from outside; a joiner is given what the lost rank learned."""
+        """Record from here on what the script learns from outside; a joiner is given what the lost rank learned."""
         try:
             given = self._spare.assign if self._child is None else self._child.order
             if given is None:
@@ -155,7 +155,7 @@ class Runtime:
         self._set_up = set_up
 
     def _input_is_read(self, reason: str) -> None:
-        """By training. Raises TorchrelayError where going on could end in wrong numbers."""
+        """Note that training has read input. Raises TorchrelayError where going on could end in wrong numbers."""
         if self._off:
             return
         if self._spare.assign is not None or self._child is not None:
@@ -168,7 +168,10 @@ class Runtime:
             self.engine.give_up(UnsupportedError(reason))
 
     def _cannot_join(self, assign: Assign, reason: str, *, lasting: bool = False) -> NoReturn:
-        """The script cannot take the lost rank's way, and must not train as a rank of its own. `lasting`: as in OrderFailed."""
+        """End a process whose script cannot take the lost rank's way: it must not train as a rank of its own.
+
+        `lasting`: as in OrderFailed.
+        """
         self.link.send(OrderFailed(assign.generation, JOIN, reason, lasting=lasting))
         announced_exit.leave(1)
 
@@ -181,7 +184,7 @@ class Runtime:
             self._set_up.numpy_imported(module)
 
     def torch_imported(self) -> None:
-        """torch is there: hooks into it. Raises UnsupportedError for a torch that cannot be protected."""
+        """Put hooks into torch, which is there now. Raises UnsupportedError for a torch that cannot be protected."""
         if self._off or self.engine is not None:
             return
         from torchrelay.shim.adapters.process_groups import agent_store
@@ -213,7 +216,7 @@ class Runtime:
             self._begin_rehearsal(self._child, maker)
 
     def script_groups(self, maker: EngineMaker) -> ScriptGroups:
-        """What takes the place of torch's functions that make process groups."""
+        """Return what takes the place of torch's functions that make process groups."""
         arming = Arming(self.config, self.link, self.orders, maker, self._protected_by, self.disable)
         rehearses = self._child is not None
         return ScriptGroups(lambda: self.engine, lambda: self._off, arming.make_first_group, rehearses=rehearses)
@@ -267,7 +270,7 @@ class Runtime:
         self._set_engine(engine)
 
     def _tell_of_its_end(self) -> None:
-        """Where others end this process and know of no planned move, and its parent tells nobody of its end."""
+        """Prepare to tell of this process's end, where others end it and know of no planned move, and its parent tells no agent."""
         if self.config.asks:
             self._last_notice = LastNotice(self.link, self.config.grace_s)
             self._last_notice.install()
@@ -280,7 +283,7 @@ class Runtime:
             self._set_up.end()
 
     def disable(self, reason: str) -> None:
-        """The script runs on as if torchrelay were not there."""
+        """Let the script run on as if torchrelay were not there."""
         if self._off:
             return
         if self._child is not None:
@@ -298,7 +301,7 @@ class Runtime:
             self.config.log.say(f"not protecting this process: {' '.join(reason.split())}")
 
     def deactivate(self) -> None:
-        """In a forked child: plain Python from here on."""
+        """Become plain Python from here on, in a forked child."""
         if self._spare.is_forking:
             return
         self._off = True
@@ -310,7 +313,7 @@ class Runtime:
         self.link.close_in_child()
 
     def finish(self, failure: BaseException | None) -> None:
-        """The script has ended. Its state may still be needed by a joiner, so this may wait."""
+        """Note that the script has ended. Its state may still be needed by a joiner, so this may wait."""
         self.guard.tell(self._finish, failure)
 
     def _finish(self, failure: BaseException | None) -> None:

@@ -25,7 +25,10 @@ def failed(
     engine: Engine | None,
     joiner: Joiner | Rehearsal | None,
 ) -> None:
-    """Says so. `engine`, `joiner`: None in a process that has none; `may_finish`: set when the controller lets it end."""
+    """Report that the script has failed. `engine`, `joiner`: None in a process that has none.
+
+    `may_finish`: set when the controller lets it end.
+    """
     if engine is not None:
         from torchrelay.shim.observe import lost_device
 
@@ -40,7 +43,7 @@ def failed(
 
 
 def ended(engine: Engine, link: AgentLink, may_finish: threading.Event) -> None:
-    """Returns when nobody needs this rank's state any more: until then it takes part in migrations."""
+    """Return when no process needs this rank's state any more. Until then it takes part in migrations."""
     engine.step.ended_script()
     engine.updates.look_no_more()
     engine.journal.boundary = engine.step.gates_passed

@@ -21,7 +21,10 @@ _NAMES_OF_EACH = 1_000_000
 
 
 class ScriptGroups:
-    """`make_first`: makes the first default group of a process with no engine. `rehearses`: this process is nobody's peer."""
+    """Makes process groups. `make_first`: makes the first default group of a process with no engine.
+
+    `rehearses`: this process is no rank's peer.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class ScriptGroups:
     def _init_again(
         self, engine: Engine, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The default process group was destroyed, and is made anew."""
+        """Make the default process group anew, after it was destroyed."""
         import torch.distributed as dist
 
         from torchrelay.shim.adapters.process_groups import process_group

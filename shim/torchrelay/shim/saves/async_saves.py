@@ -52,7 +52,7 @@ class AsyncSaves:
     # On the training thread, from the script.
 
     def begin(self, staged: Any, options: dict[str, Any]) -> Save | None:
-        """A save that the script begins; None for one that is not looked after."""
+        """Return a save that the script begins; None for one that is not looked after."""
         engine = self._engine
         if not engine.takes_part():
             return None
@@ -81,11 +81,11 @@ class AsyncSaves:
             return dict(self._begun)
 
     def era(self) -> str:
-        """The same on all ranks that save together, and another one from a migration on."""
+        """Return a text that is the same on all ranks that save together, and another one from a migration on."""
         return str(self._generation) if self.live else "on the way in"
 
     def journal(self) -> Journaled:
-        """At a boundary. Those that are over are forgotten."""
+        """Return what the journal of a boundary holds of saves. Saves that are over are forgotten."""
         if not self._begun:
             return {}, (), ()
         with self._news:
@@ -94,12 +94,12 @@ class AsyncSaves:
             return dict(self._begun), under_way, tuple((*failed,) for failed in self._failed)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Path -> what was staged, of all that were under way at the latest boundary or are now."""
+        """Return path -> what was staged, of all that were under way at the latest boundary or are now."""
         with self._news:
             return {path: tensor for save in self._saves.values() for path, tensor in save.tensors.items()}
 
     def known_whole(self, save_id: SaveId) -> None:
-        """Another rank is through with it."""
+        """Note that another rank is through with the save."""
         with self._news:
             save = self._saves.get(save_id)
             if save is not None and save.state is SaveState.UNDER_WAY:
@@ -111,7 +111,7 @@ class AsyncSaves:
     # A joiner.
 
     def future(self, save_id: SaveId) -> SaveFuture:
-        """Stands for the one that the lost rank had."""
+        """Return a future that stands for the one that the lost rank had."""
         save = self._saves.get(save_id)
         if save is not None and save.future is not None:
             return save.future
@@ -123,12 +123,15 @@ class AsyncSaves:
         return future
 
     def pass_to(self, begun: Mapping[str, int]) -> None:
-        """On its way in: how many had been begun where it is now."""
+        """Note how many saves had been begun where a joiner is on its way in."""
         with self._news:
             self._begun = dict(begun)
 
     def carry(self, journaled: Journaled) -> None:
-        """At the head where it enters: what the lost rank had begun. Those under way are gone on with once it has entered."""
+        """Take over, at the head where a joiner enters, what the lost rank had begun.
+
+        Saves under way are gone on with once it has entered.
+        """
         begun, under_way, failed = journaled
         with self._news:
             self._begun, self._failed, self._carried = dict(begun), [SaveId(*save) for save in failed], True
@@ -148,7 +151,10 @@ class AsyncSaves:
     # A migration, on the training thread.
 
     def exchange_begins(self) -> None:
-        """Nobody hands anything to communicators that are being exchanged. Raises RuntimeError where somebody does not let go."""
+        """Let no thread hand anything to communicators that are being exchanged.
+
+        Raises RuntimeError where a thread does not let go.
+        """
         with self._news:
             self._exchanging = True
             if not self._news.wait_for(lambda: not any(a.dispatching for a in self._attempts.values()), _DISPATCH_S):
@@ -166,9 +172,10 @@ class AsyncSaves:
     def entered(
         self, generation: int, back_to: Mapping[str, int] | None = None, *, has_communicators: bool = True
     ) -> None:
-        """The migration is committed. `back_to`: how many saves had been begun at the boundary that this rank goes back to.
+        """Go on as the migration is committed.
 
-        `has_communicators`: whether ranks can ask each other; not where some have finished the script.
+        `back_to`: how many saves had been begun at the boundary that this rank goes back to. `has_communicators`: whether ranks can
+        ask each other; not where some have finished the script.
         """
         with self._news:
             if back_to is not None:
@@ -202,7 +209,10 @@ class AsyncSaves:
     # On a thread that saves.
 
     def run(self, save: Save, write: Callable[[Any], Any]) -> Any:
-        """Raises what staging or saving does, UnsupportedError for a save that is lost, Interrupted for one that is begun anew."""
+        """Do the save, and return its result.
+
+        Raises what staging or saving does, UnsupportedError for a save that is lost, Interrupted for one that is begun anew.
+        """
         me = self._attempts[threading.get_ident()] = SaveAttempt(save)
         try:
             if save.complete and not save.described and save.state is SaveState.UNDER_WAY:
@@ -224,11 +234,11 @@ class AsyncSaves:
                 self._news.notify_all()
 
     def attempt(self) -> SaveAttempt | None:
-        """This thread's, if it saves."""
+        """Return this thread's attempt, if it saves."""
         return self._attempts.get(threading.get_ident())
 
     def collective(self, me: SaveAttempt, call: Callable[[], Any]) -> Any:
-        """Raises Interrupted where a migration has come between."""
+        """Call a collective of a save. Raises Interrupted where a migration has come between."""
         if me.save.alone:
             return call()
         with self._news:
@@ -252,7 +262,7 @@ class AsyncSaves:
         return result
 
     def dispatched(self) -> None:
-        """What this thread waits for now, an exchange leaves alone, or breaks."""
+        """Note that this thread only waits from here on: an exchange leaves that alone, or breaks it."""
         me = self.attempt()
         if me is not None and me.dispatching:
             with self._news:
@@ -267,7 +277,7 @@ class AsyncSaves:
         return self._generation != me.generation or self._engine.recovery.has_announced(me.generation)
 
     def _turn(self, me: SaveAttempt) -> bool:
-        """Waits until the save can be done, or done again. Returns False where nothing is left to do.
+        """Wait until the save can be done, or done again. Return False where nothing is left to do.
 
         Raises Interrupted where the script begins it anew, UnsupportedError where it cannot be done any more.
         """
@@ -313,7 +323,7 @@ class AsyncSaves:
         return not any(s.id.group == group for s in (*others, *earlier))
 
     def _settle(self, me: SaveAttempt) -> bool:
-        """Whether what was done counts."""
+        """Return whether what was done counts."""
         with self._news:
             if not me.save.alone:
                 self._news.wait_for(lambda: not self._exchanging or self._is_past(me))

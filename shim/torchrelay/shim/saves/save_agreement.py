@@ -24,7 +24,10 @@ class SaveVerdict(enum.Enum):
 
 @dataclass(frozen=True)
 class SaveReport:
-    """What one rank knows. `begun`: group -> how many saves; `under_way`: save -> whether it has all that it was to save."""
+    """What one rank knows of saves.
+
+    `begun`: group -> how many saves; `under_way`: save -> whether it has all that it was to save.
+    """
 
     begun: Mapping[str, int]
     under_way: Mapping[SaveId, bool]
@@ -42,7 +45,7 @@ class SaveReport:
 
 
 def decide(save: SaveId, reports: Mapping[int, SaveReport]) -> tuple[SaveVerdict, str]:
-    """`reports`: of the ranks that it communicates between. Returns the reason too."""
+    """Decide what becomes of a save, and return the reason too. `reports`: of the ranks that it communicates between."""
     ended, without = None, None
     for rank, report in reports.items():
         if save in report.failed:
@@ -70,11 +73,11 @@ class SaveAgreement:
         self._reports: list[SaveReport] | None = None
 
     def publish(self, report: SaveReport) -> None:
-        """Raises RuntimeError when the store is gone."""
+        """Publish this rank's report. Raises RuntimeError when the store is gone."""
         self._store.set(self._keys[self._rank], report.encoded())
 
     def decide(self, save: SaveId, ranks: Iterable[int]) -> tuple[SaveVerdict, str]:
-        """Waits for all ranks' reports. Raises RuntimeError when the store is gone."""
+        """Wait for all ranks' reports, and decide. Raises RuntimeError when the store is gone."""
         with self._lock:
             if self._reports is None:
                 self._reports = [SaveReport.of(data.decode()) for data in self._store.multi_get(self._keys)]

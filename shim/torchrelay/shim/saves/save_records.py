@@ -29,7 +29,7 @@ PREFIX = "save."
 
 @dataclass(frozen=True)
 class Described:
-    """`content`: for `restored`, pickled; `tensors`: the large ones, by path."""
+    """A save as it is written down. `content`: for `restored`, pickled; `tensors`: the large ones, by path."""
 
     content: bytes
     tensors: dict[str, torch.Tensor]
@@ -37,7 +37,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Restored:
-    """`tensors`: path -> memory for the content of a large one, which has to be that of `digests`."""
+    """A save as it was read. `tensors`: path -> memory for the content of a large one, which has to be that of `digests`."""
 
     state: Any
     options: dict[str, Any]
@@ -97,7 +97,10 @@ class _Reader(pickle.Unpickler):
 
 
 def describe(save_id: SaveId, state: Any, options: Mapping[str, Any]) -> Described:
-    """`options`: of the save, without its process group. Raises UnsupportedError where something cannot be written down."""
+    """Write a save down. `options`: of the save, without its process group.
+
+    Raises UnsupportedError where something cannot be written down.
+    """
     file = io.BytesIO()
     writer = _Writer(file, f"{PREFIX}{save_id.group}.{save_id.number}.")
     try:
@@ -109,7 +112,7 @@ def describe(save_id: SaveId, state: Any, options: Mapping[str, Any]) -> Describ
 
 
 def restored(content: bytes) -> Restored:
-    """Raises JournalError, StateMismatchError."""
+    """Read a save that was written down. Raises JournalError, StateMismatchError."""
     try:
         data, digests = pickle.loads(content)
         reader = _Reader(io.BytesIO(data))
@@ -122,7 +125,7 @@ def restored(content: bytes) -> Restored:
 
 
 def size_bytes(state: Any) -> int:
-    """Of the tensors in nested dicts, lists and tuples."""
+    """Return the size of the tensors in nested dicts, lists and tuples."""
     if isinstance(state, torch.Tensor):
         part = local(state)
         return part.numel() * part.element_size()

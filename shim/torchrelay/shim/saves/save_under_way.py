@@ -35,7 +35,7 @@ class SaveState(enum.Enum):
 
 @dataclass(eq=False)
 class Save:
-    """`ranks`: those that it communicates with."""
+    """One save. `ranks`: those that it communicates with."""
 
     owner: AsyncSaves
     id: SaveId
@@ -65,7 +65,7 @@ class Save:
         return self.future
 
     def describe(self) -> tuple[bytes, dict[str, torch.Tensor]]:
-        """Waits until all is staged. Raises UnsupportedError."""
+        """Wait until all is staged, and write the save down. Raises UnsupportedError."""
         self.described = True
         if isinstance(self.staged, Future):
             self.staged = self.staged.result()
@@ -76,7 +76,10 @@ class Save:
 
 @dataclass(eq=False)
 class SaveAttempt:
-    """`dispatching`: between the look whether the communicators are whole and the handing over to them."""
+    """One thread's attempt to do a save.
+
+    `dispatching`: between the look whether the communicators are whole and the handing over to them.
+    """
 
     save: Save
     generation: int = -1
@@ -85,7 +88,7 @@ class SaveAttempt:
 
 
 def restored(owner: AsyncSaves, save_id: SaveId, content: bytes, rank: int) -> Save:
-    """What another process had begun; not complete until its tensors are there."""
+    """Return a save that another process had begun; not complete until its tensors are there."""
     save = Save(owner, save_id, [rank], None, {}, complete=False, described=True, content=content)
     try:
         group, save.ranks = process_group.named(save_id.group) if save_id.group else (None, [rank])
@@ -98,7 +101,7 @@ def restored(owner: AsyncSaves, save_id: SaveId, content: bytes, rank: int) -> S
 
 
 def complete(future: SaveFuture, save: Save) -> None:
-    """On a thread: does what the lost rank's thread was to do."""
+    """Do, on a thread, what the lost rank's thread was to do."""
     try:
         result = save.run(lambda staged: async_checkpoint.save(staged, **save.options))
     except BaseException as error:  # noqa: BLE001 - as an executor does: it is whoever waits that gets it
@@ -108,7 +111,7 @@ def complete(future: SaveFuture, save: Save) -> None:
 
 
 def conclude(future: SaveFuture, *, failed: bool) -> None:
-    """Of one that was over before its rank was lost; its result is not known here."""
+    """Set the result of a save that was over before its rank was lost. What it was is not known here."""
     if future.done():
         return
     if failed:

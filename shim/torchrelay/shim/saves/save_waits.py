@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class SaveWaits:
-    """`known_whole(save)` is called where others are known to be through with a save."""
+    """Waits for saves. `known_whole(save)` is called where others are known to be through with a save."""
 
     def __init__(self, engine: Engine, known_whole: Callable[[SaveId], None]) -> None:
         self._engine, self._known_whole = engine, known_whole
 
     def wait(self, future: SaveFuture, timeout_s: float | None) -> None:
-        """Returns when the save is over, or `timeout_s` is.
+        """Return when the save is over, or `timeout_s` is.
 
         It counts as a collective, so a joiner knows which waits its peers are through with, and meets them in the one that they are
         in. Its group is the save's own: a script in which some ranks wait and others do not is no mismatch.

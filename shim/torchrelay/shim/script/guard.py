@@ -19,12 +19,12 @@ INJECTED = "injected by torchrelay: "
 
 
 class MeantForUs:
-    """Of an exception of ours that code of ours further out waits for: nothing is wrong with us."""
+    """Marks an exception of ours that code of ours further out waits for: nothing is wrong with us."""
 
 
 class GuardedEngine(Protocol):
     def fails_closed(self, error: Exception) -> bool:
-        """Whether an exception has to come through, since a migration has raised it or is under way."""
+        """Return whether an exception has to come through, since a migration has raised it or is under way."""
         ...
 
     def raises(self, error: Exception) -> None:
@@ -59,15 +59,18 @@ class Guard:
     def __init__(
         self, engine: Callable[[], GuardedEngine | None], disable: Callable[[str], None] = lambda reason: None
     ) -> None:
-        """`disable`: what is done where there is no engine yet."""
+        """Begin. `disable`: what is done where there is no engine yet."""
         self._engine, self._disable = engine, disable
 
     def call(self, ours: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """`ours(plain, *args, **kwargs)`, which calls `plain` in place of `original`."""
+        """Return `ours(plain, *args, **kwargs)`, which calls `plain` in place of `original`."""
         return self.entry(original, ours)(*args, **kwargs)
 
     def entry(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that stands for `original`: it calls `ours(plain, *args, **kwargs)`, which calls `plain` in its place."""
+        """Return a function that stands for `original`.
+
+        It calls `ours(plain, *args, **kwargs)`, which calls `plain` in the place of `original`.
+        """
 
         def entry(*args: Any, **kwargs: Any) -> Any:
             plain = _Plain(original)
@@ -87,7 +90,7 @@ class Guard:
         return entry
 
     def tell(self, ours: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The same where there is no plain call: `ours` only looks, and None is what a failure gives."""
+        """Return what `ours` gives, or None where it fails. For code that only looks, and has no plain call."""
         try:
             return ours(*args, **kwargs)
         except Exception as error:
@@ -96,9 +99,9 @@ class Guard:
             return None
 
     def takes(self, error: Exception) -> bool:
-        """In an except clause, of an exception that is not the script's: whether the script goes on without protection.
+        """Return, in an except clause, whether the script goes on without protection after an exception that is not its own.
 
-        If not, it has to be raised again.
+        If not, the exception has to be raised again.
         """
         if isinstance(error, MeantForUs) or (type(error) is RuntimeError and str(error).startswith(INJECTED)):
             return False
@@ -114,7 +117,7 @@ class Guard:
 
 
 def reason_of(error: BaseException) -> str:
-    """In one line; errors of our own are sentences, and need no name.
+    """Return the reason in one line; errors of our own are sentences, and need no name.
 
     What the error says of itself may be the script's code, too.
     """
@@ -127,12 +130,12 @@ def reason_of(error: BaseException) -> str:
 
 
 def is_called_by(frame: FrameType, *modules: str) -> bool:
-    """Whether the code that has called us is of a module whose name begins so."""
+    """Return whether the code that has called us is of a module whose name begins so."""
     return str(caller(frame).f_globals.get("__name__", "")).startswith(modules)
 
 
 def caller(frame: FrameType) -> FrameType:
-    """The frame that has called us: the first one, from `frame` outwards, that is not of the shim."""
+    """Return the frame that has called us: the first one, from `frame` outwards, that is not of the shim."""
     found: FrameType | None = frame
     while found is not None and is_ours(found):
         found = found.f_back

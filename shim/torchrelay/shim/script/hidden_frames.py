@@ -8,17 +8,17 @@ _OURS = "torchrelay.shim"
 
 
 def hide_this_frame(error: BaseException) -> None:
-    """In an except clause that ends with a bare `raise`: the calling frame leaves no entry in the traceback.
+    """Take the calling frame out of the traceback. For an except clause that ends with a bare `raise`.
 
-    Works because a bare `raise` adds no entry. Up to Python 3.10 the interpreter keeps a traceback of its own; there
-    the entry stays until `hide_all` takes it out.
+    Works because a bare `raise` adds no entry. Up to Python 3.10 the interpreter keeps a traceback of its own; there the entry
+    stays until `hide_all` takes it out.
     """
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next
 
 
 def hide_our_frames(error: BaseException) -> None:
-    """The same where several frames of the shim follow each other."""
+    """Take frames of the shim out of the traceback where several follow each other."""
     error.__traceback__ = _without_ours(error.__traceback__)
 
 
@@ -43,7 +43,7 @@ def is_ours(frame: FrameType) -> bool:
 
 
 def hide_all(error: BaseException) -> None:
-    """Takes every entry of the shim out of the traceback of `error` and of the exceptions that it is chained to."""
+    """Take every entry of the shim out of the traceback of `error` and of the exceptions that it is chained to."""
     to_visit, seen = [error], set()
     while to_visit:
         current = to_visit.pop()

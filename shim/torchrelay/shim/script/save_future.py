@@ -18,7 +18,7 @@ Wait = Callable[["SaveFuture", "float | None"], None]
 
 
 class SaveFuture(Future[Any]):
-    """`wait(future, timeout_s)` is called before anybody is made to wait for the result."""
+    """The future of a save. `wait(future, timeout_s)` is called before any thread is made to wait for the result."""
 
     def __init__(self, save_id: SaveId, wait: Wait) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class SaveFuture(Future[Any]):
 
     @classmethod
     def around(cls, future: Future[Any], save_id: SaveId, wait: Wait) -> SaveFuture:
-        """The same object: others hold it already, and complete it."""
+        """Return the same object as a SaveFuture: other threads hold it already, and complete it."""
         future.__class__ = cls
         assert isinstance(future, cls)
         future.save_id, future._wait = save_id, wait

@@ -42,7 +42,7 @@ _plain: dict[CodeType, CodeType] = {}
 
 
 def register(file: str, sites: tuple[Site, ...], code: CodeType, plain: CodeType) -> None:
-    """Makes one instrumented file known. `plain` is the code of the same module as Python compiles it."""
+    """Make one instrumented file known. `plain` is the code of the same module as Python compiles it."""
     SITES.update((site.key, site) for site in sites)
     INSTRUMENTED_FILES.add(file)
     _generators.update((file, site.function.rpartition(".")[2]) for site in sites if site.generator)
@@ -50,12 +50,12 @@ def register(file: str, sites: tuple[Site, ...], code: CodeType, plain: CodeType
 
 
 def may_train(code: CodeType) -> bool:
-    """Whether the code of a generator has loops that were rewritten."""
+    """Return whether the code of a generator has loops that were rewritten."""
     return (code.co_filename, code.co_name) in _generators
 
 
 def plain_code(code: CodeType) -> CodeType | None:
-    """The code of the same function without our calls, or None if `code` is not of an instrumented file.
+    """Return the code of the same function without our calls, or None if `code` is not of an instrumented file.
 
     Both have the same local, cell and free variables: a compiler that traces bytecode can be given this one.
     """

@@ -25,7 +25,7 @@ _WITHOUT_TIME = {"localtime": 0, "ctime": 0, "asctime": 0, "strftime": 1}
 
 
 def divert_clock(diversions: Diversions, outside: Outside) -> None:
-    """Raises UnsupportedError where this Python is built otherwise."""
+    """Divert what asks for the time and the machine's name. Raises UnsupportedError where this Python is built otherwise."""
     diversions.divert(time.time, lambda original: _epoch(original, outside, "time"))
     diversions.divert(time.time_ns, lambda original: _epoch(original, outside, "time_ns"))
     diversions.divert(time.gmtime, lambda original: _of_present(original, outside, "gmtime", 0, ("own",)))
@@ -38,12 +38,12 @@ def divert_clock(diversions: Diversions, outside: Outside) -> None:
 
 
 def _asked_by(frame: FrameType | None, owners: tuple[str, ...]) -> FrameType | None:
-    """The frame, if it is the one that asks, and one of these owners'."""
+    """Return the frame, if it is the one that asks, and one of these owners'."""
     return frame if frame is not None and asking(frame) is frame and whose(frame.f_code.co_filename) in owners else None
 
 
 def _epoch(original: Call, outside: Outside, name: str) -> Call:
-    """A joiner that asks again goes on from the lost rank's time: a deadline that was set there is not over at once."""
+    """Answer in a joiner that asks again from the lost rank's time on: a deadline that was set there is not over at once."""
     ahead: Any = 0
 
     def epoch() -> Any:

@@ -38,7 +38,7 @@ def from_system(size: int, _purpose: object) -> bytes:
 
 
 def chosen(text: str) -> Draw:
-    """In a drill, in the place of the system's: the same bytes for the same text, so that two runs of a script are equal."""
+    """Return what draws in a drill, in place of the system: the same bytes for the same text, so that two runs are equal."""
     asked: Counter[object] = Counter()
 
     def draw(size: int, purpose: object) -> bytes:
@@ -59,7 +59,7 @@ def seed_python(key: bytes) -> None:
 
 
 def seed_numpy(key: bytes, generators: Any) -> None:
-    """`generators`: the module numpy.random."""
+    """Seed numpy from the key. `generators`: the module numpy.random."""
     generators.seed(list(memoryview(_derived(key, "numpy", 32)).cast("I")))
 
 
@@ -68,7 +68,7 @@ def seed_torch(key: bytes, torch: Any) -> None:
 
 
 def divert_draws(diversions: Diversions, outside: Outside, draw: Draw) -> None:
-    """Raises UnsupportedError where this Python is built otherwise."""
+    """Divert draws from the system, and seeds. Raises UnsupportedError where this Python is built otherwise."""
     diversions.divert(os.urandom, lambda original: _urandom(original, outside, draw))
     diversions.divert_method(random.Random.__mro__[1], "seed", lambda original: _python_seed(original, outside, draw))
     if (names := getattr(tempfile, "_RandomNameSequence", None)) is not None:
@@ -82,7 +82,7 @@ def divert_draws(diversions: Diversions, outside: Outside, draw: Draw) -> None:
 
 
 def divert_torch(diversions: Diversions, outside: Outside, torch: ModuleType, draw: Draw) -> None:
-    """Raises UnsupportedError as above."""
+    """Divert the seeds of torch. Raises UnsupportedError as `divert_draws` does."""
     generator = torch.Generator
     diversions.divert_method(generator, "seed", lambda original: _torch_draws_seed(original, outside, draw))
     diversions.divert_method(generator, "manual_seed", lambda original: _torch_seed(original, outside))
@@ -100,7 +100,7 @@ def _urandom(original: Call, outside: Outside, draw: Draw) -> Call:
 
 
 def _temporary_name(original: Call, outside: Outside) -> Call:
-    """By the line that asks: the generator of the names belongs to all, and whoever is first asks for its seed."""
+    """Record names by the line that asks: their generator belongs to all callers, and the first one draws its seed."""
 
     def next_name(self: Any) -> Any:
         caller = sys._getframe(1)
@@ -121,7 +121,7 @@ def _time_id(original: Call, outside: Outside) -> Call:
 
 
 def _python_seed(original: Call, outside: Outside, draw: Draw) -> Call:
-    """Whoever seeds with nothing is given a seed, so that a joiner can be given the same."""
+    """Give a seed to a caller that seeds with nothing, so that a joiner can be given the same."""
 
     def seed(self: Any, value: Any = None) -> Any:
         frame = asking(sys._getframe(1))

@@ -8,7 +8,6 @@ asked for it, made it or renamed something to it. Paths that Python's import sys
 
 from __future__ import annotations
 
-import errno
 import functools
 import io
 import os
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.shim.adapters.cpython.diverted import Diversions
+from torchrelay.shim.set_up.asked_paths import by_script, canonical, folders_changed, is_path, on_main_thread
 
 _MAX_BYTES = 2 << 20
 """Of paths and names."""
@@ -45,38 +45,13 @@ CREATES = os.O_CREAT | os.O_TRUNC
 Call = Callable[..., Any]
 
 
-_FOLDERS = 4096
-_folders: dict[str, str] = {}
-"""Where folders really are: to follow links takes a system call for each part of a path."""
-
-
-def canonical(path: Any) -> str:
-    """The name under which a path is known, links on the way to it followed, but for itself."""
-    folder, name = os.path.split(os.path.abspath(os.fsdecode(path)))
-    real = _folders.get(folder)
-    if real is None:
-        if len(_folders) >= _FOLDERS:
-            _folders.clear()
-        real = _folders[folder] = os.path.realpath(folder)
-    return os.path.join(real, name)
-
-
-def folders_changed() -> None:
-    """Links or folders were made, removed or renamed."""
-    _folders.clear()
-
-
-def is_path(path: Any) -> bool:
-    return isinstance(path, (str, bytes, os.PathLike))
-
-
 @dataclass
 class FilesSeen:
-    """By canonical path: how often it was absent; what kind of thing was removed that set-up had not made; and the names in a
-    folder, each time that it was listed.
+    """What set-up has learned of files, by canonical path. `absent`: how often nothing was there.
 
-    `found`: by question and canonical path the latest answer about what was there. `read`: by path what files held each time
-    that set-up opened them to read. `large`: files that it opened to read, and whose content is not kept."""
+    `removed`: the kind of what it removed and had not made. `listed`: a folder's names at each listing. `found`: the latest answer
+    to a question. `read`: what a file held each time it was opened to read. `large`: read, and content not kept.
+    """
 
     absent: dict[str, int] = field(default_factory=dict)
     removed: dict[str, str] = field(default_factory=dict)
@@ -92,7 +67,7 @@ def question(function: str, options: dict[str, Any]) -> str:
 
 
 def question_of_access(mode: int) -> str:
-    """Return the same for `os.access`, which may be asked of one path in several ways."""
+    """Return under what an answer of `os.access` is kept, which may be asked of one path in several ways."""
     return f"access {mode}"
 
 
@@ -103,7 +78,7 @@ class Busy(threading.local):
 
 
 class SeenRecorder:
-    """A rank's: writes down in `seen` what its main thread meets, until the diversions end."""
+    """Writes down in `seen` what a rank's main thread meets, until the diversions end."""
 
     def __init__(self) -> None:
         self.seen = FilesSeen()
@@ -113,7 +88,7 @@ class SeenRecorder:
         self._busy = Busy()
 
     def divert(self, diversions: Diversions) -> None:
-        """Raises UnsupportedError where this Python is built otherwise."""
+        """Divert what asks for files. Raises UnsupportedError where this Python is built otherwise."""
         diverted: dict[Any, Callable[[Call], Call]] = {
             **dict.fromkeys((os.stat, os.lstat, os.readlink), self._asking),
             os.access: self._access,
@@ -130,7 +105,7 @@ class SeenRecorder:
             diversions.divert(function, make)
 
     def _concerns(self, path: Any, options: dict[str, Any]) -> bool:
-        """Whether the script asks, and by a path. To be called by what is diverted."""
+        """Return whether the script asks, and by a path. To be called by what is diverted."""
         if (
             self._busy.on
             or self.is_full
@@ -188,7 +163,7 @@ class SeenRecorder:
 
     @property
     def is_full(self) -> bool:
-        """Whether there was too much to write down, so that a joiner may find what the lost rank did not."""
+        """Return whether there was too much to write down, so that a joiner may find what the lost rank did not."""
         return self._left_bytes <= 0
 
     def _was_taken_away(self, name: str) -> bool:
@@ -378,28 +353,3 @@ def _is_folder(path: Any, busy: Busy) -> bool:
         return os.path.isdir(path) and not os.path.islink(path)
     finally:
         busy.on = False
-
-
-def on_main_thread() -> bool:
-    return threading.get_ident() == threading.main_thread().ident
-
-
-def by_script(frame: Any) -> bool:
-    """Of the frame of what is diverted: not where the import system asks, or we do."""
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_DIVERTED_IN):
-        frame = frame.f_back
-    return frame is not None and not str(frame.f_globals.get("__name__", "")).startswith(
-        ("torchrelay.", "importlib.", "zipimport")
-    )
-
-
-_DIVERTED_IN = (
-    "torchrelay.shim.set_up.files_seen",
-    "torchrelay.shim.set_up.files_told",
-    "torchrelay.shim.set_up.scratch_files",
-    "torchrelay.shim.adapters.cpython.diverted",
-)
-
-
-def not_found(path: Any) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -9,14 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from torchrelay.shim.set_up.asked_paths import by_script, canonical, folders_changed, is_path, not_found
 from torchrelay.shim.set_up.files_seen import (
     Busy,
     FilesSeen,
-    by_script,
-    canonical,
-    folders_changed,
-    is_path,
-    not_found,
     question,
     question_of_access,
 )
@@ -27,7 +23,7 @@ Call = Callable[..., Any]
 
 
 class FilesTold(FilesView):
-    """What functions that ask are diverted to. `_folder` is set while they are."""
+    """Answers the functions that ask for files. `_folder` is set while they are diverted."""
 
     def __init__(self, seen: FilesSeen) -> None:
         super().__init__(seen)
@@ -35,7 +31,7 @@ class FilesTold(FilesView):
         self._busy = Busy()
 
     def _found(self, path: Any, *, follow: bool = True) -> Any:
-        """The path at which the content is. Raises FileNotFoundError."""
+        """Return the path at which the content is. Raises FileNotFoundError."""
         name = canonical(path)
         if self._hidden(name):
             raise not_found(path)
@@ -51,11 +47,11 @@ class FilesTold(FilesView):
         return ghost
 
     def _answer(self, asked: str, name: str) -> Any:
-        """What the lost rank was told of what was there then, and has been renamed or removed by another rank since; else None."""
+        """Return what the lost rank was told of something that another rank has renamed or removed since; else None."""
         return None if self._is_own(name) else self._told.get((asked, name))
 
     def _content(self, name: str) -> bytes | None:
-        """What the lost rank read there, if something else is there by now, or nothing; else None."""
+        """Return what the lost rank read there, if something else is there by now, or nothing; else None."""
         contents = self._read.get(name)
         if not contents or name in self._copies or self._is_own(name):
             return None
@@ -67,11 +63,11 @@ class FilesTold(FilesView):
             return content
 
     def _is_own(self, name: str) -> bool:
-        """Whether this set-up has made it or a folder around it, where processes that it has started may write, too."""
+        """Return whether this set-up has made it or a folder around it, where processes that it has started may write, too."""
         return any(folder in self._made for folder in (name, *map(str, Path(name).parents)))
 
     def _guarded(self, original: Call, act: Call, places: int = 1) -> Call:
-        """`act(path, ...)` in the place of `original(path, ...)`, where the script asks by that many paths."""
+        """Call `act(path, ...)` in the place of `original(path, ...)`, where the script asks by that many paths."""
 
         changes = original.__name__ in ("mkdir", "rmdir", "symlink", "unlink", "remove", "rename", "replace")
 

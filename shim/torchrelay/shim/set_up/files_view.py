@@ -26,7 +26,7 @@ class FilesView:
         """What exists, and seemed to set-up to be made by it."""
 
     def forget(self) -> None:
-        """Set-up is over: what is asked from here on, the lost rank's record does not tell."""
+        """Forget the lost rank's record, as set-up is over: it does not tell what is asked from here on."""
         self._absent.clear()
         self._listed.clear()
         self._removed.clear()
@@ -34,7 +34,7 @@ class FilesView:
         self._read.clear()
 
     def _hidden(self, name: str) -> bool:
-        """Whether set-up finds nothing of that canonical name, asked once as the lost rank asked."""
+        """Return whether set-up finds nothing of that canonical name, asked once as the lost rank asked."""
         if name in self._copies or name in self._made or name in self._back:
             return False
         if name in self._gone or self._below_gone(name):
@@ -46,7 +46,7 @@ class FilesView:
         return True
 
     def _is_yet_to_be_removed(self, name: str) -> bool:
-        """Whether the lost rank's set-up removed it or a folder around it, before it found nothing of that name."""
+        """Return whether the lost rank's set-up removed it or a folder around it, before it found nothing of that name."""
         while self._removed:
             if name in self._removed and name not in self._left:
                 return True
@@ -66,11 +66,11 @@ class FilesView:
         return False
 
     def _is_ghost(self, name: str) -> bool:
-        """Whether the lost rank's set-up has removed it, so that this one has to find it first."""
+        """Return whether the lost rank's set-up has removed it, so that this one has to find it first."""
         return name in self._removed and name not in self._left and not os.path.lexists(name)
 
     def _now_there(self, name: str) -> None:
-        """What exists seems to be made by this set-up."""
+        """Note that what exists counts as made by this set-up."""
         self._gone.discard(name)
         self._back.add(name)
 

@@ -11,7 +11,7 @@ _SHOWN_BYTES = 64 << 10
 
 
 class OutputHold:
-    """From `start` to `stop`, file descriptors 1 and 2 lead to memory; `sys.stdout` stays the object it is.
+    """Leads file descriptors 1 and 2 to memory from `start` to `stop`; `sys.stdout` stays the object it is.
 
     What was held is dropped, unless `show` is called. A child that was started meanwhile keeps writing to the memory.
     """
@@ -21,7 +21,7 @@ class OutputHold:
         self._real: tuple[int, int] | None = None
 
     def start(self) -> None:
-        """Raises OSError if the process has no standard output or error to speak of."""
+        """Hold output back. Raises OSError if the process has no standard output or error to speak of."""
         _flush()
         self._held = os.memfd_create("torchrelay-output", os.MFD_CLOEXEC)
         self._real = (_duplicate(1), _duplicate(2))
@@ -29,7 +29,7 @@ class OutputHold:
         os.dup2(self._held, 2)
 
     def stop(self) -> None:
-        """What is written from here on is seen again. Does nothing if nothing is held."""
+        """Let output be seen from here on. Does nothing if nothing is held."""
         if self._real is None:
             return
         _flush()
@@ -39,7 +39,7 @@ class OutputHold:
         self._real = None
 
     def show(self) -> None:
-        """After something went wrong: stops, and writes the last 64 KiB of what was held to standard error."""
+        """Stop after something went wrong, and write the last 64 KiB of what was held to standard error."""
         self.stop()
         if self._held < 0:
             return
@@ -50,7 +50,7 @@ class OutputHold:
             tail = tail[os.write(2, tail) :]
 
     def close(self) -> None:
-        """Stops, and drops what was held."""
+        """Stop, and drop what was held."""
         self.stop()
         if self._held >= 0:
             os.close(self._held)

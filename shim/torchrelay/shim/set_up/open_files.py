@@ -25,7 +25,7 @@ class OpenFiles:
         self._descriptors.append((descriptor, os.fstat(descriptor).st_ino, os.path.realpath(os.fsdecode(path))))
 
     def go_on(self) -> None:
-        """Raises OSError where a real file cannot be opened."""
+        """Lead the files that are still open to the ends of the real ones. Raises OSError where a real file cannot be opened."""
         for opened, raw, path in self._opened:
             _go_on_at_the_end(opened(), raw(), path)
         for descriptor, inode, path in self._descriptors:
@@ -48,7 +48,7 @@ def _go_on_at_the_end(opened: IO[Any] | None, raw: io.FileIO | None, path: str) 
 
 
 def _lead_to(descriptor: int, path: str, flags: int) -> None:
-    """The real file, at its end. Created again if somebody has removed it meanwhile."""
+    """Lead the descriptor to the real file, at its end. The file is created again if it was removed meanwhile."""
     real = os.open(path, flags | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
     os.dup2(real, descriptor, os.get_inheritable(descriptor))
     os.close(real)

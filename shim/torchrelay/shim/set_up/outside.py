@@ -31,7 +31,7 @@ Key = tuple[str, str, int]
 
 @functools.lru_cache(maxsize=4096)
 def whose(file: str) -> str:
-    """Whose a source file is: `library` for Python's own, `package` for what is installed, `own` for the user's."""
+    """Return whose a source file is: `library` for Python's own, `package` for what is installed, `own` for the user's."""
     if not _PACKAGE_FOLDERS.isdisjoint(file.split(os.sep)):
         return "package"
     return "library" if file.startswith(_library()) else "own"
@@ -45,9 +45,9 @@ def _library() -> tuple[str, ...]:
 
 
 def asking(frame: FrameType | None, *through: str) -> FrameType | None:
-    """The frame that asks: the innermost one outside of Python's own library and of the modules whose names begin so.
+    """Return the frame that asks: the innermost one outside of Python's own library and of the modules whose names begin so.
 
-    None where nobody asks who has to be given the same answer again: on other threads, and where torchrelay itself asks.
+    None on other threads, and where torchrelay itself asks: these need not be given the same answer again.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return None
@@ -66,12 +66,12 @@ def key_of(kind: str, frame: FrameType) -> Key:
 
 
 def is_own(frame: FrameType) -> bool:
-    """Whether the user's own code asks."""
+    """Return whether the user's own code asks."""
     return whose(frame.f_code.co_filename) == "own"
 
 
 class Outside(Protocol):
-    """A rank's, which writes answers down, or a joiner's, which gives them again."""
+    """Answers what set-up asks: in a rank answers are written down, in a joiner they are given again."""
 
     key: bytes
     """From which the generators are seeded that a process begins with."""
@@ -79,17 +79,17 @@ class Outside(Protocol):
     """What was needed and could not be kept; empty in a joiner."""
 
     def answer(self, key: Key, ask: Callable[[], Any], *, needed: bool = False) -> Any:
-        """`ask()`, or in a joiner what the lost rank was answered.
+        """Return `ask()`, or in a joiner what the lost rank was answered.
 
         `needed`: raises StateMismatchError where a joiner asks and the lost rank had not.
         """
 
     def knows(self, key: Key) -> bool:
-        """Whether a joiner has an answer left."""
+        """Return whether a joiner has an answer left."""
 
 
 class Recorded:
-    """A rank's."""
+    """Writes down what a rank is answered."""
 
     def __init__(self, key: bytes) -> None:
         self.key = key
@@ -125,7 +125,7 @@ class Recorded:
         return False
 
     def mark(self) -> None:
-        """Training may have to go back to here."""
+        """Note a place that training may have to go back to."""
         self._needed, self._again, self._all_kept = [], {}, True
 
     def go_back(self) -> None:
@@ -141,7 +141,10 @@ class Recorded:
 
 
 class Replayed:
-    """A joiner's. Raises JournalError for what is no snapshot, StateMismatchError where one was not kept whole."""
+    """Gives a joiner the lost rank's answers.
+
+    Raises JournalError for what is no snapshot, StateMismatchError where one was not kept whole.
+    """
 
     def __init__(self, snapshot: bytes) -> None:
         try:

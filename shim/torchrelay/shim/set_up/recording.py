@@ -19,9 +19,9 @@ NUMPY_RANDOM = "numpy.random"
 
 
 class SetUp:
-    """From the first line of the script on. `recorded`: what the lost rank has written down; empty for a rank from the start.
+    """Set-up, from the first line of the script on. `draw`: where chance comes from.
 
-    `draw`: where chance comes from.
+    `recorded`: what the lost rank has written down; empty for a rank from the start.
 
     Raises JournalError, StateMismatchError for a record that a joiner cannot go by.
     """
@@ -47,7 +47,7 @@ class SetUp:
         self.on_end: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        """Raises UnsupportedError where this Python is built otherwise than is known; nothing is diverted then."""
+        """Begin to record or to answer. Raises UnsupportedError where this Python is built otherwise; nothing is diverted then."""
         self._is_on = True
         try:
             entropy.divert_draws(self._diversions, self._outside, self._draw)
@@ -65,7 +65,7 @@ class SetUp:
             self.numpy_imported(sys.modules[NUMPY_RANDOM])
 
     def torch_imported(self, torch: ModuleType) -> None:
-        """Raises UnsupportedError as `begin`. A spare has imported it before."""
+        """Divert and seed torch. Raises UnsupportedError as `begin`. A spare has imported torch before."""
         if self._is_on:
             entropy.divert_torch(self._diversions, self._outside, torch, self._draw)
             stores.divert_stores(self._diversions, self._outside)
@@ -76,20 +76,20 @@ class SetUp:
             entropy.seed_numpy(self._outside.key, generators)
 
     def snapshot(self) -> bytes:
-        """For the journal."""
+        """Return the record of set-up for the journal."""
         if not isinstance(self._outside, Recorded):
             return self._recorded
         return pickle.dumps((self._outside.snapshot(), self.seen, self._has_input), pickle.HIGHEST_PROTOCOL)
 
     @property
     def lost(self) -> str:
-        """What of it cannot be handed on; empty if nothing."""
+        """Return what of the record cannot be handed on; empty if nothing."""
         unseen = self._reads.unseen if self._reads is not None else ""
         return self._outside.lost or unseen if isinstance(self._outside, Recorded) else ""
 
     @property
     def finds_more(self) -> bool:
-        """Whether a joiner may find files that the job has made since."""
+        """Return whether a joiner may find files that the job has made since."""
         return self._files is not None and self._files.is_full
 
     def gone(self) -> list[str]:
@@ -97,19 +97,22 @@ class SetUp:
         return [name for name in self.seen.large if not os.path.lexists(name)]
 
     def at_boundary(self, number: int) -> None:
-        """Training is where it may have to go back to. Set-up is over once a step is done."""
+        """Note a boundary, where training may have to go back to. Set-up is over once a step is done."""
         if number > 0:
             self.end()
         elif isinstance(self._outside, Recorded):
             self._outside.mark()
 
     def go_back(self) -> None:
-        """To the latest boundary: what its step has learned from outside is given again."""
+        """Go back to the latest boundary: what its step has learned from outside is given again."""
         if isinstance(self._outside, Recorded):
             self._outside.go_back()
 
     def end(self) -> None:
-        """The training loop is reached, or nothing is protected: all but `on_input` is as in plain Python from here on."""
+        """End set-up: the training loop is reached, or nothing is protected.
+
+        All but `on_input` is as in plain Python from here on.
+        """
         if self._is_on and self._reads is not None:
             self._reads.begin_training(self.on_input)
         self._is_on = False

@@ -22,7 +22,8 @@ from typing import IO, Any
 from torchrelay.protocol.machine.scratch import scratch_prefix, temporary_folder
 from torchrelay.shim.adapters.cpython.diverted import Diversions
 from torchrelay.shim.script.hidden_frames import hide_this_frame
-from torchrelay.shim.set_up.files_seen import FilesSeen, canonical, folders_changed, not_found
+from torchrelay.shim.set_up.asked_paths import canonical, folders_changed, not_found
+from torchrelay.shim.set_up.files_seen import FilesSeen
 from torchrelay.shim.set_up.files_told import FilesTold
 from torchrelay.shim.set_up.open_files import OpenFiles
 
@@ -31,8 +32,10 @@ _CREATES = os.O_CREAT | os.O_TRUNC
 
 
 class JoinerFiles(FilesTold):
-    """In force from `start` to `release`; also a context manager. `start` raises OSError without a place for copies, and
-    UnsupportedError where this Python is built otherwise."""
+    """Files of a joiner, in force from `start` to `release`; also a context manager.
+
+    `start` raises OSError without a place for copies, and UnsupportedError where this Python is built otherwise.
+    """
 
     def __init__(
         self,
@@ -42,11 +45,11 @@ class JoinerFiles(FilesTold):
         in_children: bool = False,
         new_ones_too: bool = False,
     ) -> None:
-        """`parent`: where the folder of copies is made, the system's place for temporary files unless given.
+        """Prepare. `parent`: where the folder of copies is made, the system's place for temporary files unless given.
 
         `seen`: what the lost rank had found. Without it nothing is hidden, and what must not exist yet (mode `x`) may exist.
-        `in_children`: whether it stays in force in forked children. `new_ones_too`: files that do not exist are made in the
-        folder of copies as well.
+        `in_children`: whether it stays in force in forked children. `new_ones_too`: files that do not exist are made in the folder
+        of copies as well.
         """
         self._new_ones_too = new_ones_too
         self._is_strict, self._in_children = seen is not None, in_children
@@ -90,7 +93,7 @@ class JoinerFiles(FilesTold):
         )
 
     def release(self) -> None:
-        """Ends it: open files go on at the end of the real ones. Does nothing if it was not started."""
+        """End it: open files go on at the end of the real ones. Does nothing if it was not started."""
         if self._folder is None:
             return
         self._diversions.end()
@@ -103,7 +106,7 @@ class JoinerFiles(FilesTold):
         self._unlock()
 
     def _end_in_child(self) -> None:
-        """A child may outlive this process, and does not need the folder."""
+        """End it in a child, which may outlive this process, and does not need the folder."""
         self._diversions.end()
         self._unlock()
 
@@ -113,7 +116,7 @@ class JoinerFiles(FilesTold):
             self._lock = None
 
     def torch_imported(self, torch: Any) -> None:
-        """A path given to torch.save is opened by C++; by Python's `open` its scratch copy is."""
+        """Let torch.save open a path by Python's `open`, which leads to the scratch copy. By itself it opens the path in C++."""
         original = torch.save
 
         @functools.wraps(original)
@@ -236,7 +239,7 @@ class JoinerFiles(FilesTold):
         return opened
 
     def is_aside(self, file: Any) -> bool:
-        """Whether `open` opens a scratch copy in the place of `file`."""
+        """Return whether `open` opens a scratch copy in the place of `file`."""
         return os.path.realpath(os.fsdecode(file)) in self._copies
 
     def _open(self, original: Call) -> Call:
@@ -282,7 +285,7 @@ class JoinerFiles(FilesTold):
         return self._guarded(original, act)
 
     def _to_read(self, path: Any) -> Any:
-        """The path at which the content is that the lost rank has read. Raises FileNotFoundError."""
+        """Return the path at which the content is that the lost rank has read. Raises FileNotFoundError."""
         found = self._found(path)
         content = self._content(canonical(path))
         if content is None:
@@ -293,7 +296,7 @@ class JoinerFiles(FilesTold):
         return scratch
 
     def _to_write(self, path: Any, *, keeps: bool, exclusive: bool) -> str | None:
-        """The scratch copy to open in its place, or None if the file itself is to be opened."""
+        """Return the scratch copy to open in place of `path`, or None if the file itself is to be opened."""
         name = canonical(path)
         self._need_folder(name, path)
         hidden = self._hidden(name) or (exclusive and not self._is_strict and name not in self._made | {*self._copies})
@@ -323,7 +326,7 @@ class JoinerFiles(FilesTold):
 
 
 def _new_folder(parent: str | None) -> tuple[str, int]:
-    """With the lock on it, as `owned_folder` has it."""
+    """Make the folder of copies, with the lock on it, as `owned_folder` has it."""
     path = os.path.join(parent or temporary_folder(os.environ), f"{scratch_prefix(os.getpid())}{os.urandom(6).hex()}")
     os.mkdir(path, 0o700)
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

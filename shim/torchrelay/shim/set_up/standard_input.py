@@ -29,7 +29,7 @@ _OURS = (__name__, Diversions.__module__)
 
 
 def has_standard_input() -> bool:
-    """Whether there is something that a script could read. It is empty where it leads to /dev/null, for every process."""
+    """Return whether there is something that a script could read. It is empty where it leads to /dev/null, for every process."""
     try:
         found = os.fstat(_DESCRIPTOR)
     except OSError:
@@ -54,7 +54,7 @@ class InputReads:
         self._is_set_up, self._ends_protection = False, ends_protection
 
     def read(self, ask: Callable[[], Any]) -> Any:
-        """`ask()`, or in a joiner's set-up what the lost rank has read. Raises StateMismatchError if that rank read less."""
+        """Return `ask()`, or in a joiner's set-up what the lost rank has read. Raises StateMismatchError if that rank read less."""
         if self._reader == (reader := threading.get_ident()):
             return ask()  # a method of sys.stdin that calls another one
         if self._is_set_up and self._outside.lost:
@@ -130,7 +130,7 @@ class SeenText(io.TextIOWrapper):
 
 
 def _or_end(reads: InputReads, ask: Callable[[], Any], end: type[Exception]) -> Any:
-    """What `ask` returns; None is kept where it raises `end`, and `end` is raised again."""
+    """Return what `ask` returns. Where `ask` raises `end`, None is kept, and `end` is raised again."""
 
     def asked() -> Any:
         try:

@@ -25,7 +25,7 @@ ASKED = (
 
 
 def divert_stores(diversions: Diversions, outside: Outside) -> None:
-    """Raises UnsupportedError where this torch's classes are built otherwise."""
+    """Divert what asks stores. Raises UnsupportedError where this torch's classes are built otherwise."""
     import torch.distributed as dist
 
     for name in ASKED:
@@ -37,7 +37,7 @@ def divert_stores(diversions: Diversions, outside: Outside) -> None:
 
 
 def _by_script(frame: FrameType) -> FrameType | None:
-    """The frame, where it is not torch that asks."""
+    """Return the frame, where it is not torch that asks."""
     found = asking(frame)
     return None if found is None or str(found.f_globals.get("__name__", "")).startswith("torch.") else found
 

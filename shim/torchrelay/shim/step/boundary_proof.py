@@ -33,7 +33,7 @@ _NAMED = 3
 
 
 def check_gone_back(engine: Engine, commit: BoundarySnapshot) -> None:
-    """Raises StateMismatchError, naming what is not as it was, if a rank that has gone back is not at its boundary."""
+    """Raise StateMismatchError, naming what is not as it was, if a rank that has gone back is not at its boundary."""
     now = look(engine, commit.activation.frame)
     then = commit.state
 
@@ -54,10 +54,9 @@ def check_gone_back(engine: Engine, commit: BoundarySnapshot) -> None:
 def check_entered(
     engine: Engine, journal: BoundaryJournal, trees: Sequence[Any], innermost: FrameType, left: Collection[int]
 ) -> None:
-    """The same of a process that joins at a boundary's head. `trees`: of the set-up, as its journal has them. `left`: nodes of
-    the journal that are not carried.
+    """Raise StateMismatchError if a process that joins at a boundary's head is not what the lost rank was there.
 
-    Raises StateMismatchError.
+    `trees`: of the set-up, as its journal has them. `left`: nodes of the journal that are not carried.
     """
     found, now = differences_on_entry(engine, journal, trees, innermost, left)
     if found:
@@ -69,7 +68,7 @@ def check_entered(
 def differences_on_entry(
     engine: Engine, journal: BoundaryJournal, trees: Sequence[Any], innermost: FrameType, left: Collection[int]
 ) -> tuple[list[Difference], HostState]:
-    """What is not as the journal says, and what was looked at. Nothing of the device is compared."""
+    """Return what is not as the journal says, and the state that was looked at. Device tensors are not compared."""
     now = look(engine, innermost)
     comparison = Comparison(decode(journal.nodes), decode(encode_whole(now)), trees, left=left)
     found = comparison.run()
@@ -88,7 +87,7 @@ def differences_on_entry(
 def check_at_gate(
     engine: Engine, nodes: Sequence[bytes], trees: Sequence[Any], innermost: FrameType, left: Collection[int]
 ) -> None:
-    """The same at the gate of the step that a process goes through in the lost rank's place."""
+    """Raise StateMismatchError if a process is not, at its gate in a shadow step, what the lost rank was there."""
     engine.trees.arrays.settle()  # the step has made some
     assert engine.commit is not None
     now = look(engine, innermost, engine.commit.state)
@@ -102,7 +101,7 @@ def check_at_gate(
 
 
 def look(engine: Engine, innermost: FrameType, boundary: HostState | None = None) -> HostState:
-    """A walk that knows nothing of those before it. `innermost`: the frame of the training loop.
+    """Return the rank's host state, by a walk that knows nothing of earlier walks. `innermost`: the frame of the training loop.
 
     `boundary`: at a gate, the state at the boundary before it.
     """
@@ -112,7 +111,7 @@ def look(engine: Engine, innermost: FrameType, boundary: HostState | None = None
 
 
 def described(found: Sequence[Difference], now: HostState) -> str:
-    """The first differences in words, each with the line of the script that binds it, where that can be told."""
+    """Describe the first differences, each with the line of the script that binds it, where that can be told."""
     named = [f"{difference}{_line(difference, now)}" for difference in found[:_NAMED]]
     more = len(found) - len(named)
     return "; ".join(named) + (f"; and {more} more" if more > 0 else "")
@@ -129,9 +128,9 @@ def _line(difference: Difference, now: HostState) -> str:
 
 
 def _rebound(then: HostState, now: HostState, partner: dict[int, int]) -> Iterator[Difference]:
-    """Parameters and buffers of which a module has other tensors by now: what holds the old ones would not see them change.
+    """Yield parameters and buffers for which a module has other tensors by now: an object that holds the old ones sees no change.
 
-    Those that fully_shard exchanges by itself are none of them.
+    Tensors that fully_shard exchanges by itself are not among them.
     """
     for number, node in enumerate(then.nodes):
         if node.kind is not Kind.MODULE or number not in partner:

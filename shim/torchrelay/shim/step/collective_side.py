@@ -37,13 +37,13 @@ class CollectiveSide:
         return CollectiveMode.REPEAT if is_past or engine.left.is_left() else CollectiveMode.RECORD
 
     def communication_begins(self) -> None:
-        """On the training thread, in front of all that is communicated: it may be the first sign that a loop was left."""
+        """Note that the training thread is about to communicate, which may be the first sign that a loop was left."""
         engine = self._engine
         if engine.takes_part() and engine.capturing and engine.records.answers is None:
             engine.left.pass_over()
 
     def collective_begins(self) -> None:
-        """On the training thread, in front of a collective of the script's own."""
+        """Note that the training thread is about to call a collective of the script's own."""
         self.communication_begins()
         engine = self._engine
         engine.updates.collective_begins()
@@ -65,11 +65,11 @@ class CollectiveSide:
         self._engine.records.complete(entry, now)
 
     def record_message(self, entry: FinishedCollective) -> None:
-        """Of this rank alone: other ranks' records have nothing to compare it with."""
+        """Record a message of this rank alone: other ranks' records have nothing to compare it with."""
         self._engine.records.add(entry, after_gate=False)
 
     def check_kept(self, entry: FinishedCollective) -> None:
-        """Of a collective that has followed the gate: whether it is said what would be lacking."""
+        """Report a collective behind the gate if a process that needs its results could not get them."""
         commit = self._engine.commit
         if commit is not None and not lasts(entry, process_group.size_of(entry.group)):
             self._engine.reporter.large_result_late(commit, entry.name)
@@ -84,13 +84,14 @@ class CollectiveSide:
         return self._engine.shadow is not None and bool(self._engine.shadow.at_collective(group))
 
     def behind_gate(self) -> bool:
-        """Of a joiner: whether it goes through the rest of a step, after its optimizer step, without peers."""
+        """Return whether this is a joiner that goes through the rest of a step, after its optimizer step, without peers."""
         return self._engine.shadow is not None and self._engine.shadow.tail is not None
 
     def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
-        """As CollectiveRecords.answer, but within a joiner's update: that finds no state, makes it, and may tell others of it.
+        """Return the recorded result as CollectiveRecords.answer does, but none for further calls within a joiner's update.
 
-        All that comes of such an update is replaced, by state of the journal and by tensors of a donor.
+        A joiner's update finds no state, makes it, and may tell others of it. All that comes of such an update is replaced, by
+        state of the journal and by tensors of a donor.
         """
         engine = self._engine
         if engine.shadow is not None and engine.updates.whole.open and not engine.records.expects(name, group):
@@ -103,12 +104,12 @@ class CollectiveSide:
             watch.certain(tensors)
 
     def forbid(self, watch: Watch) -> None:
-        """Until the next head."""
+        """Keep `watch` open until the next head."""
         self._forbidden = watch
         watch.__enter__()
 
     def at_head(self) -> None:
-        """What was forbidden is allowed again."""
+        """Close what `forbid` has opened: what was forbidden is allowed again."""
         if self._forbidden is not None:
             self._forbidden.__exit__(None, None, None)
             self._forbidden = None

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """Of the latest steps: what capture took at the head and before the optimizer step, and how long they were.
+    """How much of the latest steps capture took, at the head and before the optimizer step, and how long these steps were.
 
     Capture is measured in processor time of the training thread, since on a busy machine anything takes longer; steps from head to
-    head. `limit_percent`: of a step; 0: there is none.
+    head. `limit_percent`: of a step; 0: there is no limit.
     """
 
     def __init__(self, limit_percent: float = MOST_SHARE_PERCENT) -> None:
@@ -27,7 +27,7 @@ class Budget:
         self._spent_s = 0.0
 
     def head(self, now_s: float) -> None:
-        """A step is over, and the next one begins."""
+        """Note that a step is over and the next one begins."""
         if self._began_s:
             self._cost_s.append(self._spent_s)
             self._step_s.append(now_s - self._began_s)
@@ -37,16 +37,16 @@ class Budget:
         self._spent_s += took_s
 
     def interrupted(self) -> None:
-        """The step that is under way waits for a migration: it tells nothing."""
+        """Leave the step under way out of the budget: it waits for a migration, so its length tells nothing."""
         self._began_s = 0.0
 
     def shares(self) -> tuple[float, float]:
-        """Of capture in a step: median, and what 95 % of steps stay below. 0 where nothing is known yet."""
+        """Return capture's share of a step: the median, and what 95 % of steps stay below. 0 where nothing is known yet."""
         found = sorted(cost / step for cost, step in zip(self._cost_s, self._step_s) if step > 0)
         return (statistics.median(found), found[len(found) * 95 // 100]) if found else (0.0, 0.0)
 
     def exceeded(self) -> bool:
-        """Whether steps are slower for good."""
+        """Return whether steps are slower for good."""
         steps = len(self._cost_s)
         if not self.limit_percent or steps < LEAST_STEPS:
             return False
@@ -56,11 +56,11 @@ class Budget:
         return cost_s > MOST_S and 100 * cost_s > self.limit_percent * step_s
 
     def medians(self) -> tuple[float, float]:
-        """Seconds of capture in a step, and of a step."""
+        """Return the median seconds of capture in a step, and of a step."""
         return statistics.median(self._cost_s), statistics.median(self._step_s)
 
     def reason(self, state: HostState | None) -> str:
-        """Why protection is given up. `state`: what was captured last."""
+        """Return why protection is given up. `state`: what was captured last."""
         cost_s, step_s = self.medians()
         return (
             f"capture took {cost_s * 1e3:.0f} ms of a step of {step_s * 1e3:.0f} ms, more than --cost-limit {self.limit_percent:g} "
@@ -69,7 +69,7 @@ class Budget:
 
 
 def _where(state: HostState | None) -> str:
-    """Where most of what was looked at hangs: that is what a user can change."""
+    """Tell where most of the objects that were looked at hang, which a user can change."""
     if state is None or not state.nodes:
         return ""
     root, count = Counter(_root(state, number) for number in range(len(state.nodes))).most_common(1)[0]

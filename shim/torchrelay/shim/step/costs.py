@@ -27,12 +27,15 @@ class Costs:
         self.gates += 1
 
     def barrier(self, took_s: float) -> None:
-        """Waiting for slower ranks is none of our cost: the shortest wait comes closest to what the barrier takes."""
+        """Note a wait at the barrier.
+
+        Only the shortest counts: it comes closest to the barrier's own cost, the rest waits for slow ranks.
+        """
         if took_s < self.barrier_s:
             self.barrier_s = took_s
 
     def take(self) -> tuple[float, float, float]:
-        """Mean seconds of a head and of a gate, and the shortest barrier; then starts anew. 0 for what did not happen."""
+        """Return mean seconds of a head and of a gate, and the shortest barrier; then start anew. 0 for what did not happen."""
         head_s = self.head_s / self.steps if self.steps else 0.0
         gate_s = self.gate_s / self.gates if self.gates else 0.0
         barrier_s = self.barrier_s if math.isfinite(self.barrier_s) else 0.0

@@ -84,7 +84,10 @@ class Engine:
         scripted: ScriptedCalls | None = None,
         protection: str = INTEGRITY,
     ) -> None:
-        """`set_up`: None where what set-up learns from outside is not recorded. `protection`: as in `transfer_protection`."""
+        """Begin without a boundary. `set_up`: None where what set-up learns from outside is not recorded.
+
+        `protection`: as in `transfer_protection`.
+        """
         self.rank, self.world_size = rank, world_size
         self.protection = protection
         self.link, self.journal, self.tracker, self.log = link, journal, tracker, log
@@ -102,10 +105,11 @@ class Engine:
         self.confirm = self.comms.synchronize
         self.new_groups: NewGroups | None = None
         self.communications: dict[str, Callable[..., Any]] = {}
-        """What is done in place of functions of torch.distributed, by name."""
+        """Functions that are called in place of those of torch.distributed, by name."""
         self.layouts = ddp_layouts.Layouts()
         self.wrapped = self.layouts.wrappers
         self.faults: FaultInjector | None = None
+        self._may_wait = 0
         self.hold: CheckHold | None = None
         self.set_up = set_up
         self.opens: Callable[..., IO[Any]] = open
@@ -118,7 +122,7 @@ class Engine:
         self.replayed = self.records.replayed
         self.shadow: Any = None
         self.way_in: Any = None
-        """A joiner's, as long as it is on its way to the loop that it enters."""
+        """The way of a joiner to the loop that it enters; None where there is no such way, or the joiner is there."""
         self.phases, self.updates = Phases(), Updates(self)
         self.training = TrainingLoop(tracker, self.step, self.updates.early)
         self.gradients = Gradients()
@@ -170,31 +174,31 @@ class Engine:
         numbers: Numbers | None = None,
         faults: FaultInjector | None = None,
     ) -> None:
-        """What the configuration asks for, and needs a rank. Before its first step."""
+        """Take what the configuration asks for and needs a rank. Called before the first step."""
         self.hold, self.keeper, self.own, self.numbers, self.faults = hold, keeper, own, numbers, faults
 
     # A joiner: on its way to a boundary, then perhaps in a shadow step, then the rank.
 
     def join_by(self, way_in: Any, recorded: Iterable[FinishedCollective]) -> None:
-        """What set-up calls is answered with what the lost rank had `recorded` of its own."""
+        """Begin as a joiner: what set-up calls is answered with what the lost rank had `recorded` of its own."""
         self.records.answer_with(recorded)
         self.saves.live = False
         self.way_in = way_in
 
     def arrive(self) -> None:
-        """It is at the head where it enters."""
+        """End the way in: the joiner is at the head where it enters."""
         self.way_in = None
 
     def begin_shadow_step(self, shadow: Any) -> None:
         self.shadow = shadow
 
     def be_the_rank(self, left: ByGroup) -> None:
-        """It has peers from here on. `left`: what they are through with, and it is not."""
+        """Become the rank, with peers from here on. `left`: collectives that the peers have finished and this process has not."""
         self.shadow = None
         self.records.have_peers(left)
 
     def hear_loops(self) -> None:
-        """Loops tell this rank what they do, and no longer its way in."""
+        """Let loops tell this rank what they do, and no longer its way in."""
         self.tracker.listener = self
         self.draws.live = True
 
@@ -204,6 +208,15 @@ class Engine:
         """Say that a wait for peers begins, or is over: as often the one as the other, since waits may be nested."""
         self.journal.wait(on)
         self.alive()
+
+    def may_wait(self, on: bool) -> None:
+        """Say that a call begins, or is over, that communicates within and also calls the script's own code, such as a backward."""
+        self._may_wait += 1 if on else -1
+        self.waiting(on)
+
+    def only_may_wait(self) -> bool:
+        """Return whether the rank is in a call of `may_wait`, and in no communication there that is known of. For any thread."""
+        return 0 < self.journal.waiting == self._may_wait
 
     def alive(self) -> None:
         self.journal.count += 1
@@ -228,16 +241,16 @@ class Engine:
     # What the loops tell.
 
     def place(self) -> str:
-        """Of the latest boundary; empty where its loop is over."""
+        """Return the place of the latest boundary; empty where its loop is over."""
         return self.commit.place if self.commit is not None and self.commit.activation in self.tracker.stack else ""
 
     def heads_at_gate(self) -> int:
-        """How often the head of the latest boundary's loop was reached; negative if the gate is behind that loop."""
+        """Return how often the head of the latest boundary's loop was reached; negative if the gate is behind that loop."""
         assert self.commit is not None
         return -self.commit.activation.heads if self.step.behind else self.commit.activation.heads
 
     def has_left(self, frame: FrameType) -> bool:
-        """Whether the loop that the latest boundary is in is over."""
+        """Return whether the loop that the latest boundary is in is over."""
         return self.commit is not None and self.commit.activation not in self.tracker.around(frame)
 
     def entering(self, activation: Activation, depth: int) -> None: ...
@@ -279,7 +292,7 @@ class Engine:
             self._pause_if_wanted()
 
     def _reach(self, activation: Activation, depth: int) -> bool:
-        """Takes a boundary, if this is one, or the state at an outer loop's head. Returns whether it was a boundary."""
+        """Take a boundary if this is one, or the state at an outer loop's head. Return whether it was a boundary."""
         self.left.pass_over()
         if activation.heads == 1:
             activation.first_mark = len(self.records.log)
@@ -292,23 +305,23 @@ class Engine:
         return head.is_boundary and self.take_boundary(activation, self.step.gates_passed)
 
     def stands_at(self, commit: BoundarySnapshot) -> None:
-        """This is the latest boundary."""
+        """Make `commit` the latest boundary."""
         self.commit, self._not_captured = commit, None
 
     def stop_capturing(self) -> None:
-        """The rank goes on unprotected: there is no boundary that it could be replaced at."""
+        """Go on unprotected: there is no boundary at which the rank could be replaced."""
         self.capturing, self.commit = False, None
 
     def let_go(self) -> None:
-        """The objects of the script are its own again."""
+        """Forget the objects of the script: they are its own again."""
         self.trees, self.gradients = ModuleTrees(), Gradients()
 
     def begin_trees_anew(self) -> None:
-        """Nothing of earlier boundaries is known of the modules any more."""
+        """Forget what earlier boundaries knew of the modules."""
         self.trees = self.trees.anew()
 
     def protects_this_step(self) -> bool:
-        """Whether there is a gate in front of the step that begins: none before there was a boundary."""
+        """Return whether there is a gate in front of the step that begins: none before the first boundary."""
         if self.commit is None and self.capturing:
             if self._not_captured is None:
                 return False
@@ -316,7 +329,7 @@ class Engine:
         return True
 
     def start_step(self) -> None:
-        """At a loop's head, whether it becomes a boundary or not."""
+        """Prepare for the iteration that begins at a loop's head, whether the head becomes a boundary or not."""
         self.collective_side.at_head()
         self.updates.begin_iteration()
         if self.numbers is not None:
@@ -338,12 +351,15 @@ class Engine:
             self.gradients.begin_again(self.commit.state, self.commit.boundary)
 
     def inject(self, phase: str, step: int | None = None) -> None:
-        """`step`: the one that the phase belongs to, if it is not the one that is being done."""
+        """Inject the fault that is ordered for `phase`.
+
+        `step`: the one that the phase belongs to, if not the step that is being done.
+        """
         if self.faults is not None and self.faults.armed and self.shadow is None and self.records.answers is None:
             self.faults.at(phase, step)
 
     def step_now(self) -> int:
-        """Number of the step that is being done, from 1."""
+        """Return the number of the step that is being done, from 1."""
         step = self.step
         is_past = step.is_past_gate
         after = step.position is StepPosition.AFTER

@@ -20,9 +20,9 @@ class Interruptions:
         self._engine = engine
 
     def interrupted(self, error: RuntimeError, position: StandingPosition | None = None) -> None:
-        """After a failed communication. Returns if it is to be tried again, on a new generation; raises otherwise.
+        """Handle a failed communication: return if it is to be tried again, on a new generation; raise otherwise.
 
-        `position`: where that is no place that the engine itself knows.
+        `position`: where the rank stands, if the engine itself does not know that place.
         """
         engine = self._engine
         if engine.recovery.rewinding is not None:
@@ -35,14 +35,17 @@ class Interruptions:
             self.rewind()
 
     def rewind(self) -> NoReturn:
-        """Back to the latest boundary, by an exception that its loop catches."""
+        """Go back to the latest boundary, by an exception that its loop catches."""
         engine = self._engine
         assert engine.commit is not None
         engine.recovery.rewinding = Rewind(engine.commit.activation)
         raise engine.recovery.rewinding from None
 
     def for_good(self, error: RuntimeError) -> None:
-        """The same for what cannot be called again, such as a backward: before the gate only."""
+        """Handle the failure of a call that cannot be made again, such as a backward. Never returns.
+
+        The rank can go back before the gate only. Raises UnsupportedError where `interrupted` returns.
+        """
         self._engine.left.pass_over()
         past_gate = self._engine.left.is_left() or self._engine.step.is_past_gate
         self.interrupted(error, StandingPosition.ONCE if past_gate else None)
@@ -50,14 +53,14 @@ class Interruptions:
         raise UnsupportedError(reason if past_gate else str(error)) from error
 
     def may_be_of_garbage(self) -> bool:
-        """Whether an exception of the script, of whatever type, may come of what an aborted collective has left on a device.
+        """Return whether an exception of the script, of any type, may come of what an aborted collective has left on a device.
 
         Before the gate only: behind it nothing counts that was not confirmed.
         """
         return self._engine.comms.leaves_garbage() and not self._engine.step.is_past_gate
 
     def caught(self, error: BaseException, activation: Activation) -> bool:
-        """In a loop's except clause: whether the exception was ours, and the loop goes on from its boundary."""
+        """Return, in a loop's except clause, whether the exception was ours, so that the loop goes on from its boundary."""
         engine = self._engine
         commit = engine.commit
         if commit is None or activation is not commit.activation:

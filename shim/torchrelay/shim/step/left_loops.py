@@ -25,7 +25,7 @@ class LeftLoops:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._process = engine, os.getpid()
         self.place = ""
-        """Of the boundary that was passed over; empty from the next one on."""
+        """Place of the boundary that was passed over; empty from the next boundary on."""
 
     def is_left(self) -> bool:
         """Return whether the loop of the latest boundary was left before a step had begun. Changes nothing."""
@@ -50,7 +50,7 @@ class LeftLoops:
             self._pass_over()
 
     def ended(self, activation: Activation) -> None:
-        """The loop's iterator was let go. Whoever replaces this rank should it be lost now must not come in there."""
+        """Note that the loop's iterator was let go. A process that replaces this rank from here on must not come in at its head."""
         commit = self._engine.commit
         if commit is None or activation is not commit.activation:
             return
@@ -63,7 +63,7 @@ class LeftLoops:
             self._withdraw(commit)
 
     def _is_at_head(self, commit: BoundarySnapshot) -> bool:
-        """Whether nothing of a step has been done since the boundary, and there was a step before."""
+        """Return whether nothing of a step has been done since the boundary, and there was a step before."""
         engine = self._engine
         has_begun = engine.step.gradients_open or engine.updates.have_begun()
         in_body = engine.step.is_in_body
@@ -88,13 +88,16 @@ class LeftLoops:
 
 
 class HeadsToPass:
-    """A joiner's, in the rest of a step: heads of loops at which the others have left them, each once."""
+    """Heads of loops at which the others have left them, each once. For a joiner in the rest of a step."""
 
     def __init__(self) -> None:
         self._passed: set[str] = set()
 
     def is_one(self, plan: Plan, place: str) -> bool:
-        """`place`: of a head that the joiner has come to. Raises StateMismatchError where the loop goes on here instead."""
+        """Return whether the others have left their loop at the head that the joiner has come to. `place`: of that head.
+
+        Raises StateMismatchError where the loop goes on here instead.
+        """
         over = plan.place not in ("", place) if plan.donor_collectives < 0 else bool(plan.left)
         if over and (place in self._passed or plan.left in self._passed):
             raise StateMismatchError("the loop that the others have left at its head goes on here")

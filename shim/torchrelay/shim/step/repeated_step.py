@@ -26,19 +26,19 @@ class DoneAgain:
         self.summed_up = self._writes.summed_up
 
     def begin(self, state: HostState) -> None:
-        """`state`: of the boundary that the step starts at."""
+        """Begin to look. `state`: of the boundary that the step starts at."""
         trees = [pair for tree, _ in state.tree_versions for pair in tree]
         self._ignored = {}
         self._writes.begin([*((path, tensor) for tensor, _, path in state.versions), *trees])
 
     def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
-        """From here on these may be written to, since they can be put back. Raises StateMismatchError as `leave` does."""
+        """Allow writes to these tensors from here on, since they can be put back. Raises StateMismatchError as `leave` does."""
         if self.looks():
             self._check()
             self._ignored.update((id(tensor), tensor) for tensor in tensors)
 
     def leave(self) -> None:
-        """Raises StateMismatchError, each time anew, if a large tensor was written to."""
+        """Stop looking. Raises StateMismatchError, each time anew, if a large tensor was written to."""
         if self.looks():
             self._check()
             self._writes.end()

@@ -79,7 +79,7 @@ class StepState:
 
     @property
     def is_past_gate(self) -> bool:
-        """And in the step still."""
+        """Return whether the gate is passed, and the rank still in the step."""
         return self.position in (StepPosition.UPDATE, StepPosition.AFTER)
 
     def _happened(self, fact: StepFact) -> None:
@@ -91,12 +91,12 @@ class StepState:
         self.position = to
 
     def reached_head(self) -> None:
-        """Of any loop: a step begins."""
+        """Note that a step begins, at the head of any loop."""
         self._happened(StepFact.HEAD)
         self.stepped = self.astray = self.behind = False
 
     def took_boundary(self) -> None:
-        """Gradients that there may be are part of it."""
+        """Note a boundary. Gradients that there may be are part of it."""
         self.gradients_open = False
 
     def went_back(self) -> None:
@@ -104,7 +104,7 @@ class StepState:
         self.stepped = False
 
     def entered(self, gates_passed: int) -> None:
-        """A process that takes over the rank is at the boundary after that many steps."""
+        """Note that a process that takes over the rank is at the boundary after `gates_passed` steps."""
         self.gates_passed = gates_passed
         self.stepped = False
 
@@ -112,11 +112,11 @@ class StepState:
         self.gradients_open = True
 
     def updated_early(self) -> None:
-        """Before the gate: another update comes in this iteration."""
+        """Note an update before the gate: another update comes in this iteration."""
         self.gradients_open = False
 
     def began_behind_loop(self) -> None:
-        """The step whose gradients were left over when its loop ended."""
+        """Note that the step begins whose gradients were left over when its loop ended."""
         self.behind = True
 
     def went_astray(self) -> None:
@@ -129,7 +129,7 @@ class StepState:
         self._happened(StepFact.GATE_LEFT)
 
     def passed_gate(self, number: int) -> None:
-        """`number`: the steps whose gradients all ranks have, with this one."""
+        """Note that the gate is passed. `number`: the steps whose gradients all ranks have, with this one."""
         self._happened(StepFact.GATE_PASSED)
         self.gates_passed = number
         self.gradients_open = False
@@ -139,7 +139,7 @@ class StepState:
         self.stepped = True
 
     def updated_before_gate(self) -> None:
-        """All updates of the step were made before the gate that was passed now."""
+        """Note that all updates of the step were made before the gate that was passed now."""
         self.stepped = True
 
     def left_loop(self) -> None:

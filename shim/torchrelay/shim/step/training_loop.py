@@ -39,7 +39,7 @@ class LoopHead(enum.Enum):
 
     @property
     def is_written(self) -> bool:
-        """Whether a joiner needs the state at this head, to be led into the loop."""
+        """Return whether a joiner needs the state at this head, to be led into the loop."""
         return self in (LoopHead.MAY_TRAIN, LoopHead.AROUND, LoopHead.MAY_BE_AROUND)
 
 
@@ -86,11 +86,14 @@ class TrainingLoop:
         return LoopHead.OTHER
 
     def _is_within_the_step(self, depth: int) -> bool:
-        """Whether a loop at this place of the stack is inside the training loop, which it was itself until that one was found."""
+        """Return whether a loop at this place of the stack is inside the training loop.
+
+        It was that itself until that one was found.
+        """
         return any(outer.site in self._tracker.boundary_sites for outer in self._tracker.stack[:depth])
 
     def _is_worth_following(self, activation: Activation) -> bool:
-        """Whether the loop may train in a later iteration than its first: a joiner needs the head of the one in which it does."""
+        """Return whether the loop may train in a later iteration than its first: a joiner needs the head of that iteration."""
         site = SITES[activation.site]
         if not site.trains or site.file in PACKAGES or self._later_heads >= _MOST_LATER_HEADS:
             return False
@@ -98,7 +101,10 @@ class TrainingLoop:
         return True
 
     def _is_worth_a_look(self, activation: Activation) -> bool:
-        """A few times, before a step was seen: each look is a walk. Always if the user's own code there seems to train."""
+        """Return whether a head is worth a walk before a step was seen.
+
+        Always if the user's own code there seems to train, else a few times.
+        """
         site = SITES[activation.site]
         if site.trains and site.file not in PACKAGES:
             return True
@@ -106,7 +112,7 @@ class TrainingLoop:
         return self._stood_in[activation.site] <= _MOST_STAND_INS
 
     def _begins_anew(self, activation: Activation, latest: BoundarySnapshot) -> bool:
-        """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.
+        """Return whether the boundary with this number is here from now on: the loop that it was in ended without another step.
 
         Gradients that were computed there would be lost by going back to here, unless the script has dropped them: those of an
         epoch's last batches, which are too few for an update.
@@ -116,7 +122,7 @@ class TrainingLoop:
         return not (self._step.gradients_open and have_gradients(latest.state))
 
     def _may_train(self, activation: Activation, latest: BoundarySnapshot | None) -> bool:
-        """Whether a further training loop seems to begin, or one around it: it stands in until a step is seen, and once only."""
+        """Return whether a further training loop seems to begin, or one around it. It stands in until a step is seen, once only."""
         if latest is None or activation.site in self._looked_at or not SITES[activation.site].trains:
             return False
         if not torch.is_grad_enabled():
@@ -124,15 +130,15 @@ class TrainingLoop:
         return self._begins_anew(activation, latest)
 
     def stands_in(self, activation: Activation) -> bool:
-        """Whether another loop is known to train, and of this one it is not known.
+        """Return whether another loop is known to train, and this one is not.
 
-        This rank may be alone in it, while others wait in the loop that comes next: nobody would meet it at this head.
+        This rank may be alone in it, while others wait in the loop that comes next: no other rank would meet it at this head.
         """
         known = self._tracker.boundary_sites
         return bool(known) and activation.site not in known
 
     def _refine(self, activation: Activation, depth: int, latest: BoundarySnapshot | None) -> None:
-        """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
+        """Make the training loop the innermost one around an optimizer step that comes round again in the same activation."""
         if activation not in self.step_stack:
             return
         if activation.site in self.around:
@@ -148,7 +154,7 @@ class TrainingLoop:
             self.around |= {a.site for a in self._tracker.stack[: depth + 1]}
 
     def _take_together(self, activation: Activation, latest: BoundarySnapshot) -> None:
-        """A few steps in a loop of their own, and one more behind it: an iteration of the loop around both is one step."""
+        """Make an iteration of the outer loop one step, where an inner loop makes a few updates and one more follows behind it."""
         self._tracker.boundary_sites.discard(latest.activation.site)
         self._tracker.boundary_sites.add(activation.site)
         self._early.turns[activation.site] = (activation.steps - 1, activation.steps - 1)

@@ -24,7 +24,7 @@ class Unprotected:
         """The latest exception of ours that went to the script, and how many gates were passed then."""
 
     def fails_closed(self, error: Exception) -> bool:
-        """Whether going on without protection could end in a wrong number, or leave others waiting."""
+        """Return whether going on without protection could end in a wrong number, or leave others waiting."""
         lost_device.end_if_lost(self._engine, error)
         if is_communication_failure(error) or self.migrates():
             return True
@@ -43,14 +43,14 @@ class Unprotected:
         return failure
 
     def migrates(self) -> bool:
-        """Whether a migration is under way for this rank, the step that is done again after it included."""
+        """Return whether a migration is under way for this rank, the step that is done again after it included."""
         engine, recovery = self._engine, self._engine.recovery
         is_joiner = engine.shadow is not None or engine.way_in is not None or engine.records.answers is not None
         stands = recovery.standing or recovery.rewinding is not None or recovery.interrupted()
         return is_joiner or stands or engine.again.looks()
 
     def costs_too_much(self) -> bool:
-        """At a head: gives up where capture has slowed training for good, and whether it did."""
+        """Give up, at a head, where capture has slowed training for good. Return whether it did."""
         engine = self._engine
         if not engine.budget.exceeded() or self.migrates():
             return False
@@ -62,12 +62,15 @@ class Unprotected:
         self.trains_unevenly("ranks train on unlike numbers of batches (`join()`): some go on when others are through")
 
     def trains_unevenly(self, reason: str) -> None:
-        """Ranks that are through make no more steps, and others go on: nobody waits for all in front of an update from here on."""
+        """Give up, and wait for no rank in front of updates from here on.
+
+        Ranks that are through make no more steps, while others go on.
+        """
         self.give_up(UnsupportedError(reason))
         self._engine.tracker.live = False
 
     def give_up(self, error: Exception) -> None:
-        """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""
+        """Give up protection: this rank cannot be replaced any more, nor stand in for others. It still takes part in the gates."""
         engine = self._engine
         if engine.commit is not None:
             engine.updates.unprotected_in(engine.commit.activation.site)

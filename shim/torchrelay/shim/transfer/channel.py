@@ -50,14 +50,14 @@ class Channel:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def is_local(self) -> bool:
-        """Whether the peer is on this machine: both ends have one address. Raises ChannelClosedError."""
+        """Return whether the peer is on this machine: both ends have one address. Raises ChannelClosedError."""
         try:
             return bool(self._socket.getpeername()[0] == self._socket.getsockname()[0])
         except OSError as e:
             raise ChannelClosedError(f"the peer of the tensor channel is gone: {e}") from e
 
     def encrypt(self, context: ssl.SSLContext, *, as_server: bool) -> bytes:
-        """TLS from here on. Returns the certificate (DER) that the peer has shown; empty: none.
+        """Speak TLS from here on. Return the certificate (DER) that the peer has shown; empty: none.
 
         Raises RefusedError where the peer does not speak TLS, ChannelClosedError.
         """
@@ -85,7 +85,7 @@ class Channel:
         return sock.getpeercert(binary_form=True) or b""
 
     def authenticate(self, ours: bytes, theirs: bytes, *, with_numbers: bool = True) -> None:
-        """From here on `sign` and `check` prove who has sent all bytes before them, with a key for each direction.
+        """Let `sign` and `check` prove, from here on, who has sent all bytes before them, with a key for each direction.
 
         `with_numbers`: also those of `send_numbers` and `fill_numbers`.
         """
@@ -93,12 +93,15 @@ class Channel:
         self._proves_numbers = with_numbers
 
     def sign(self) -> None:
-        """At the end of each message."""
+        """Send a proof, at the end of each message."""
         if self._sent is not None:
             self._send(self._sent.copy().digest())
 
     def check(self) -> None:
-        """At the end of each message of the peer's, before anything of it is believed. Raises ChannelClosedError."""
+        """Check the peer's proof, at the end of each of its messages, before anything of it is believed.
+
+        Raises ChannelClosedError.
+        """
         if self._received is None:
             return
         proof = bytearray(self._received.digest_size)
@@ -107,7 +110,10 @@ class Channel:
             raise ChannelClosedError("what came on the tensor channel is not what the peer has sent")
 
     def _limit(self, option: int, longest_s: float | None) -> None:
-        """Of the next call. `option`: SO_RCVTIMEO or SO_SNDTIMEO. Raises ChannelClosedError when the deadline has passed."""
+        """Limit the next call's time. `option`: SO_RCVTIMEO or SO_SNDTIMEO.
+
+        Raises ChannelClosedError when the deadline has passed.
+        """
         left_s = self.deadline - time.monotonic()
         if left_s <= 0:
             raise ChannelClosedError("the deadline of the tensor channel passed")
@@ -125,7 +131,7 @@ class Channel:
         self._send(data)
 
     def send_numbers(self, data: bytes | memoryview) -> None:
-        """As `send`, for what may go unproven: nobody takes it for anything but floating-point numbers."""
+        """Send as `send` does, but perhaps unproven: the peer takes these bytes for nothing but floating-point numbers."""
         if self._proves_numbers:
             self.send(data)
         else:
@@ -141,13 +147,13 @@ class Channel:
             raise ChannelClosedError(f"sending on the tensor channel failed: {_reason(e)}") from e
 
     def fill(self, view: memoryview) -> None:
-        """Fills `view` from the peer, who is in the middle of a message."""
+        """Fill `view` from the peer, which is in the middle of a message."""
         self._fill(view)
         if self._received is not None:
             self._received.update(view)
 
     def fill_numbers(self, view: memoryview) -> None:
-        """As `fill`, for what the peer sends with `send_numbers`."""
+        """Fill `view` as `fill` does, with what the peer sends by `send_numbers`."""
         if self._proves_numbers:
             self.fill(view)
         else:
@@ -168,13 +174,13 @@ class Channel:
             raise ChannelClosedError(f"receiving on the tensor channel failed: {_reason(e)}") from e
 
     def receive(self, size: int) -> bytes:
-        """`size` bytes; for messages, not for tensors."""
+        """Return the next `size` bytes; for messages, not for tensors."""
         data = bytearray(size)
         self.fill(memoryview(data))
         return bytes(data)
 
     def wait(self) -> None:
-        """Returns when the peer has begun a message."""
+        """Return when the peer has begun a message. Raises ChannelClosedError."""
         try:
             self._limit(socket.SO_RCVTIMEO, self.patience_s)
             if self._encrypted:
@@ -187,9 +193,9 @@ class Channel:
             raise ChannelClosedError("the peer closed the tensor channel")
 
     def wake(self) -> None:
-        """Ends the connection; a thread that waits in this channel finds that out. On any thread.
+        """End the connection. A thread that waits in this channel finds that out. For any thread.
 
-        Only who waits may close: a descriptor that is closed under a waiting thread can be another file's by the time
+        Only the thread that waits may close: a descriptor that is closed under a waiting thread can be another file's by the time
         that the thread looks at it again.
         """
         with self._closing, contextlib.suppress(OSError):
@@ -197,14 +203,14 @@ class Channel:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """To be called when no other thread is in this channel."""
+        """Close the socket. To be called when no other thread is in this channel."""
         self.wake()
         with self._closing:
             self._socket.close()
 
 
 def connect(host: str, port: int, deadline: float) -> Channel:
-    """Raises ChannelClosedError when nobody listens there or the deadline passes."""
+    """Connect to a donor. Raises ChannelClosedError when no process listens there or the deadline passes."""
     left_s = deadline - time.monotonic()
     if left_s <= 0:
         raise ChannelClosedError("the deadline of the tensor channel passed")

@@ -26,7 +26,7 @@ _BACKLOG = 128
 
 
 def _normal(address: str) -> str:
-    """One spelling for an address: no zone, and IPv4 where it is IPv4 inside IPv6."""
+    """Return an address in one spelling: no zone, and IPv4 where it is IPv4 inside IPv6."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     mapped = getattr(parsed, "ipv4_mapped", None)
     return str(mapped or parsed)
@@ -43,11 +43,12 @@ def _addresses(host: str) -> frozenset[str]:
 class Donor:
     """Serves `tensors` until `close`, or until `deadline_s` after `start`, in threads of its own.
 
-    They must not change meanwhile. Whoever is not at `peer_host`, or does not prove to hold `token` for `generation`,
-    is turned away and logged once; the right peer is served all the same. `protection`: of what goes to another machine;
-    `identity`: key and certificate (PEM) for `full`.
-    Raises RefusedError when `peer_host` cannot be resolved or `full` has no identity,
-    UnsupportedError for tensors without plain bytes.
+    They must not change meanwhile. A process that is not at `peer_host`, or does not prove to hold `token` for `generation`, is
+    turned away and logged once; the right peer is served all the same. `protection`: of what goes to another machine; `identity`:
+    key and certificate (PEM) for `full`.
+
+    Raises RefusedError when `peer_host` cannot be resolved or `full` has no identity, UnsupportedError for tensors without plain
+    bytes.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Donor:
         self._deadline = 0.0
 
     def start(self) -> int:
-        """Listens, and returns the port. Raises ChannelClosedError when `bind_host` is no address of this machine."""
+        """Listen, and return the port. Raises ChannelClosedError when `bind_host` is no address of this machine."""
         self._deadline = time.monotonic() + self._deadline_s
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
@@ -104,17 +105,17 @@ class Donor:
         return int(listener.getsockname()[1])
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the peer said, within `timeout_s` and before `give_up`, that it holds everything."""
+        """Return whether the peer said, within `timeout_s` and before `give_up`, that it holds everything."""
         return self._done.wait(timeout_s) and not self._given_up
 
     def give_up(self) -> None:
-        """Whoever is in `wait` waits no longer. On any thread."""
+        """Stop the wait of a thread that is in `wait`. For any thread."""
         if not self._done.is_set():
             self._given_up = True
             self._done.set()
 
     def close(self) -> None:
-        """Ends all connections and threads. May be called twice."""
+        """End all connections and threads. May be called twice."""
         with self._lock:
             self._closed = True
             if self._listener is not None:
@@ -211,7 +212,7 @@ class Donor:
             channel.close()
 
     def _answer(self, channel: Channel, lanes: Lanes) -> bool:
-        """Answers one request; False after the last one."""
+        """Answer one request. Return False after the last one."""
         kind, number = requests.next_request(channel)
         if kind == requests.DONE:
             self._done.set()

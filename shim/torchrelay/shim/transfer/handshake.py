@@ -63,7 +63,7 @@ class _Terms(NamedTuple):
 
 
 class Identity:
-    """The donor's in TLS; `pem`: key and certificate. Raises RefusedError for what is none."""
+    """The donor's key and certificate in TLS, from `pem`. Raises RefusedError where it holds none."""
 
     def __init__(self, pem: str) -> None:
         import ssl
@@ -79,7 +79,7 @@ class Identity:
 
 
 def _wanted(channel: Channel, protection: str) -> int:
-    """What has to be proven on this channel."""
+    """Return what has to be proven on this channel."""
     if channel.is_local():
         return _NOTHING
     return _ALL_BUT_NUMBERS if protection == OFF else _ALL
@@ -93,7 +93,7 @@ def admit(
     protection: str = INTEGRITY,
     identity: Identity | None = None,
 ) -> None:
-    """The donor's side: returns when the peer is the right one. `identity`: for `full`.
+    """Return, on the donor's side, when the peer is the right one. `identity`: for `full`.
 
     Raises RefusedError with the reason, after telling the peer; ChannelClosedError when it says nothing in time.
     """
@@ -130,7 +130,10 @@ def _refused(channel: Channel, code: int, reason: str) -> RefusedError:
 
 
 def introduce(channel: Channel, generation: int, token: str, connection: int, protection: str = INTEGRITY) -> None:
-    """The receiver's side. Raises RefusedError when either side turns the other away, ChannelClosedError."""
+    """Prove, on the receiver's side, to be the right peer, and check the donor.
+
+    Raises RefusedError when either side turns the other away, ChannelClosedError.
+    """
     wanted, certificate = _wanted(channel, protection), b""
     if wanted and protection == FULL:
         shown = channel.encrypt(tls_contexts.to_whoever_proves_it(), as_server=False)

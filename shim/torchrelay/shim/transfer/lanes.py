@@ -24,19 +24,19 @@ STAGING_BYTES = 4 << 20
 
 class Sender(Protocol):
     def send(self, data: torch.Tensor, rows: torch.Tensor, write: Write) -> None:
-        """Writes `data` (uint8, flat, on the lane's device); its row sums go to `rows` (int64[rows, ROW_SUMS], host)."""
+        """Write `data` (uint8, flat, on the lane's device); its row sums go to `rows` (int64[rows, ROW_SUMS], host)."""
 
 
 class Lane(Sender, Protocol):
     def receive(self, data: torch.Tensor, rows: torch.Tensor, fill: Fill) -> None:
-        """Fills `data` (uint8, flat, on the lane's device); the row sums of what it then holds go to `rows`."""
+        """Fill `data` (uint8, flat, on the lane's device); the row sums of what it then holds go to `rows`."""
 
 
 class HostLane:
-    """Straight between host memory and the socket.
+    """Moves bytes straight between host memory and the socket.
 
-    Summing first and sending then, or receiving first, in few large calls: in smaller steps the second of the two would
-    find more in the cache, but the threads then hand the interpreter lock to and fro, which costs more.
+    Summing first and sending then, or receiving first, in few large calls: in smaller steps the second of the two would find more
+    in the cache, but the threads then hand the interpreter lock to and fro, which costs more.
     """
 
     def send(self, data: torch.Tensor, rows: torch.Tensor, write: Write) -> None:
@@ -49,9 +49,9 @@ class HostLane:
 
 
 class DeviceLane:
-    """Through two pinned host buffers, on a stream of its own: one is copied while the other is on the network.
+    """Moves bytes through two pinned host buffers, on a stream of its own: one is copied while the other is on the network.
 
-    Whoever makes the lane has synchronized the device, so that the tensors are not being written.
+    The thread that makes the lane has synchronized the device, so that the tensors are not being written.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -87,8 +87,11 @@ class DeviceLane:
             rows.copy_(sums)
 
     def _new_sums(self, rows: torch.Tensor) -> torch.Tensor:
-        """Made on the lane's stream: memory of another stream may still be written there, if only by torch's own filling of new
-        memory (`torch.use_deterministic_algorithms`)."""
+        """Make the sums on the lane's stream.
+
+        Memory of another stream may still be written there, if only by torch's own filling of new memory
+        (`torch.use_deterministic_algorithms`).
+        """
         return torch.empty_like(rows, device=self._device)
 
     def _fetch(self, part: torch.Tensor, turn: int) -> None:
@@ -125,6 +128,6 @@ class Lanes:
 
 
 def settle(devices: set[torch.device]) -> None:
-    """Waits until nothing writes to tensors on these devices any more."""
+    """Wait until nothing writes to tensors on these devices any more."""
     for device in devices:
         await_writes(device)

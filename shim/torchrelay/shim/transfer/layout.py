@@ -56,7 +56,7 @@ def describe(path: str, tensor: torch.Tensor) -> TensorInfo:
 
 
 def plan(infos: Sequence[TensorInfo]) -> list[Chunk]:
-    """All bytes of all tensors, each once. Tensors without bytes are in no chunk."""
+    """Return the chunks with all bytes of all tensors, each once. Tensors without bytes are in no chunk."""
     chunks: list[Chunk] = []
     spans: list[Span] = []
     small: list[int] = []
@@ -103,12 +103,12 @@ def encode(infos: Sequence[TensorInfo]) -> bytes:
 
 
 def fingerprint(manifest: bytes) -> bytes:
-    """FINGERPRINT_BYTES by which two manifests are known to be the same."""
+    """Return FINGERPRINT_BYTES by which two manifests are known to be the same."""
     return hashlib.blake2b(manifest, digest_size=FINGERPRINT_BYTES).digest()
 
 
 def decode(data: bytes) -> list[TensorInfo]:
-    """Raises FrameError for anything that is no manifest."""
+    """Return the tensors of a manifest. Raises FrameError for anything that is no manifest."""
     try:
         infos = [_info(*row) for row in json.loads(data)["tensors"]]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:

@@ -52,13 +52,13 @@ class TransferStats:
         return Transferred(generation, self.size_bytes, self.tensors, self.elapsed_s, self.differed)
 
     def digests(self) -> dict[str, str]:
-        """Content digest of each tensor as it arrived, which is the source's."""
+        """Return the content digest of each tensor as it arrived, which is the source's."""
         return self.rows.digests()
 
 
 @dataclass
 class Arrived:
-    """What has come of a transfer that broke off: the next one of the same tensors into the same memory goes on from it."""
+    """What has arrived in a transfer that broke off: the next one of the same tensors into the same memory goes on from it."""
 
     sink: Sink | None = None
     carried_over: bool = False
@@ -73,7 +73,10 @@ class Arrived:
 
 @dataclass(frozen=True)
 class _Donors:
-    """`addresses`: the first one is asked for the manifest, and what the others give has to be the same."""
+    """Where to receive from.
+
+    `addresses`: the first donor is asked for the manifest, and what the others give has to be the same.
+    """
 
     addresses: Sequence[Address]
     generation: int
@@ -82,7 +85,7 @@ class _Donors:
     protection: str
 
     def channel(self, donor: int, number: int) -> Channel:
-        """Raises ChannelClosedError, RefusedError."""
+        """Connect to a donor. Raises ChannelClosedError, RefusedError."""
         host, port = self.addresses[donor]
         one_of_several = len(self.addresses) > 1
         soon = time.monotonic() + _PATIENCE_S
@@ -124,7 +127,7 @@ class _Work:
                 self._changed.notify_all()
 
     def failed(self, chunk: int) -> int:
-        """How often this chunk arrived damaged, this time included."""
+        """Return how often this chunk arrived damaged, this time included."""
         with self._changed:
             self._attempts[chunk] += 1
             self.asked_again += 1
@@ -136,7 +139,7 @@ class _Work:
             self._changed.notify_all()
 
     def more(self) -> bool:
-        """Waits until there is a chunk to take (True), or none will come any more."""
+        """Wait until there is a chunk to take (True), or none will come any more."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._stopped or self._waiting or not self._left, max(0.0, self._deadline - time.monotonic())
@@ -162,16 +165,16 @@ def receive(
     protection: str = INTEGRITY,
     moved: Moved = nobody,
 ) -> TransferStats:
-    """Fills the tensors that `place` names for the donor's, in place, and returns when all are checked.
+    """Fill the tensors that `place` names with the donor's content, in place, and return when all are checked.
 
-    `place` gets the manifest and returns a destination of the same dtype and shape for every path. `more`: other donors of
-    the same tensors, from which is taken at the same time, and which stand in where one dies. Whatever came from whom, all
-    together is compared with what one of them holds; if it differs, everything comes from the first. `arrived`: of an earlier
-    attempt that broke off; kept up to date. `protection`: of what comes from another machine. `moved`: told now and then how far
-    it is.
+    `place` gets the manifest and returns a destination of the same dtype and shape for every path. `more`: other donors of the same
+    tensors, which give at the same time, and stand in where one dies. Whatever came from which donor, all together is compared with
+    what one of them holds; if it differs, everything comes from the first. `arrived`: of an earlier attempt that broke off; kept up
+    to date. `protection`: of what comes from another machine. `moved`: told now and then how far it is.
+
     Raises RefusedError (no donor knows us), ChannelClosedError (all died, or `deadline_s` passed), StateMismatchError (a
-    destination does not fit, or content arrived damaged twice), FrameError (no donor speaks there). Destinations are
-    undefined after an error.
+    destination does not fit, or content arrived damaged twice), FrameError (no donor speaks there). Destinations are undefined
+    after an error.
     """
     started = time.monotonic()
     arrived = arrived or Arrived()
@@ -217,7 +220,7 @@ def _receive(
 
 
 def _first_to_answer(donors: _Donors) -> tuple[_Donors, Channel]:
-    """The donors with whoever is there in front. Raises what the first one says where nobody is."""
+    """Return the donors from the first that answers on, and a channel to it. Raises the first donor's error where none answers."""
     errors: list[RefusedError | ChannelClosedError] = []
     for place in range(len(donors.addresses)):
         try:
@@ -230,7 +233,7 @@ def _first_to_answer(donors: _Donors) -> tuple[_Donors, Channel]:
 
 
 def _further(donors: _Donors, number: int, manifest: bytes) -> tuple[int, Channel]:
-    """Connection `number`, with the place of its donor. Raises ChannelClosedError where that one holds something else."""
+    """Return connection `number`, with the place of its donor. Raises ChannelClosedError where that donor holds something else."""
     place = number % len(donors.addresses)
     channel = donors.channel(place, number)
     if place:
@@ -247,7 +250,7 @@ def _further(donors: _Donors, number: int, manifest: bytes) -> tuple[int, Channe
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Thousands of new objects make Python look for garbage among all that it has: 80 ms and more, for nothing."""
+    """Keep Python from collecting garbage: thousands of new objects make it look at all that it has, for 80 ms and more."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -265,7 +268,7 @@ def _pull_all(
     open_channel: Callable[[int], tuple[int, Channel]],
     every_moment: Callable[[], None],
 ) -> list[Channel]:
-    """Gets every chunk. Returns the channels that still work, the first donor's first; `channels` gets all that were opened.
+    """Get every chunk. Return the channels that still work, the first donor's first; `channels` gets all that were opened.
 
     `every_moment` is called each EVERY_S, by the thread that waits for the others.
     """
@@ -340,7 +343,10 @@ def _read(sink: Sink, work: _Work, channel: Channel, lanes: Lanes, asked: deque[
 
 
 def _compare(sink: Sink, alive: Sequence[Channel]) -> None:
-    """Compares what all chunks together make here and at the source, and says DONE."""
+    """Compare what all chunks together make here and at the source, and say DONE.
+
+    Raises StateMismatchError where they differ, ChannelClosedError.
+    """
     for channel in alive:
         channel.patience_s = None  # it may have to sum up what others have given
         try:

@@ -22,7 +22,7 @@ def ask(channel: Channel, kind: int, number: int = 0) -> None:
 
 
 def next_request(channel: Channel) -> tuple[int, int]:
-    """Waits for the next request: (kind, number). Raises ChannelClosedError, and FrameError for an unknown kind."""
+    """Wait for the next request: (kind, number). Raises ChannelClosedError, and FrameError for an unknown kind."""
     channel.wait()
     kind, number = _REQUEST.unpack(channel.receive(REQUEST_BYTES))
     channel.check()
@@ -32,13 +32,13 @@ def next_request(channel: Channel) -> tuple[int, int]:
 
 
 def announce(channel: Channel, kind: int, number: int, size: int) -> None:
-    """The head of an answer; `size` bytes and what belongs to the kind follow, and `Channel.sign` after these."""
+    """Send the head of an answer. `size` bytes and what belongs to the kind follow, and `Channel.sign` after these."""
     channel.send(_ANSWER.pack(kind, number, size))
     channel.sign()
 
 
 def expect(channel: Channel, kind: int, number: int, size: int | None = None) -> int:
-    """Reads the head of the answer to `ask(kind, number)`. Returns its size. Raises FrameError, ChannelClosedError.
+    """Read the head of the answer to `ask(kind, number)`, and return the answer's size. Raises FrameError, ChannelClosedError.
 
     After what follows, `Channel.check` is due.
     """
@@ -53,7 +53,7 @@ def expect(channel: Channel, kind: int, number: int, size: int | None = None) ->
 
 
 def content(channel: Channel, kind: int, size: int | None = None) -> bytes:
-    """The whole answer to `ask(kind)`, for messages. Raises FrameError, ChannelClosedError."""
+    """Return the whole answer to `ask(kind)`, for messages. Raises FrameError, ChannelClosedError."""
     found = channel.receive(expect(channel, kind, 0, size))
     channel.check()
     return found

@@ -17,7 +17,7 @@ SEAL_BYTES = 16
 
 
 def chunk_check(index: int, sums: Sequence[torch.Tensor]) -> bytes:
-    """What both ends must agree on for chunk `index`: CHECK_BYTES over the row sums of its bytes."""
+    """Return what both ends must agree on for chunk `index`: CHECK_BYTES over the row sums of its bytes."""
     found = hashlib.blake2b(index.to_bytes(8, "little"), digest_size=CHECK_BYTES)
     for part in sums:
         found.update(memory(part))
@@ -34,12 +34,12 @@ class Rows:
         self._sums = memoryview(bytearray(self._starts[-1]))
 
     def put(self, tensor: int, start: int, sums: torch.Tensor) -> None:
-        """`sums` (int64[rows, ROW_SUMS], host) are those of the tensor's bytes from `start` on."""
+        """Keep `sums` (int64[rows, ROW_SUMS], host), which are those of the tensor's bytes from `start` on."""
         first = self._starts[tensor] + start // ROW_BYTES * SUM_BYTES
         self._sums[first : first + sums.shape[0] * SUM_BYTES] = memory(sums)
 
     def put_small(self, tensors: Sequence[int], packed: torch.Tensor) -> torch.Tensor:
-        """Sums, and keeps, the one row of each of the small tensors that lie packed in host memory."""
+        """Sum, and keep, the one row of each of the small tensors that lie packed in host memory. Return the sums."""
         sums = packed_row_sums(packed, [self._infos[i].size_bytes for i in tensors])
         found = memory(sums)
         for at, tensor in enumerate(tensors):
@@ -48,11 +48,11 @@ class Rows:
         return sums
 
     def seal(self) -> bytes:
-        """SEAL_BYTES over everything: two sides with the same seal have the same digests."""
+        """Return SEAL_BYTES over everything: two sides with the same seal have the same digests."""
         return hashlib.blake2b(self._sums, digest_size=SEAL_BYTES).digest()
 
     def digests(self) -> dict[str, str]:
-        """Content digest of each tensor, as `digest.digest` has it. Every row must have been put."""
+        """Return the content digest of each tensor, as `digest.digest` has it. Every row must have been put."""
         return {
             info.path: combine(info.dtype, info.shape, self._sums[self._starts[i] : self._starts[i + 1]])
             for i, info in enumerate(self._infos)

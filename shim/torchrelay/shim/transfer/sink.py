@@ -17,7 +17,7 @@ from torchrelay.shim.transfer.rows import Rows, chunk_check
 
 
 def _fitting(infos: Sequence[TensorInfo], destinations: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """The destination of each tensor, or StateMismatchError with the first path that does not fit."""
+    """Return the destination of each tensor. Raises StateMismatchError with the first path that does not fit."""
     surplus = destinations.keys() - {info.path for info in infos}
     if surplus:
         raise StateMismatchError(f"{min(surplus)}: the source has no such tensor")
@@ -67,7 +67,7 @@ class Sink:
         settle({tensor.device for tensor in self._tensors})
 
     def is_for(self, infos: Sequence[TensorInfo], destinations: Mapping[str, torch.Tensor]) -> bool:
-        """Whether these are the same tensors in the same memory, so that what has arrived counts for them."""
+        """Return whether these are the same tensors in the same memory, so that what has arrived counts for them."""
         if self.infos != list(infos):
             return False
         there = [local(destinations[info.path], info.path) if info.path in destinations else None for info in infos]
@@ -78,7 +78,7 @@ class Sink:
         return sum(info.size_bytes for info in self.infos)
 
     def read_chunk(self, index: int, lanes: Lanes, fill: Fill) -> bytes:
-        """Fills one chunk by calls of `fill`, in order. Returns the check of what is now held.
+        """Fill one chunk by calls of `fill`, in order. Return the check of what is now held.
 
         The chunk counts only once `accept` was called; until then it may be read again.
         """
@@ -103,7 +103,7 @@ class Sink:
         return found
 
     def accept(self, index: int) -> None:
-        """The chunk is right. A tensor whose memory is not in order is set when its last part is."""
+        """Count the chunk as right. A tensor whose memory is not in order is set when its last part is."""
         with self._lock:
             self.accepted.add(index)
             self.accepted_bytes += self.chunks[index].size

@@ -17,7 +17,7 @@ from torchrelay.shim.transfer.rows import Rows, chunk_check
 
 
 class Senders(Protocol):
-    """As `Lanes`, for sending alone."""
+    """What `Lanes` is, for sending alone."""
 
     def for_device(self, device: torch.device) -> Sender: ...
 
@@ -41,8 +41,9 @@ def _nowhere(data: memoryview) -> None:
 class TensorSource:
     """Tensors on their way out. They must not change until the last chunk was written.
 
-    Row sums are taken while the bytes pass, so the digests cost no pass of their own; `rows` has them. Of what others have given
-    in its place, `sum_rest` takes them.
+    Row sums are taken while the bytes pass, so the digests cost no pass of their own; `rows` has them. `sum_rest` takes those of
+    chunks that other donors have given in this one's place.
+
     Raises UnsupportedError for tensors without plain bytes.
     """
 
@@ -59,7 +60,7 @@ class TensorSource:
         settle({tensor.device for tensor in self._tensors})
 
     def write_chunk(self, index: int, lanes: Senders, write: Write) -> bytes:
-        """Passes the bytes of one chunk to `write`, in order. Returns their check."""
+        """Pass the bytes of one chunk to `write`, in order. Return their check."""
         chunk = self.chunks[index]
         rows = self._write_small(chunk, write) if chunk.small else self._write_spans(chunk, lanes, write)
         with self._lock:
@@ -67,7 +68,7 @@ class TensorSource:
         return chunk_check(index, rows)
 
     def sum_rest(self) -> None:
-        """From here on `rows` has the sums of all chunks, whoever was asked for them."""
+        """Take the sums of all chunks that this donor was not asked for, so that `rows` has those of all chunks."""
         with self._lock:
             rest = [index for index in range(len(self.chunks)) if index not in self._summed]
         for index in rest:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints, step_of
-from torchrelay.protocol.kube.checkpoint_owner import job_id
+from torchrelay.protocol.kube.checkpoint_owner import folder_prefix, job_id
 from torchrelay.protocol.messages import CheckpointFile, FoundCheckpoint
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
 
@@ -65,7 +65,7 @@ def test_what_has_no_step_cannot_be_begun_from(tmp_path: Path) -> None:
 
 
 def test_just_in_time_checkpoints_are_ours_and_their_tensors_nobody_s(tmp_path: Path) -> None:
-    whole, begun = tmp_path / f"{JIT_PREFIX}a-step5", tmp_path / f"{JIT_PREFIX}b-step9"
+    whole, begun = tmp_path / f"{folder_prefix(JOB)}a-step5", tmp_path / f"{folder_prefix(JOB)}b-step9"
     save(whole / "rank-0-tensors" / "x.pt")
     (whole / MANIFEST).write_text(json.dumps({"target": 5, "origin": {"job": JOB}}))
     begun.mkdir()
@@ -84,6 +84,12 @@ def test_what_another_job_has_saved_is_only_counted(tmp_path: Path, saver: str) 
     save(tmp_path / "step-10.pt")
     found = find_checkpoints(tmp_path, JOB)
     assert ([f.step for f in found.found], found.of_others) == ([10], 1)
+
+
+def test_what_another_namespace_s_job_has_begun_to_write_is_only_counted(tmp_path: Path) -> None:
+    (tmp_path / f"{folder_prefix(job_id('other', 'llama', '1'))}llama-a-step90").mkdir()
+    found = find_checkpoints(tmp_path, JOB)
+    assert (found.found, found.of_others) == ((), 1)
 
 
 def test_a_folder_that_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from torchrelay.cli.display.run_json import as_json
 from torchrelay.cli.display.rungs import in_words, restart_in_words, rung_of, rungs_taken
 from torchrelay.cli.display.summary import MigrationSummary, RestartSummary, RunSummary
-from torchrelay.cli.folders.folder import RungTaken
+from torchrelay.cli.display.told_json import status_of
+from torchrelay.cli.folders.folder import KnownRun, RungTaken
+from torchrelay.protocol.messages import JobStatus
 
 LOST = MigrationSummary(
     "m1",
@@ -70,3 +73,18 @@ def test_a_restart_is_told_with_its_way_its_place_its_cost_and_its_reason() -> N
     assert restart_in_words(RESTART) == "1 (jit-checkpoint): at step 30, 0 steps lost, 2.5 s: rank 1 was killed"
     anew = RestartSummary(2, "script", "", -1, 1, "all ranks were killed")
     assert restart_in_words(anew) == "2 (script): from the script's beginning, 1 step lost: all ranks were killed"
+
+
+def test_the_summary_for_programs_counts_them_too() -> None:
+    told = as_json(RunSummary(migrations=(LOST,), restarts=(RESTART,)), 0, ())
+    assert told["rungs"] == (
+        {"rung": "next-spare", "times": 1, "steps": 1, "seconds": 0.5},
+        {"rung": "jit-checkpoint", "times": 1, "steps": 0, "seconds": 2.5},
+    )
+
+
+def test_status_for_programs_has_what_is_written_down_of_them() -> None:
+    taken = (RungTaken("respawn", 2, 2, 3.5),)
+    run = KnownRun("ab", "ab", "127.0.0.1", 1, (), (), ("1 (script): lost",), taken)
+    told = status_of(JobStatus("ab", 1, 0, 1, 1, "protected", "", 1.5, 0, "", ()), run)
+    assert (told.rungs, told.restarts) == (taken, ("1 (script): lost",))

@@ -166,7 +166,11 @@ THERE = "torchrelay doctor --nnodes 2 --node-rank 1 train.py"
         ),
         (Compared(), [FindingMark.WARNING], "no command of this job answers at node0:1 or node1:1"),
         (Compared("node0:1"), [FindingMark.WARNING], "no machine has come to the controller at node0:1 yet"),
-        (Compared("node0:1", problem="too old"), [FindingMark.WARNING], "too old: what all machines have to agree on"),
+        (
+            Compared("node0:1", problem="too old"),
+            [FindingMark.WARNING],
+            "too old, and two checks do not find each other. So this was not compared",
+        ),
         (Compared(strangers=("node0:1",)), [FindingMark.BAD], "node0:1 that does not know this job's secret"),
     ],
 )
@@ -177,4 +181,7 @@ def test_machines_are_compared_or_it_is_said_that_they_were_not(
     assert [each.mark for each in found] == marks
     assert said in found[0].text
     was_compared = bool(compared.nodes or compared.strangers)
+    assert (
+        "the versions of torch and Python, the faults of --inject, and whether" in found[0].text
+    ) is not was_compared
     assert (THERE in found[0].remedy) is not was_compared

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import shlex
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,8 @@ import pytest
 from torchrelay.cli.command_line.given import GivenOptions
 from torchrelay.cli.leading.known_machines import KnownMachines, mark, run_id_of, write_machines
 from torchrelay.cli.machine import LocalMachine
-from torchrelay.cli.preflight.meeting import MeetingPlace
+from torchrelay.cli.preflight.facts import Compared
+from torchrelay.cli.preflight.meeting import MeetingPlace, compare
 from torchrelay.cli.preflight.subject import subject_of
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -67,3 +72,29 @@ def test_without_a_script_what_is_known_is_compared_all_the_same(tmp_path: Path)
 
 def test_one_machine_has_nobody_to_meet(tmp_path: Path, script: str) -> None:
     assert meeting(tmp_path, script, nnodes="1", node_rank=0, master_addr=None) is None
+
+
+def test_whoever_is_at_the_controller_s_port_without_speaking_its_words_is_told_and_holds_nobody_up(
+    tmp_path: Path, script: str
+) -> None:
+    """One that says what is no TLS, one that hangs up, and one that says nothing."""
+    place = meeting(tmp_path / "jit", script)
+    assert place is not None
+    talks, hangs_up, silent = (socket.create_server(("127.0.0.1", 0)) for _ in range(3))
+    with talks, hangs_up, silent:
+        for server, says in ((talks, b"\xff" * 5000), (hangs_up, b"")):
+            threading.Thread(target=answer_all, args=(server, says), daemon=True).start()
+        addresses = tuple(f"127.0.0.1:{server.getsockname()[1]}" for server in (talks, hangs_up, silent))
+        found = compare(dataclasses.replace(place, addresses=addresses))
+        assert found == Compared(strangers=found.strangers), "nobody is there"
+        assert set(found.strangers) <= set(addresses)
+        for server in (talks, hangs_up, silent):
+            server.shutdown(socket.SHUT_RDWR)
+
+
+def answer_all(server: socket.socket, says: bytes) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(says)

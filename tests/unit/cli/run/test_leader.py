@@ -69,6 +69,7 @@ def test_the_next_controller_is_told_where_to_listen_and_what_has_been() -> None
         "holders": ["n0.w0", "n0.s0"],
         "migrations_begun": 1,
         "respawned": [],
+        "imports_differ": False,
         "resume_dir": "",
     }
     two = options(nnodes="2", master_addr="node0", controller_port=4711)
@@ -81,6 +82,8 @@ def test_the_next_controller_is_told_where_to_listen_and_what_has_been() -> None
     assert (told["holders"], told["migrations_begun"]) == (["n0.s0", "n1.w1"], 4)
     started = dataclasses.replace(summary_of(), respawned_s=((1, 1700000000.25),))
     assert successor(two, started, 4711, LeadReply(2, "job"), 3)["respawned"] == ["1 1700000000.250"]
+    differ = fold(summary_of(), events.FilesDiffer(("n0", "n1"), "config.py"), 1.0)
+    assert successor(two, differ, 4711, LeadReply(2, "job"), 3)["imports_differ"] is True
 
 
 def test_nobody_takes_over_where_ranks_are_still_to_enter_from_a_checkpoint(tmp_path: Path) -> None:

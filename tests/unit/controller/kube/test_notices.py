@@ -72,6 +72,26 @@ def test_a_job_that_begins_again_has_not_ended() -> None:
     in_world(test)
 
 
+def test_an_unforeseen_error_in_a_notice_is_logged_and_leaves_the_job_protected(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def test(w: World) -> None:
+        posted = listening(w)
+        with monkeypatch.context() as patch:
+            patch.setattr("torchrelay.controller.kube.notices.notice", broken)
+            say(w.run, e.Protection("protected", "all ranks"))
+        assert (w.run.failure, w.run.core.aside) == ("", None)
+        say(w.run, e.JobFinished(0, ""))
+        assert [n.kind for n, _ in posted] == [NoticeKind.ENDED]
+
+    in_world(test)
+    assert "team/llama: nobody is notified of protection" in caplog.text
+    assert "ZeroDivisionError: a bug" in caplog.text
+
+
 def test_the_url_is_a_secret_in_a_folder_and_what_is_posted_is_as_the_environment_says(tmp_path: Path) -> None:
     (tmp_path / "url").write_text(f"{URL}\n")
     assert read_notify_target(settings(tmp_path)) == NotifyTarget(URL)

@@ -17,11 +17,15 @@ ONE = Program("/src/train.py", "aa", {"model.py": "1"}, "3.11.7", "2.13.0", (), 
 OTHER = dataclasses.replace(ONE, resume_command="torchrelay run --resume {directory} --node-rank 1 a")
 
 
+def programs_of(job: FakeJob) -> Programs:
+    return Programs(job.core.outbox, job.core.job)
+
+
 @pytest.mark.parametrize("order", [("n0", "n1"), ("n1", "n0")])
 def test_the_second_machine_is_compared_with_the_first_whoever_comes_first(
     tmp_path: Path, order: tuple[str, ...]
 ) -> None:
-    programs = Programs(FakeJob(tmp_path).core.outbox)
+    programs = programs_of(FakeJob(tmp_path))
     paths = {"n0": ONE, "n1": dataclasses.replace(OTHER, script="/code/train.py")}
     first, second = (programs.attached(node, paths[node]) for node in order)
     assert first == ""
@@ -29,7 +33,7 @@ def test_the_second_machine_is_compared_with_the_first_whoever_comes_first(
 
 
 def test_an_agent_that_comes_again_is_no_news(tmp_path: Path) -> None:
-    programs = Programs(FakeJob(tmp_path).core.outbox)
+    programs = programs_of(FakeJob(tmp_path))
     again = [("n0", ONE), ("n1", OTHER), ("n0", dataclasses.replace(ONE, torch="9"))]
     assert [programs.attached(node, program) for node, program in again] == ["", "", ""]
 
@@ -55,7 +59,7 @@ def test_a_machine_that_was_told_otherwise_ends_a_job_that_has_not_begun_and_its
 
 def test_what_may_go_well_is_told(tmp_path: Path) -> None:
     job = FakeJob(tmp_path)
-    programs = Programs(job.core.outbox)
+    programs = programs_of(job)
     programs.attached("n0", ONE)
     programs.attached("n1", dataclasses.replace(OTHER, sources={"model.py": "2"}))
     _, told = job.core.take()
@@ -63,7 +67,7 @@ def test_what_may_go_well_is_told(tmp_path: Path) -> None:
 
 
 def test_every_machine_has_its_command(tmp_path: Path) -> None:
-    programs = Programs(FakeJob(tmp_path).core.outbox)
+    programs = programs_of(FakeJob(tmp_path))
     programs.attached("n0", ONE)
     assert programs.resume_commands("/jit") == {}
     programs.attached("n1", OTHER)
@@ -89,7 +93,7 @@ def test_a_job_that_ends_with_75_tells_all_of_them(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_may_come_is_compared_with_all_that_are_there_and_changes_nothing(tmp_path: Path) -> None:
-    programs = Programs(FakeJob(tmp_path).core.outbox)
+    programs = programs_of(FakeJob(tmp_path))
     assert programs.compare(ONE) == msg.MachinesCompared()
     for node, program in (("n0", ONE), ("n1", OTHER)):
         programs.attached(node, program)

@@ -53,6 +53,17 @@ def test_after_the_wait_its_ranks_enter_on_the_machine_that_is_there(tmp_path: P
     assert [o.in_place_of for o in job.orders if isinstance(o, msg.StartWorker)] == [""]
 
 
+def test_where_files_differ_nobody_stands_in_for_a_machine_that_is_missing(
+    tmp_path: Path, saved: JobCheckpoint
+) -> None:
+    job = begun_again(tmp_path, saved, imports_differ=True)
+    job.tick(WAIT_S + 1.0)
+    job.settle()
+    assert job.told(events.JobStarted) == []
+    assert job.stop is not None
+    assert "the files that the script imports are not the same on all machines" in job.stop.reason
+
+
 def test_a_machine_that_comes_back_in_time_has_its_ranks(tmp_path: Path, saved: JobCheckpoint) -> None:
     job = begun_again(tmp_path, saved)
     job.tick(WAIT_S / 2)

@@ -56,6 +56,14 @@ def test_as_many_journals_are_kept_as_the_worker_keeps_itself() -> None:
     assert copy.content("n1.w0") == JournalContent("n1.w0", {7: b"7", 8: b"8", 9: b"9"}, {8: b"8", 9: b"9"}, b"second")
 
 
+def test_what_a_rank_has_told_of_its_tensors_is_kept_as_long_as_its_agent_keeps_it() -> None:
+    copy = wire.JournalCopy()
+    for number in range(10):
+        copy.keep(*parts(wire.frame(wire.CHECK, number, b"%d" % number)))
+    copy.keep(*parts(wire.frame(wire.CHECK, 9, b"again")))
+    assert copy.content("n1.w0").checks == {4: b"4", 5: b"5", 6: b"6", 7: b"7", 8: b"8", 9: b"again"}
+
+
 def test_parts_that_came_before_are_not_sent_again() -> None:
     copy, large = wire.JournalCopy(), bytes(50_000)
     before: list[bytes] = []

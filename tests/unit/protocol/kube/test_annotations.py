@@ -23,6 +23,7 @@ def test_all_annotations_are_read() -> None:
             kube.BUDDY_EVERY: "50",
             kube.BUDDY_SYNC: "true",
             kube.REHEARSE_EVERY: "1800",
+            kube.HANG_TIMEOUT: "90",
             kube.CONTAINER: "train",
             "somebody.else/annotation": "x",
         }
@@ -38,6 +39,7 @@ def test_all_annotations_are_read() -> None:
         "train",
         buddy_sync=True,
         rehearse_every_s=1800.0,
+        hang_timeout_s=90.0,
     )
 
 
@@ -72,6 +74,7 @@ def test_an_empty_fallback_leaves_none() -> None:
         (kube.BUDDY_SYNC, "8", '"true" or "false"'),
         (kube.BUDDY_SYNC, "true", "nothing is copied"),
         (kube.REHEARSE_EVERY, "30m", "a number of seconds, or 0 for never"),
+        (kube.HANG_TIMEOUT, "-1", "seconds, or 0 for the process group's timeout"),
         (kube.CONTAINER, "Main", "name of a container"),
         (kube.SPARES, 2, "in quotes"),
     ],

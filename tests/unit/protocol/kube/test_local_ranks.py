@@ -18,6 +18,11 @@ def test_only_torchrun_is_believed() -> None:
     assert local_world_size({}) == 1
 
 
+@pytest.mark.parametrize("said", ["", "0", "-1", "²", "x", "9" * 5000])
+def test_what_is_no_number_of_processes_is_one(said: str) -> None:
+    assert local_world_size({**told(3, 2, 1), "LOCAL_WORLD_SIZE": said}) == 1
+
+
 def test_which_one_of_a_pod_s_it_is() -> None:
     assert place(told(3, 2, 1)) == 1
     assert place(told(3, 1, 1)) == 0

@@ -89,7 +89,9 @@ def test_a_loop_that_is_held_up_is_told_as_held_up(monkeypatch: pytest.MonkeyPat
     assert told[0]["torchrelay_event_loop_held_up_seconds", ()] > 0
 
 
-def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_says_nothing_is_let_go_and_fills_no_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert module._Handler.timeout == module.SILENT_S
     monkeypatch.setattr(module._Handler, "timeout", 0.05)
 
@@ -107,6 +109,7 @@ def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     began_s = time.monotonic()
     assert asyncio.run(held()) == b""
     assert time.monotonic() - began_s < 5
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

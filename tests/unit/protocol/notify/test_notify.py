@@ -151,6 +151,15 @@ def test_a_notice_that_is_refused_is_said_once_and_the_next_one_is_posted() -> N
     assert said == ["notices do not arrive (HTTP status 404: so it is); jobs go on"]
 
 
+@pytest.mark.parametrize("unforeseen", [RuntimeError(f"no way to {URL}"), KeyError(URL), RecursionError()])
+def test_an_unforeseen_error_is_said_without_the_url_and_the_next_notice_is_posted(unforeseen: Exception) -> None:
+    """Not tried again: what it is that is wrong nobody knows. Its text may name the URL, which may be a secret."""
+    later = JobNotice(NoticeKind.ENDED, "Finished")
+    arrived, said = posted([unforeseen], [MOVED, later], NotifyTarget(URL))
+    assert arrived == ["Finished"]
+    assert said == [f"notices do not arrive ({type(unforeseen).__name__}); jobs go on"]
+
+
 def test_only_what_was_asked_for_is_posted() -> None:
     later = ending(7, 137, "rank 1 was killed", "torchrelay run --resume x")
     assert posted([], [MOVED, later], NotifyTarget(URL, kinds=(NoticeKind.ENDED,)))[0] == [

@@ -71,7 +71,7 @@ def test_buffers_that_a_forward_takes_from_rank_0_behind_the_gate_are_confirmed(
         layouts=SimpleNamespace(forward_begins=lambda wrapped: None),
         wrapped=SimpleNamespace(takes_indices=lambda wrapped: False),
         inject=lambda phase: None,
-        waiting=lambda on: None,
+        may_wait=lambda on: None,
         confirm=confirm,
         interrupted=interruptions.append,
     )

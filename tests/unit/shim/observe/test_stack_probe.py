@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchrelay.shim.observe.stack_probe import stack_of, watch
+from torchrelay.shim.observe.stack_probe import in_own_code, stack_of, watch
 
 WATCH_S = 0.4
 
@@ -190,3 +191,50 @@ def test_calls_of_ours_are_left_out() -> None:
             time.sleep(0.001)
         calls = stack_of(frame)
     assert calls[0].startswith("call_ours (")
+
+
+def _innermost(_: FrameType | None) -> FrameType:
+    return sys._getframe(1)
+
+
+def _called(modules: tuple[str, ...]) -> FrameType:
+    """The frame of the last of these modules, each of which was called by the one before."""
+
+    def call(further: Any, _: None) -> FrameType:
+        return further(None)  # type: ignore[no-any-return]  # the next one, or `_innermost`
+
+    further: Any = _innermost
+    for module in reversed(modules):
+        further = functools.partial(FunctionType(call.__code__, {"__name__": module}), further)
+    return further(None)  # type: ignore[no-any-return]  # as above
+
+
+HOOK = ("__main__", "torch.autograd", "torch.autograd.graph", "train_hooks")
+
+
+@pytest.mark.parametrize(
+    ("modules", "is_own"),
+    [
+        (HOOK, True),
+        ((*HOOK, "queue", "threading"), True),
+        ((*HOOK, "torch._tensor"), True),
+        ((*HOOK, "torchrelay.shim.observe.nothing"), True),
+        (HOOK[:3], False),  # in C++, where a reducer waits for its peers
+        ((*HOOK, "torch.distributed.distributed_c10d"), False),
+        ((*HOOK, "torch.distributed._functional_collectives", "torch._ops"), False),
+        (("__main__", "torch.nn.modules.module", "torch.nn.parallel.distributed"), False),
+        (("__main__", "torch._inductor.runtime.compile_tasks.abc", "torch._ops"), False),
+    ],
+)
+def test_code_that_may_communicate_within_a_backward_is_told_from_the_scripts_own(
+    modules: tuple[str, ...], is_own: bool
+) -> None:
+    assert in_own_code(_called(modules)) is is_own
+
+
+def test_a_hook_of_a_real_backward_is_the_scripts_own_code() -> None:
+    seen = []
+    tensor = torch.ones(1, requires_grad=True)
+    tensor.register_hook(lambda gradient: seen.append(in_own_code(sys._getframe())))
+    torch.autograd.backward(tensor.sum())
+    assert seen == [True]

@@ -74,7 +74,7 @@ def test_reviews_are_answered_over_http() -> None:
     assert response.json()["response"]["allowed"] is False
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"{}", b"\xff\xfe", b"[1]"])
+@pytest.mark.parametrize("body", [b"", b"{", b"{}", b"\xff\xfe", b"[1]", b"[" * 100_000])
 def test_garbage_is_refused(body: bytes) -> None:
     assert client(PodDecision()).post("/mutate", content=body).status_code == 400
 

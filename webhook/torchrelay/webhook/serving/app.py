@@ -34,7 +34,7 @@ def make_app(decide: Callable[[dict[str, Any]], PodDecision], is_ready: Callable
         try:
             review = json.loads(body)
             return JSONResponse(answer(review, decide))
-        except (ValueError, FrameError) as e:
+        except (ValueError, FrameError, RecursionError) as e:
             log.warning("refused: %s", e)
             return PlainTextResponse(str(e), status_code=400)
 

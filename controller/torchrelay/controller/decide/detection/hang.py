@@ -25,9 +25,10 @@ _CIRCLING = "circling"
 class Vital:
     """What is known of one rank.
 
-    `silent_s`: since its progress last moved; `idle_s`: since it was last seen computing or at the disk; `news_age_s`: since its
-    agent last said anything of it; `stopped_s`: how long it has not been able to go on by itself (CANNOT_GO_ON).
-    `stack`, `motion`, `asleep`, `links`: as in messages.Explained, of this silence; empty, or None, until the rank was looked at.
+    `silent_s`: since its progress last moved; `idle_s`: since it was last seen computing or at the disk; `news_age_s`:
+    since its agent last said anything of it; `stopped_s`: how long it has not been able to go on by itself (CANNOT_GO_ON).
+    `stack`, `motion`, `asleep`, `links`, `in_own_code`: as in messages.Explained, of this silence; empty, or None, until the
+    rank was looked at.
     """
 
     rank: int
@@ -46,6 +47,15 @@ class Vital:
     count: int = 0
     """How much it has done since its boundary."""
     links: tuple[LinkState, ...] | None = ()
+    in_own_code: bool = False
+
+    @property
+    def waits_for_peers(self) -> bool:
+        """Whether the rank waits for its peers, as far as is known.
+
+        A rank that stands in the script's code within a backward waits for itself.
+        """
+        return self.waiting and not self.in_own_code
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,9 @@ def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) 
     """Return the one rank to blame, or None as long as no rank must be blamed."""
     current = [v for v in vitals if v.news_age_s <= policy.stale_progress_s]
     limit_s = threshold_s(median_step_s, policy)
-    waiting = [v for v in current if v.waiting and v.process_state not in CANNOT_GO_ON and v.phase not in NOT_TRAINING]
+    waiting = [
+        v for v in current if v.waits_for_peers and v.process_state not in CANNOT_GO_ON and v.phase not in NOT_TRAINING
+    ]
     stopped = [
         v
         for v in current
@@ -121,7 +133,7 @@ def _hangs(v: Vital, limit_s: float, policy: Policy) -> bool:
         return False
     if _runs_in_circles(v):
         return True  # inside of a backward, too, which counts as waiting as a whole
-    return not v.waiting and (v.idle_s >= limit_s or v.silent_s >= policy.busy_hang_s)
+    return not v.waits_for_peers and (v.idle_s >= limit_s or v.silent_s >= policy.busy_hang_s)
 
 
 def _is_still(v: Vital, limit_s: float) -> bool:
@@ -191,7 +203,7 @@ def _named(vitals: Sequence[Vital]) -> str:
 
 def _evidence(vitals: Sequence[Vital]) -> str:
     return "; ".join(
-        f"rank {v.rank}: {v.boundary} steps done, {v.phase}{', waiting' if v.waiting else ''}, state {v.process_state}, "
+        f"rank {v.rank}: {v.boundary} steps done, {v.phase}{', waiting' if v.waits_for_peers else ''}, state {v.process_state}, "
         f"silent for {v.silent_s:.1f} s"
         for v in vitals
     )

@@ -23,7 +23,7 @@ def unlike_updates(vitals: Sequence[Vital], median_step_s: float, policy: Policy
     """
     at_gate = [v for v in vitals if v.phase == RankPhase.GATE and v.waiting]
     ended = [v for v in vitals if v.phase == RankPhase.FINISHED]
-    elsewhere = [v for v in vitals if v.waiting and _waits_elsewhere(v, at_gate, is_protected=is_protected)]
+    elsewhere = [v for v in vitals if v.waits_for_peers and _waits_elsewhere(v, at_gate, is_protected=is_protected)]
     if not at_gate or not (ended or elsewhere) or len(at_gate) + len(ended) + len(elsewhere) < len(vitals):
         return ""
     limit_s = threshold_s(median_step_s, policy)

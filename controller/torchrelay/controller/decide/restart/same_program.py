@@ -5,6 +5,7 @@ A difference would show only when a rank moves between machines.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,16 +16,21 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class ProgramAgreement:
-    """The outcome. `refused`: why the job must not begin, `told`: what may go well; both empty if nothing differs."""
+    """The outcome. `refused`: why the job must not begin, `told`: what may go well; both empty if nothing differs.
+
+    `kept_apart`: why no rank may continue on the other machine; the job begins all the same, as it would with torchrun.
+    """
 
     refused: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    kept_apart: str = ""
 
 
 def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAgreement:
     """Compare what two machines run. `one` is what `node` runs. What is not known of one of them is not compared."""
     refused: list[str] = []
     told: list[str] = []
+    kept_apart = ""
     if one.script and other.script and one.script != other.script:
         refused.append(
             f"{node} runs {one.script}, {other_node} runs {other.script}: a rank cannot move between them. "
@@ -34,8 +40,8 @@ def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAg
         refused.append(f"{one.script} is another file on {other_node} than on {node}: put the same one on all machines")
     else:
         found = _compare_sources(node, one, other_node, other)
-        refused += found.refused
         told += found.told
+        kept_apart = found.kept_apart
     if one.torch and other.torch and one.torch != other.torch:
         refused.append(
             f"{node} has torch {one.torch}, {other_node} has {other.torch}: install the same version on all machines"
@@ -62,7 +68,16 @@ def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAg
                 f"{where}: where no rank can take over, the script starts from its beginning. "
                 "--jit-dir names a folder that all machines share"
             )
-    return ProgramAgreement(tuple(refused), tuple(told))
+    return ProgramAgreement(tuple(refused), tuple(told), kept_apart)
+
+
+def imports_key(program: Program) -> str:
+    """Return a key for what the script imports from its folder; empty if that is not known.
+
+    It is the same for two machines where the script imports the same.
+    """
+    found = [f"{name} {program.sources.get(name, '')}" for name in sorted(program.imported)]
+    return hashlib.sha256("\n".join(found).encode()).hexdigest() if found else ""
 
 
 def _not_shared(node: str, one: Program, other_node: str, other: Program) -> str:
@@ -74,14 +89,22 @@ def _not_shared(node: str, one: Program, other_node: str, other: Program) -> str
 
 
 def _compare_sources(node: str, one: Program, other_node: str, other: Program) -> ProgramAgreement:
-    """Compare what the script imports from its folder: a rank that moves goes on with the other machine's files."""
+    """Compare what the script imports from its folder. Where it differs, no rank may move: it would compute something else.
+
+    It may differ on purpose: paths and addresses of that machine.
+    """
     if not (one.sources and other.sources):
         return ProgramAgreement()
     imported = {*one.imported, *other.imported}
     wrong = _differences(imported, node, one, other_node, other)
-    refused, told = [], []
+    told = []
+    kept_apart = ""
     if wrong:
-        refused.append(f"of what the script imports from its folder {wrong}: put the same files on all machines")
+        kept_apart = (
+            f"of what the script imports from its folder {wrong}: a lost rank is taken over only where these files are the "
+            "same as on its machine, and the loss of a machine with files of its own is not covered. Put the same files on "
+            "all machines, or what differs into the environment"
+        )
     cut = [name for name, program in ((node, one), (other_node, other)) if program.sources_cut]
     if cut:
         told.append(
@@ -93,7 +116,7 @@ def _compare_sources(node: str, one: Program, other_node: str, other: Program) -
             f"beside the script {other_wrong}: it does not import them by its text; if it uses them all the same, "
             "a rank that moves goes on with the other machine's"
         )
-    return ProgramAgreement(tuple(refused), tuple(told))
+    return ProgramAgreement((), tuple(told), kept_apart)
 
 
 def _differences(names: Iterable[str], node: str, one: Program, other_node: str, other: Program) -> str:

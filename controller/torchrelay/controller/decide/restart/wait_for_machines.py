@@ -17,7 +17,7 @@ class WaitAnswer(Enum):
 @dataclass(frozen=True)
 class MissingMachines:
     """`missing`: node ranks. `waited_s`, of `limit_s` (0: without end). `lacking`: ranks for which no process is there; `places`:
-    for how many of them the machines that are there have a place.
+    for how many of them the machines that are there have a place. `barred`: why none may be there, whatever the places.
     """
 
     missing: Sequence[int]
@@ -25,6 +25,7 @@ class MissingMachines:
     limit_s: float
     lacking: int
     places: int
+    barred: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ def judge_wait(m: MissingMachines) -> WaitVerdict:
 
 
 def _why_not_without(m: MissingMachines) -> str:
+    if m.barred:
+        return m.barred
     if m.places < m.lacking:
         return f"the machines that are there have places for {m.places} of {m.lacking} further ranks"
     return ""

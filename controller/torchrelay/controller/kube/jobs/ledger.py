@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 MOST_DIGITS = 12
 """The most digits of a number that a process claims: to read a very long one takes long."""
+MOST_RANKS_OF_A_POD = 256
+"""As many processes as are thought possible in one pod. So the pods that are there limit what a job may cost."""
 
 
 class Ledger:
@@ -80,7 +82,8 @@ class Ledger:
     async def run_for(self, identity: PodIdentity, hello: AgentHello) -> JobRun:
         """Return the run of the pod's job, and begin it if needed.
 
-        Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank.
+        Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank, and for a
+        rank of a job that has too few pods by now.
         """
         pod = await self._pod_of(identity)
         run = await self._run_of(pod, hello)
@@ -95,7 +98,8 @@ class Ledger:
         launch = next((told for told in ranks if told.get("WORLD_SIZE", "").isdecimal()), None)
         if launch is None:
             raise RetryableError(f"job {pod.key} has not begun")
-        size = claimed_size(launch)
+        there = sum(not p.is_over for p in self.pods_of(pod.key))
+        size = claimed_size(launch, max(1, there))  # the mirror may not have its own yet
         if run is not None:
             self.over.append(run)
         trains = any(w.generation >= 0 for w in hello.workers)
@@ -335,9 +339,18 @@ def _state_of(run: JobRun | None) -> str:
     return TRAINS if run.core.job.protection == "on" else UNPROTECTED
 
 
-def claimed_size(launch: Mapping[str, str]) -> int:
-    """Return the world size that a launcher has told a process. Raises RefusedError for one that no job has."""
+def claimed_size(launch: Mapping[str, str], pods: int) -> int:
+    """Return the world size that a launcher has told a process. `pods`: how many the job has now.
+
+    Raises RefusedError for a size that no job has, RetryableError for one that these pods cannot have: the others may not have
+    been made yet.
+    """
     claimed = launch["WORLD_SIZE"]
     if len(claimed) > MOST_DIGITS or not 1 <= int(claimed) <= MOST_RANKS:
         raise RefusedError(f"a job of {claimed[:20]} ranks is none: at most {MOST_RANKS} are looked after")
+    if int(claimed) > (most := MOST_RANKS_OF_A_POD * pods):
+        raise RetryableError(
+            f"it claims {claimed} ranks, and {pods} pods of its job are there, which could have {most}; it is looked after once "
+            "enough of them have been made"
+        )
     return int(claimed)

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.containment.time_share import TimeShare
 from torchrelay.controller.core import Core
 from torchrelay.controller.kube.cluster.pods import JobKey, Pod
@@ -38,12 +38,12 @@ from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
-from torchrelay.protocol.kube.checkpoint_owner import job_id
+from torchrelay.protocol.kube.checkpoint_owner import folder_prefix, job_id
 from torchrelay.protocol.kube.local_ranks import local_world_size
 from torchrelay.protocol.kube.object_names import beginning
 from torchrelay.protocol.logs.log_records import of_run
 from torchrelay.protocol.messages import CheckpointRequest, JobEvent, MigrateReply, MigrateRequest
-from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
+from torchrelay.protocol.names import DEFAULT_MASTER_PORT, NO_RANK
 from torchrelay.protocol.notify.notices import ToldOfJob
 from torchrelay.protocol.words.phases import Deadlines
 
@@ -373,9 +373,10 @@ def _config(run: JobRun, world_size: int) -> ControllerConfig:
         respawn_limit=wishes.respawn_limit,
         respawn_option="annotation respawn-limit",
         jit_barred=jit_barred if wishes.checkpoint_dir else NO_FOLDER,
-        jit_prefix=JIT_PREFIX,
+        jit_prefix=folder_prefix(run.job_id),
         worn_out=tuple(sorted(worn_out)),
         deadlines=Deadlines(spare_s=wishes.spare_wait_s),
+        policy=Policy(hang_timeout_s=wishes.hang_timeout_s, hang_timeout_option="annotation hang-timeout"),
         buddy_every=wishes.copies_every,
         buddy_sync=wishes.buddy_sync,
         rehearse_every_s=wishes.rehearse_every_s,

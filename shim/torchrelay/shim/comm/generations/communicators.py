@@ -56,7 +56,7 @@ class Communicators:
         log: LogLines,
         stuck: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`address`: where peers reach this process. `stuck`: as in Breaking."""
+        """Begin with generation 0. `address`: where peers reach this process. `stuck`: as in Breaking."""
         self.rank, self.world_size, self.address = rank, world_size, address
         self.now = Generation(0)
         self._previous: tuple[Generation, list[_Before]] | None = None
@@ -80,12 +80,12 @@ class Communicators:
             self._old = None  # they pile up, and torch's numbers for them are used up in the end
 
     def own_sockets(self) -> set[sockets.Inode]:
-        """Of the present generation: its groups', its gate's and its store's."""
+        """Return the sockets of the present generation: of its groups, its gate and its store."""
         with self._lock:
             return set(self.now.inodes)
 
     def connect_gate(self, store: Any, secret: bytes) -> None:
-        """The gate of the first generation; `secret`: as in Protect. Raises UnsupportedError for a group that cannot be moved."""
+        """Connect the first gate. `secret`: as in Protect. Raises UnsupportedError for a group that cannot be moved."""
         registry.check_groups(groups.groups())
         self.now.stores.append(store)
         try:
@@ -124,11 +124,11 @@ class Communicators:
         *,
         joins: bool = False,
     ) -> None:
-        """Connects every group anew, with the same ranks in the same order, through the store at `host:port`.
+        """Connect every group anew, with the same ranks in the same order, through the store at `host:port`.
 
-        `secret`: as in Rebuild.
-        `is_over(generation)`: whether a newer one was announced, or this one abandoned. Raises RuntimeError when peers do not
-        come or the generation is broken meanwhile, StateMismatchError when this process `joins` and is in other groups than they.
+        `secret`: as in Rebuild. `is_over(generation)`: whether a newer one was announced, or this one abandoned. Raises
+        RuntimeError when peers do not come or the generation is broken meanwhile, StateMismatchError when this process `joins` and
+        is in other groups than they.
         """
         self._settle()
         self.now.on_device = self._of_device(self.now)
@@ -163,7 +163,7 @@ class Communicators:
         return dist.PrefixStore(f"torchrelay/default/{self.now.defaults}", self.now.stores[-1])
 
     def _exchange(self, group: Any, store: Any, types: dict[str, Any]) -> None:
-        """`types`: under which this generation's communicators of each library are registered."""
+        """Exchange a group's communicators. `types`: under which this generation's of each library are registered."""
         assert self._previous is not None
         ranks, record = groups.group_ranks(group), groups.record_of(group)
         had = {d: groups.first_type(name) for d, name in self._names(group).items()}
@@ -208,7 +208,7 @@ class Communicators:
         return groups.type_of(number)
 
     def _settle(self) -> None:
-        """Nothing is under way any more in what was broken. Raises RuntimeError, DeviceLostError."""
+        """Wait until nothing is under way any more in what was broken. Raises RuntimeError, DeviceLostError."""
         for backend in self._on_device():
             backend.await_freed(SETTLE_S)
             backend.check_device(current(torch.device("cuda")))
@@ -222,13 +222,13 @@ class Communicators:
         return self._libraries[1]
 
     def waits_on_device(self) -> bool:
-        """From any thread: whether a collective of this rank has begun on its device, and waits there for other ranks."""
+        """Return, from any thread, whether a collective of this rank has begun on its device, and waits there for other ranks."""
         with self._lock:
             libraries = self._on_device()
         return any(backend.waits() for backend in libraries)
 
     def failure(self) -> str:
-        """From any thread: why a communicator on a device has failed by itself; empty where none has."""
+        """Return, from any thread, why a communicator on a device has failed by itself; empty where none has."""
         try:
             with self._lock:
                 found = self._of_device(self.now)
@@ -241,11 +241,11 @@ class Communicators:
         return registry.notes(self._on_device())
 
     def leaves_garbage(self) -> bool:
-        """Whether collectives have been let go before they were done, and on a device nobody was told so."""
+        """Return whether collectives have been let go before they were done, on a device where no caller was told so."""
         return self.now.broken and self.have_device()
 
     def have_device(self) -> bool:
-        """Whether collectives of this rank run on a device."""
+        """Return whether collectives of this rank run on a device."""
         return bool(self._on_device())
 
     def synchronize(self) -> None:
@@ -268,11 +268,11 @@ class Communicators:
 
     @staticmethod
     def group_names() -> set[str]:
-        """Of the groups that this rank is a member of."""
+        """Return the names of the groups that this rank is a member of."""
         return {groups.name_of(group) for group in groups.groups()}
 
     def go_back(self) -> None:
-        """An abandoned exchange: the communicators of the generation before are whole and used again."""
+        """Use the communicators of the generation before again, which are whole: the exchange was abandoned."""
         if self._previous is None:
             return
         abandoned = self.now
@@ -287,7 +287,7 @@ class Communicators:
                 groups.reinstall(had.group, had.types, had.record)
 
     def break_previous(self) -> None:
-        """In an exchange that all have agreed on: who still waits in the communicators before waits in vain."""
+        """Break the communicators before, in an exchange that all have agreed on: a thread that still waits there waits in vain."""
         if self._previous is not None:
             self.breaking.break_all([self._previous[0]])
             self.waits.free_all()
@@ -316,7 +316,7 @@ class Communicators:
         return True
 
     def _forget_old(self) -> None:
-        """Threads and connections of communicators that nobody uses any more go back to the system."""
+        """Give threads and connections of communicators that are not used any more back to the system."""
         if self._old is None or not self.waits.none_waits():
             return
         with self._lock:
@@ -327,19 +327,19 @@ class Communicators:
             self._numbers.clear()
 
     def break_new(self, generation: int) -> int:
-        """From any thread: what waits in the communicators of an abandoned exchange fails now; those before it stay whole."""
+        """Break an abandoned exchange's communicators, from any thread, so that waits in them fail. Those before stay whole."""
         with self._lock:
             if self.now.number != generation or self._previous is None:
                 return 0
         return self.breaking.break_all([self.now])
 
     def break_all(self) -> int:
-        """From any thread: whatever this rank and its peers wait for in any communicator fails now. Returns how many sockets."""
+        """Break all communicators, from any thread, so that waits of this rank and its peers fail. Return how many sockets."""
         previous = self._previous
         return self.breaking.break_all([self.now] if previous is None else [self.now, previous[0]])
 
     def _of_device(self, generation: Generation) -> list[tuple[Backend, Any]]:
-        """Its communicators whose collectives run on a device; each once, though several devices may share it.
+        """Return the generation's communicators whose collectives run on a device; each once, though several devices may share it.
 
         As long as it is built, groups still have those of the generation before: these are that one's alone.
         """
@@ -355,13 +355,13 @@ class Communicators:
         return [*found.values()]
 
     def lift_gates(self, reason: str) -> None:
-        """From any thread: whoever waits in a gate, or comes to one, goes on at once."""
+        """Let every thread that waits in a gate, or comes to one, go on at once. From any thread."""
         self.lifted = self.lifted or reason
         if self.now.gate is not None:
             self.now.gate.let_go()
 
     def gate(self, number: int, *, yes: bool = False, busy: bool = False) -> bool:
-        """As Gate.wait: returns when every rank is at its gate `number`, or once gates are lifted.
+        """Wait as Gate.wait does: return when every rank is at its gate `number`, or once gates are lifted.
 
         Raises RuntimeError when the generation is broken.
         """
@@ -375,7 +375,7 @@ class Communicators:
             return False
 
     def meet(self, number: int, yes: bool, patience_s: float | None) -> bool | None:
-        """As Gate.meet, or False once gates are lifted. Raises RuntimeError when the generation is broken."""
+        """Meet as Gate.meet does, or return False once gates are lifted. Raises RuntimeError when the generation is broken."""
         assert self.now.gate is not None
         try:
             return not self.lifted and self.now.gate.meet(self.now.number, number, yes, patience_s)
@@ -385,16 +385,16 @@ class Communicators:
             return False
 
     def verify(self, target: int) -> None:
-        """Every rank of the new generation goes to the same boundary. Raises StateMismatchError, RuntimeError."""
+        """Check that every rank of the new generation goes to the same boundary. Raises StateMismatchError, RuntimeError."""
         self.gate(target)
 
 
 def current(device: torch.device) -> torch.device:
-    """The device of its type that this process uses."""
+    """Return the device of this type that this process uses."""
     return device if device.type == "cpu" else torch.device(device.type, torch.accelerator.current_device_index())
 
 
 def _bound(group: Any, device: torch.device) -> torch.device:
-    """The device that the group's communicator for this type of device is to use."""
+    """Return the device that the group's communicator for this type of device is to use."""
     bound: torch.device | None = group.bound_device_id
     return bound if bound is not None and bound.type == device.type else current(device)

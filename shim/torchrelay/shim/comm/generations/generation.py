@@ -32,10 +32,10 @@ class Generation:
     """Set when it is broken, and when a communicator of it is connected: one thread waits for either."""
 
     def breaks(self) -> None:
-        """It is broken from now on."""
+        """Mark the generation as broken from now on."""
         self.broken = True
         self.news.set()
 
     def failure(self) -> RuntimeError:
-        """What is raised in whoever needs a communicator of it that is broken."""
+        """Return the error for a thread that needs a communicator of this broken generation."""
         return RuntimeError(f"torchrelay: Connection closed: generation {self.number} was broken under a collective")

@@ -17,15 +17,16 @@ FIRST_ATTEMPT_S = 1.0
 
 
 def serve_store() -> tuple[Any, int]:
-    """A store for the next generation, hosted by this process; returns it with its port."""
+    """Host a store for the next generation in this process; return it with its port."""
     store = dist.TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False, timeout=CONNECT_TIMEOUT)
     return store, int(store.port)
 
 
 def join_store(host: str, port: int, over: Callable[[], bool] = lambda: False) -> Any:
-    """Raises RuntimeError when nobody serves it, and when it is `over` with the generation whose store it is.
+    """Connect to a generation's store. Raises RuntimeError when no process serves it, and when the generation is `over`.
 
-    torch tries for as long as it is told to, and nothing can stop it: where the host is lost, a rank would not come to a stand.
+    It tries for a short time, and again: torch tries for as long as it is told to, and nothing can stop it. Where the host is lost,
+    a rank would not come to a stand.
     """
     end_s, patience_s = time.monotonic() + CONNECT_TIMEOUT.total_seconds(), FIRST_ATTEMPT_S
     while True:
@@ -47,5 +48,5 @@ def of_first(store: Any) -> Any:
 
 
 def decline_gate(store: Any, rank: int) -> None:
-    """The others need not wait for this rank at the first generation's gate."""
+    """Tell the others that they need not wait for this rank at the first generation's gate."""
     of_first(store).set(gate.key_of(rank), "")

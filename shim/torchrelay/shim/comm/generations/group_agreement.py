@@ -10,7 +10,7 @@ from torchrelay.protocol.errors import StateMismatchError
 
 
 def say(store: Any, rank: int, described: Iterable[Sequence[Any]]) -> None:
-    """`described`: as process_group.described."""
+    """Say in the store which groups this rank is in. `described`: as process_group.described."""
     own = [(name, list(ranks)) for name, ranks, *_ in described]
     store.set(_key(rank), json.dumps(own))
     for name, ranks in own:

@@ -27,12 +27,12 @@ _CLOSURE = "a closure's result"
 
 
 def _name(optimizer: torch.optim.Optimizer) -> str:
-    """Of its class: the same in every process of a job."""
+    """Return the name of the optimizer's class, which is the same in every process of a job."""
     return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
 
 
 def _written(result: Any) -> Any:
-    """None where it cannot be kept."""
+    """Return the result as it is recorded; None where it cannot be kept."""
     if isinstance(result, torch.Tensor):
         fits = result.numel() * result.element_size() <= MAX_RECORDED_BYTES
         return [small.take(result.detach())] if fits else None
@@ -59,11 +59,14 @@ class WholeSteps:
 
     @property
     def open(self) -> bool:
-        """Whether one is under way: the gate comes behind it."""
+        """Return whether such a step is under way: the gate comes behind it."""
         return self._begun is not None
 
     def begins(self, frame: FrameType, optimizer: torch.optim.Optimizer, *, closure: bool) -> bool:
-        """Before a step: whether it is one of these. A joiner has to know them too, before it has seen any step."""
+        """Note that a step begins, and return whether its gate comes behind it.
+
+        A joiner has to know such steps before it has seen any.
+        """
         updates = self._engine.updates
         if threading.get_ident() != threading.main_thread().ident:
             return False
@@ -82,22 +85,23 @@ class WholeSteps:
         return _name(optimizer) in self.communicating
 
     def collective_within(self, optimizer: torch.optim.Optimizer) -> None:
-        """Such a step is known by its class from then on."""
+        """Remember the optimizer's class: its steps communicate, and are known by the class from then on."""
         self.communicating.add(_name(optimizer))
 
     def begin_without(self, optimizer: torch.optim.Optimizer) -> None:
-        """In a joiner numbers are there, and tensors come at the gate. Begun without either, it comes through; both are replaced.
+        """Drop a joiner's optimizer state, which has its numbers already, and its tensors only at the gate.
 
-        Tensors that an optimizer has made with itself are there, and stay: it would not make them again.
+        Begun without either, the step comes through. Both are replaced. Tensors that an optimizer has made with itself are there,
+        and stay: it would not make them again.
         """
         for parameter, values in list(optimizer.state.items()):
             if isinstance(optimizer, torch.optim.LBFGS) or not any(map(torch.is_tensor, values.values())):
                 del optimizer.state[parameter]
 
     def told(self, result: Any) -> Any:
-        """What a closure gives goes through the optimizer to the script, where no journal sees it: it is recorded by itself.
+        """Return what a closure gives, recorded by itself: it goes through the optimizer to the script, where no journal sees it.
 
-        Raises StateMismatchError where a joiner's shadow step calls it where the lost rank did not.
+        Raises StateMismatchError where a joiner's shadow step calls the closure and the lost rank did not.
         """
         engine = self._engine
         before_gate = engine.step.is_in_body or (engine.way_in is not None and engine.way_in.before_gate())
@@ -112,7 +116,7 @@ class WholeSteps:
         return result
 
     def ended(self) -> bool:
-        """Behind a step: whether it was one of these."""
+        """Note that a step has ended, and return whether its gate comes behind it."""
         if self._begun is None or threading.get_ident() != threading.main_thread().ident:
             return False
         if self._inner > 0:
@@ -122,5 +126,5 @@ class WholeSteps:
         return True
 
     def forget(self) -> None:
-        """An interrupted one is begun again."""
+        """Forget the step that was interrupted: it is begun again."""
         self._begun, self._inner = None, 0

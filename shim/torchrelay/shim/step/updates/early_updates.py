@@ -31,9 +31,10 @@ class EarlyUpdates:
         self._versions: dict[int, int] = {}
 
     def learn(self, site: str, number: int, *, together: bool) -> bool:
-        """Update `number` (from 0) of an iteration is about to be made. Whether that moves the gate, from the next iteration on.
+        """Note that update `number` (from 0) of an iteration is about to be made. Return whether that moves the gate.
 
-        `together`: all ranks have done something together for it, a backward or a collective of the optimizer's own.
+        The gate moves from the next iteration on. `together`: all ranks have done something together for it, a backward or a
+        collective of the optimizer's own.
         """
         before, last = self.turns.get(site, (0, 0))
         now = max(before, number if together else 0), max(last, number)
@@ -48,7 +49,7 @@ class EarlyUpdates:
         return self.turns.get(site, (0, 0))[1]
 
     def keep(self, optimizer: torch.optim.Optimizer) -> None:
-        """Before it updates what it owns."""
+        """Copy what the optimizer owns, before it updates that."""
         self.pending = True
         held = {id(tensor) for tensor, _ in self._kept}
         for group in optimizer.param_groups:
@@ -66,7 +67,9 @@ class EarlyUpdates:
         return [tensor for tensor, _ in self._kept]
 
     def put_back(self, state: HostState) -> dict[int, int]:
-        """`state`: of the boundary. What was written to before the copy was made differs from it still, and is found to.
+        """Put the copies back. `state`: of the boundary.
+
+        A tensor that was written to before its copy was made still differs from the boundary, and is found to.
 
         Returns how often each tensor that was put back had been written to when it was copied, by its id.
         """
@@ -91,7 +94,7 @@ class EarlyUpdates:
         return version_of(tensor) if self._versions.get(id(tensor)) == at_boundary else at_boundary
 
     def drop(self) -> None:
-        """The gate is passed."""
+        """Drop the copies: the gate is passed."""
         if self.pending:
             self.pending = False
             self.copied_bytes = sum(copy.numel() * copy.element_size() for _, copy in self._kept)

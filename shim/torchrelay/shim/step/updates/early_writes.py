@@ -27,7 +27,10 @@ MOST_BYTES = 256 << 20
 
 
 class EarlyWrites:
-    """`states`: of optimizers, which steps may write to before their gate, too."""
+    """Copies of the large tensors that steps write to before their gate.
+
+    `states`: of optimizers, which steps may write to there, too.
+    """
 
     def __init__(self, states: OptimizerStates) -> None:
         self._states = states
@@ -57,7 +60,7 @@ class EarlyWrites:
             self._uncounted.begin((path, tensor) for path, tensor, _ in _large(state) if path not in self._paths)
 
     def at_gate(self, state: HostState, taken_back: Collection[int]) -> None:
-        """Looks which tensors the step has written to. `taken_back`: by id, those of which there is a copy already."""
+        """Look which tensors the step has written to. `taken_back`: ids of tensors of which there is a copy already."""
         self._gates += 1
         if not self._is_looked_at(self._gates):
             return
@@ -83,7 +86,7 @@ class EarlyWrites:
         return [tensor for tensor, _, _ in self._kept]
 
     def put_back(self, state: HostState) -> dict[int, int]:
-        """`state`: of the boundary, which knows by the versions of its tensors whether they are as they were.
+        """Put the copies back. `state`: of the boundary, which knows by the versions of its tensors whether they are as they were.
 
         Returns how often each tensor that was put back had been written to when it last held what it holds again, by its id.
         """
@@ -104,12 +107,12 @@ class EarlyWrites:
         return copied_at
 
     def drop(self) -> None:
-        """The gate is passed, or there will be none."""
+        """Drop the copies: the gate is passed, or there will be none."""
         self._kept = []
         self.look_no_more()
 
     def look_no_more(self) -> None:
-        """The loop is over: what a gate behind it has in front of it was seen before, or is not seen."""
+        """Stop looking, since the loop is over: what lies in front of a gate behind it was seen before, or is not seen."""
         self._uncounted.end()
 
     @staticmethod

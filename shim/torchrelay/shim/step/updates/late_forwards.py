@@ -16,10 +16,10 @@ class LateForwards:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.seen = False
-        """In this step."""
+        """Whether there was such a forward in this step."""
 
     def alone(self) -> None:
-        """Raises StateMismatchError in a joiner that goes through the rest of a step without peers."""
+        """Raise StateMismatchError in a joiner that goes through the rest of a step without peers."""
         if self._engine.behind_gate():
             raise StateMismatchError(_WHAT)
 
@@ -30,9 +30,10 @@ class LateForwards:
                 self._engine.reporter.sharded_forward_late(self._engine.commit, _WHAT)
 
     def confirm(self) -> None:
-        """At the next head: what was gathered on a device may have been let go before it was there, and is part of the state now.
+        """Wait, at the next head, for what was gathered on a device, which is part of the state now.
 
-        Raises UnsupportedError in this case, once a migration is over that takes no rank back behind its update.
+        It may have been let go before it was there. Raises UnsupportedError in this case, once a migration is over that takes no
+        rank back behind its update.
         """
         try:
             self._engine.confirm()

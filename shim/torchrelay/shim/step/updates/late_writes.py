@@ -24,12 +24,12 @@ class LateWrites:
         self._values: dict[str, tuple[weakref.ref[torch.Tensor], int]] = {}
 
     def note(self, state: HostState) -> None:
-        """Right after an optimizer step. `state`: that of the boundary which the step started at."""
+        """Note the versions of tensors right after an optimizer step. `state`: of the boundary which the step started at."""
         self._trees = versions_now(state.tree_versions)
         self._values = {path: (weakref.ref(t), version_of(t)) for path, t in state.large.items()} if state.large else {}
 
     def until(self, state: HostState) -> dict[str, int]:
-        """What was written since the last optimizer step when `state` was taken: by path in the catalogue, how often."""
+        """Return what was written since the last optimizer step when `state` was taken: how often, by path in the catalogue."""
         if self._trees is None:
             return dict(UNKNOWN)
         found: dict[str, int] = {}

@@ -27,7 +27,7 @@ _Values = dict[Any, Any]
 
 @dataclass(frozen=True)
 class _Bindings:
-    """Which tensors an optimizer's state leads to. `flat`: all values, in order; `tensors`: those that are tensors."""
+    """The tensors that an optimizer's state leads to. `flat`: all values, in order; `tensors`: those that are tensors."""
 
     states: dict[Any, Any]
     entries: dict[Any, Any]
@@ -47,7 +47,7 @@ class _Bindings:
         return pointers([*states.values()]) == pointers([*self.entries.values()])
 
     def paths(self, number: int) -> Iterator[str]:
-        """Of each tensor, as in the catalogue. `number`: the optimizer's."""
+        """Yield the path of each tensor, as in the catalogue. `number`: the optimizer's."""
         for parameter, _, values in self.kept:
             place = self.places.get(id(parameter), -1)
             for key, value in values.items():
@@ -65,7 +65,7 @@ class _Content:
     versions: list[int]
 
     def written(self) -> list[tuple[str, torch.Tensor]]:
-        """Path and tensor of each that was written to since."""
+        """Return path and tensor of each tensor that was written to since."""
         tensors = self.bindings.tensors
         if versions_of(tensors) == self.versions:
             return []
@@ -76,19 +76,19 @@ class _Content:
 class OptimizerStates:
     def __init__(self) -> None:
         self._head: list[_Content] = []
-        """At the step's head."""
+        """The states at the step's head."""
         self._updated: list[_Content] = []
-        """Behind its update."""
+        """The states behind the step's update."""
 
     def drop(self) -> None:
-        """Nobody goes back any more."""
+        """Forget the states: no rank goes back any more."""
         self._head, self._updated = [], []
 
     def at_boundary(self, state: HostState) -> None:
         self._head = _take(state, self._updated)
 
     def note(self, state: HostState) -> None:
-        """Right after an optimizer step. `state`: that of the boundary which the step started at."""
+        """Note the states right after an optimizer step. `state`: of the boundary which the step started at."""
         self._updated = _take(state, self._head)
 
     def at(self, paths: Collection[str]) -> Iterator[tuple[str, torch.Tensor, int]]:
@@ -101,14 +101,14 @@ class OptimizerStates:
                     yield path, tensor, version
 
     def written(self) -> list[tuple[str, torch.Tensor]]:
-        """Path and tensor of each that was written to in place since the head."""
+        """Return path and tensor of each tensor that was written to in place since the head."""
         return [found for content in self._head for found in content.written()]
 
     def put_back(self, copied_at: Mapping[int, int]) -> None:
-        """As it was at the head. `copied_at`: tensors whose content was put back, by id: how often they had been written to when
-        it was copied.
+        """Put the states back as they were at the head.
 
-        Raises StateMismatchError where the step has written to others in place.
+        `copied_at`: tensors whose content was put back, by id: how often they had been written to when it was copied. Raises
+        StateMismatchError where the step has written to others in place.
         """
         written: list[str] = []
         for content in self._head:
@@ -133,7 +133,7 @@ class OptimizerStates:
             )
 
     def late(self, state: HostState, *, at_head: bool) -> dict[str, int]:
-        """What was written since the last optimizer step: by path in the catalogue, how often.
+        """Return what was written since the last optimizer step: how often, by path in the catalogue.
 
         `at_head`: until the head of the present step, and else until now.
         """

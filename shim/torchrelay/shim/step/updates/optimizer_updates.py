@@ -65,7 +65,10 @@ class Updates:
         self.overwritten.look_no_more()
 
     def gradients_begin(self) -> None:
-        """Gradients are about to be computed. Without an update that is seen nothing is ever protected, which has to be said."""
+        """Note that gradients are about to be computed.
+
+        Without an update that is seen nothing is ever protected, which has to be said.
+        """
         if self._computed is None or not self._engine.capturing:
             return
         self._computed += 1
@@ -77,7 +80,10 @@ class Updates:
         return self._depth > 0
 
     def collective_begins(self) -> None:
-        """On the training thread: from the next iteration on the gate comes behind an optimizer's step that it is in."""
+        """Note a collective on the training thread.
+
+        From the next iteration on the gate comes behind an optimizer's step that it is in.
+        """
         if self._depth > 0 and self._stepping is not None:
             self.whole.collective_within(self._stepping)
             commit = self._engine.commit
@@ -85,21 +91,24 @@ class Updates:
                 self._engine.reporter.in_turn()
 
     def summed_up(self, tensors: list[torch.Tensor]) -> None:
-        """The result of a collective that sums up is in `tensors`, which torch has not counted as a write."""
+        """Note that a collective has summed up into `tensors`, which torch has not counted as a write."""
         self.writes.summed_up(tensors)
         self._engine.again.summed_up(tensors)
 
     def have_begun(self) -> bool:
-        """Whether there was one in this iteration, such as the first of two in turn."""
+        """Return whether an update was begun in this iteration, such as the first of two in turn."""
         return self._done > 0
 
     def all_done(self) -> bool:
-        """Whether an iteration of this loop has no further update to make, as far as that is known."""
+        """Return whether an iteration of this loop has no further update to make, as far as that is known."""
         commit = self._engine.commit
         return commit is None or self._done > self.early.last(commit.activation.site)
 
     def take_back_early(self, target: int) -> None:
-        """What the step has done before its gate, if all meet at the boundary that it began at. Raises StateMismatchError."""
+        """Take back what the step has done before its gate, if all ranks meet at the boundary that it began at.
+
+        Raises StateMismatchError.
+        """
         commit = self._engine.commit
         if commit is None or target != commit.boundary:
             return
@@ -107,9 +116,9 @@ class Updates:
         self.states.put_back(copied_at | self.writes.put_back(commit.state))
 
     def late_now(self) -> dict[str, int]:
-        """What was written between the last optimizer step and the place where this rank's tensors are those of.
+        """Return what was written between the last optimizer step and the place that this rank's tensors belong to.
 
-        Not that of which there is a copy from before.
+        Tensors of which there is a copy from before are left out.
         """
         commit = self._engine.commit
         if commit is None:
@@ -123,7 +132,7 @@ class Updates:
         return {path: times for path, times in late.items() if path not in copied}
 
     def note_late(self, state: HostState) -> None:
-        """Right after an update: what is written from here on is written late."""
+        """Note that an update is made: what is written from here on is written late."""
         self.late.note(state)
         self.states.note(state)
 
@@ -136,7 +145,10 @@ class Updates:
     def before_step(
         self, frame: FrameType, optimizer: torch.optim.Optimizer | None = None, *, whole: bool = False
     ) -> None:
-        """`whole`: what the optimizer writes is written already, and kept."""
+        """Prepare for an optimizer's step, with the gate in front where it belongs.
+
+        `whole`: what the step writes is written and kept.
+        """
         engine = self._engine
         if not engine.tracker.live or threading.get_ident() != self._training_thread:
             return
@@ -217,7 +229,7 @@ class Updates:
             self.gate.pass_unprotected(-1)
 
     def unprotected_in(self, site: str) -> None:
-        """The rank gives up in this training loop."""
+        """Note that the rank gives up in this training loop, and drop all copies."""
         self._site, self.gate.is_owed = site, self.early.pending and not self.gate.is_through
         self.early.drop()
         self.writes.drop()
@@ -227,12 +239,12 @@ class Updates:
         self.states.drop()
 
     def look_no_more(self) -> None:
-        """The loop is over: what steps write past torch's counts was seen before, or is not seen."""
+        """Stop looking, since the loop is over: what steps write past torch's counts was seen before, or is not seen."""
         self.writes.look_no_more()
         self.updated.look_no_more()
 
     def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
-        """Another one comes in this iteration, behind a backward: the gate is there."""
+        """Make an update before the gate: another update, behind a backward, comes in this iteration, and the gate is there."""
         engine = self._engine
         engine.training.step_stack, self._updating_early = running, True
         engine.step.updated_early()
@@ -241,7 +253,7 @@ class Updates:
             engine.again.ignore(self.early.tensors())
 
     def keep_whole(self, frame: FrameType, optimizer: torch.optim.Optimizer) -> None:
-        """A step that is taken back as a whole, should a rank be lost before the gate behind it."""
+        """Keep what a step writes that is taken back as a whole, should a rank be lost before the gate behind it."""
         engine = self._engine
         if not engine.tracker.live or not engine.capturing:
             return
@@ -256,9 +268,9 @@ class Updates:
             engine.again.ignore(self.early.tensors())
 
     def _is_behind_its_loop(self, frame: FrameType, running: list[Activation]) -> bool:
-        """Whether the step belongs to the latest boundary although that one's loop is over: gradients were left over from it.
+        """Return whether the step belongs to the latest boundary although that loop is over: gradients were left over from it.
 
-        It has a gate like any other, and what follows it is carried. Before that gate nobody can go back to the boundary.
+        Such a step has a gate like any other, and what follows it is carried. Before that gate no rank can go back to the boundary.
         """
         engine = self._engine
         in_body = engine.step.is_in_body and engine.step.gradients_open
@@ -268,13 +280,13 @@ class Updates:
         return loop not in running and loop.around is (running[-1] if running else None) and loop.is_run_by(frame)
 
     def _steps_in(self, running: list[Activation]) -> None:
-        """A gate was passed in all of these loops."""
+        """Note that a gate was passed in all of these loops."""
         self._engine.training.step_stack = running
         for activation in running:
             activation.steps += 1
 
     def _step_elsewhere(self, running: list[Activation]) -> None:
-        """A step outside of the loop that the boundaries are in: nobody can come in here, until this loop comes round."""
+        """Step outside of the loop that the boundaries are in: no process can come in here, until this loop comes round."""
         engine = self._engine
         assert engine.commit is not None
         if engine.shadow is not None:
@@ -297,7 +309,10 @@ class Updates:
         engine.records.begin_after_gate()
 
     def _refuse_in_draw(self, frame: FrameType, running: list[Activation]) -> None:
-        """A generator that yields its training steps to a loop: a new process cannot be taken into the middle of such a step."""
+        """Give up where a generator yields its training steps to a loop.
+
+        A new process cannot get into the middle of such a step.
+        """
         engine = self._engine
         if engine.tracker.is_in_draw(frame, running[-1] if running else None):
             file, line = call_site(frame)
@@ -305,7 +320,7 @@ class Updates:
             engine.give_up(UnsupportedError(why))
 
     def trained_in_draw(self) -> None:
-        """A generator with a training loop has yielded: it will be asked again, and a new process has none that stands there."""
+        """Give up: a generator that trains has yielded. It will be asked again, and a new process has none that stands there."""
         if self._engine.capturing and self._engine.shadow is None:
             self._engine.give_up(
                 UnsupportedError("a generator that trains has yielded, and is to go on where it stands")
@@ -342,7 +357,7 @@ class Updates:
             self._updated()
 
     def _updated(self) -> None:
-        """After an update behind the gate: the tensors of the next boundary are there, if it was the last one."""
+        """Note an update behind the gate. If it was the last one, the tensors of the next boundary are there."""
         engine = self._engine
         if engine.shadow is not None:
             if self.all_done():

@@ -24,38 +24,41 @@ MOST_BYTES = 1 << 30
 
 class OverwrittenWeights:
     def __init__(self, tell: Callable[..., Any]) -> None:
-        """`tell`: calls what it is given, and lets nothing that fails there reach the script."""
+        """Begin without copies. `tell`: calls what it is given, and lets nothing that fails there reach the script."""
         self._tell = tell
         self._training_thread = threading.main_thread().ident
         self._state: HostState | None = None
-        """Of the boundary whose update is done, until the next head is reached."""
+        """State of the boundary whose update is done, until the next head is reached."""
         self._weights: dict[int, tuple[str, torch.Tensor]] | None = None
         """Parameters that an optimizer updates by the address of their memory, once somebody has asked since the update."""
         self._of_trees: tuple[list[object], dict[int, tuple[str, torch.Tensor]]] = ([], {})
-        """The same as of these trees."""
+        """The same, as found in these trees."""
         self._copies: dict[str, torch.Tensor] = {}
         self._size_bytes = 0
 
     def note(self, state: HostState) -> None:
-        """Right after an update; the latest one of a step counts."""
+        """Note that an update was made; the latest one of a step counts."""
         self.gate_passed()
         self._state = state
 
     def look_no_more(self) -> None:
-        """The next head is reached: what is overwritten from here on is the next step's affair."""
+        """Stop looking at the next head: what is overwritten from here on belongs to the next step."""
         self._state = self._weights = None
 
     def gate_passed(self) -> None:
-        """Until the update is done nobody has what it leaves."""
+        """Drop the copies: until the update is done no rank has what it leaves."""
         self._state = self._weights = None
         self._copies, self._size_bytes = {}, 0
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what they held after the latest update, by path."""
+        """Return what the weights held after the latest update, by path."""
         return self._copies
 
     def about_to_overwrite(self, targets: Iterable[Any]) -> None:
-        """Before `targets` are overwritten, in any thread. Some scripts do so a thousand times in a step."""
+        """Copy weights among `targets` before they are overwritten, in any thread.
+
+        Some scripts overwrite a thousand times in a step.
+        """
         if self._state is None or threading.get_ident() != self._training_thread:
             return
         weights = self._weights
@@ -97,7 +100,7 @@ def _by_address(found: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[int
 
 
 def _address(tensor: Any) -> int:
-    """Where its memory is; 0 without memory of its own."""
+    """Return where the tensor's memory is; 0 for a tensor without memory of its own."""
     if not isinstance(tensor, torch.Tensor):
         return 0
     try:

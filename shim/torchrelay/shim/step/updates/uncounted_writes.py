@@ -28,7 +28,7 @@ class UncountedWrites:
         return self._access is not None
 
     def begin(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """`tensors`: which ones, each with its path."""
+        """Begin to look. `tensors`: the ones to watch, each with its path."""
         self.end()
         watched = list(tensors)
         self._paths = [path for path, _ in watched]
@@ -37,7 +37,7 @@ class UncountedWrites:
         self._access.begin()
 
     def written(self) -> list[tuple[str, torch.Tensor]]:
-        """What was written to since `begin`."""
+        """Return path and tensor of each tensor that was written to since `begin`."""
         for alias, version, numbers in self._aliases:
             if version_of(alias) != version:
                 self._written.update(numbers)
@@ -51,7 +51,7 @@ class UncountedWrites:
             self._aliases, self._written = [], set()
 
     def summed_up(self, tensors: Iterable[torch.Tensor]) -> None:
-        """The result of a collective of SUMS_UP is in `tensors`."""
+        """Note that the result of a collective of SUMS_UP is in `tensors`."""
         if self._access is not None:
             for tensor in tensors:
                 self._replaced(tensor)

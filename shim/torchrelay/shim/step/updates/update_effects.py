@@ -49,7 +49,7 @@ class UpdateEffects:
         """None where nobody has looked behind the latest update."""
 
     def at_boundary(self, state: HostState) -> None:
-        """Of each one: optimizers may lead to more than at the one before."""
+        """Prepare at each boundary: optimizers may lead to more than at the one before."""
         reached = self._reached
         if not state.takes_over or (
             reached is not None and any(n in reached and state.nodes[n].edges for n in state.renewed)
@@ -61,16 +61,16 @@ class UpdateEffects:
         self._at_gate = state if self._is_told or self._looks_everywhere else None
 
     def gate_passed(self) -> None:
-        """Until the update is done nobody knows what it leaves."""
+        """Forget the latest effects: until the update is done no rank knows what it leaves."""
         self._latest = None
         self._updates += 1
 
     def drop(self) -> None:
-        """The rank is no longer protected: what the states hold is the script's to free."""
+        """Forget the states, since the rank is no longer protected: what they hold is the script's to free."""
         self._at_gate = self._latest = None
 
     def note(self, boundary: HostState, walk: Callable[[Within], HostState], *, is_last: bool) -> bool:
-        """Right after an update; the latest one of a step counts, `is_last`. Return whether it has looked.
+        """Look what an update has left, right after it; the latest one of a step counts, `is_last`. Return whether it has looked.
 
         `boundary`: the state there. `walk`: goes on from it.
         """
@@ -131,14 +131,14 @@ class UpdateEffects:
         return reached | self._holders
 
     def _unchanged(self, now: HostState) -> dict[Way, Effect]:
-        """What others have changed, and this one may not have: a number that was computed anew, and is the same."""
+        """Return what other updates have changed, and this one may not have: a number that was computed anew, and is the same."""
         there = leaves(now, (n for n in self._holders if n < len(now.nodes) and now.nodes[n].kind is not GONE))
         known = {way for way, _ in self.changed_before}
         return {way: Effect((leaf.value,), (leaf.value,)) for way, leaf in there.items() if way in known}
 
 
 def _anchored(boundary: HostState, now: HostState, number: int) -> Iterator[int]:
-    """Yield a node and those that lead to it, up to one that the boundary has as well: what is made anew is found from there."""
+    """Yield a node and those that lead to it, up to one that the boundary has as well: a new object is found from there."""
     while number >= 0:
         yield number
         if number < len(boundary.nodes) and boundary.nodes[number].obj is now.nodes[number].obj:

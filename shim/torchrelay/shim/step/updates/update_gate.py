@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class UpdateGate:
-    """`early`, `writes`: what the step has done before its gate, which is final once that is passed."""
+    """The gate of one rank. `early`, `writes`: what the step has done before its gate, which is final once the gate is passed."""
 
     def __init__(self, engine: Engine, early: EarlyUpdates, writes: EarlyWrites) -> None:
         self._engine, self._early, self._writes = engine, early, writes
@@ -31,11 +31,11 @@ class UpdateGate:
         self._first_step_due = False
 
     def expect_first_step(self) -> None:
-        """Of a generation: the controller is told when its gate is passed."""
+        """Expect the first step of a generation: the controller is told when its gate is passed."""
         self._first_step_due = True
 
     def pass_protected(self, frame: FrameType) -> None:
-        """Passes only after every rank has all its gradients of this step."""
+        """Pass the gate, only after every rank has all its gradients of this step."""
         engine = self._engine
         assert engine.commit is not None
         boundary = engine.commit.boundary
@@ -63,7 +63,7 @@ class UpdateGate:
             engine.link.send(FirstStep(engine.comms.now.number, engine.step.gates_passed))
 
     def at_head(self, activation: Activation) -> bool:
-        """The iteration is over, and what its early updates have done was not confirmed. Whether it has to be done again."""
+        """Confirm early updates in a gate at the iteration's end. Return whether the iteration has to be done again."""
         engine = self._engine
         commit = engine.commit
         if commit is None or (activation is not commit.activation and commit.activation in engine.tracker.stack):
@@ -87,12 +87,15 @@ class UpdateGate:
         self._writes.at_gate(commit.state, {id(tensor) for tensor in self._early.tensors()})
 
     def at_head_unprotected(self) -> None:
-        """An iteration that has made fewer updates than others has its gate at its end."""
+        """Pass the gate at the end of an iteration that has made fewer updates than others."""
         if self.is_owed:
             self.pass_unprotected(-1)
 
     def pass_unprotected(self, number: int) -> None:
-        """Of a rank that captures nothing, or a step that nobody can come in at. `number`: as Gate.wait has it."""
+        """Pass the gate in a rank that captures nothing, or in a step at which no process can come in.
+
+        `number`: as Gate.wait has it.
+        """
         engine = self._engine
         engine.phase(RankPhase.GATE)
         engine.waiting(True)
@@ -103,7 +106,7 @@ class UpdateGate:
         self.count()
 
     def _pass(self, number: int) -> None:
-        """Returns when all ranks are at this gate, or once gates are lifted. Raises RuntimeError when the generation is broken."""
+        """Return when all ranks are at this gate, or once gates are lifted. Raise RuntimeError when the generation is broken."""
         engine = self._engine
         if engine.keeper is None:
             engine.comms.gate(number)
@@ -115,7 +118,7 @@ class UpdateGate:
             engine.unprotected.trains_unevenly(engine.comms.lifted)
 
     def count(self) -> None:
-        """As one that was passed, without more."""
+        """Count the gate as passed, and do no more."""
         engine = self._engine
         self.is_owed = False
         engine.step.passed_gate(engine.step.gates_passed + 1)

@@ -144,6 +144,28 @@ def test_of_all_that_wait_the_odd_one_out_is_the_culprit() -> None:
     assert culprit_of(*(waits(rank, LIMIT_S + 1, stack=calls[rank]) for rank in range(3))) == 1
 
 
+@pytest.mark.parametrize("stuck", [0, 1])
+@pytest.mark.parametrize("others_longer_s", [-1.0, 0.0, 1.0])
+def test_who_waits_for_its_peer_is_not_blamed_while_that_one_stands_in_code_of_its_own(
+    stuck: int, others_longer_s: float
+) -> None:
+    """Both count as waiting, since both are in a backward: neither its number nor who was silent first says which one hangs."""
+    hook = waits(stuck, LIMIT_S + 1, in_own_code=True, motion="still", stack=("hook (train.py:3)",))
+    peer = waits(1 - stuck, LIMIT_S + 1 + others_longer_s, stack=("backward (graph.py:9)",))
+    found = find_culprit(sorted([hook, peer], key=lambda v: v.rank), STEP_S, POLICY)
+    assert found is not None
+    assert found.rank == stuck
+    assert f"while rank {1 - stuck} waits" in found.reason
+    assert f"rank {stuck}: 5 steps done, body, state S" in found.evidence, "it is not told as waiting"
+
+
+def test_code_of_its_own_in_a_backward_is_no_hang_as_long_as_it_works_or_nobody_waits() -> None:
+    hook = waits(1, LIMIT_S + 1, in_own_code=True, motion="still")
+    assert culprit_of(waits(0, LIMIT_S + 1), dataclasses.replace(hook, idle_s=0.3)) is None
+    assert culprit_of(waits(0, LIMIT_S - 1), hook) is None
+    assert culprit_of(dataclasses.replace(hook, rank=0), hook) is None, "who hangs where all do cannot be told"
+
+
 @pytest.mark.parametrize(
     "vitals",
     [

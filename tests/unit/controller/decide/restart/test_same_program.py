@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchrelay.controller.decide.restart.same_program import ProgramAgreement, agree
+from torchrelay.controller.decide.restart.same_program import ProgramAgreement, agree, imports_key
 from torchrelay.protocol.messages import Program
 
 ONE = Program("/w/src/train.py", "aa", {"train.py": "1", "model.py": "2"}, "3.11.7", "2.13.0", ("kill:rank=1,step=3",))
@@ -85,16 +85,26 @@ def test_files_that_the_script_does_not_import_and_patch_versions_are_told_alone
         ({"train.py": "1"}, "model.py is not on n1"),
     ],
 )
-def test_a_file_that_the_script_imports_has_to_be_there_and_the_same_on_all_machines(
+def test_a_file_that_the_script_imports_and_that_differs_keeps_machines_apart_and_the_job_begins(
     sources: dict[str, str], text: str
 ) -> None:
     imported = tuple(sorted(sources))
     for cut in (False, True):
         other = dataclasses.replace(IMPORTS, sources=sources, imported=imported, sources_cut=cut)
-        (refused,) = agree("n0", IMPORTS, "n1", other).refused
-        assert refused.startswith(f"of what the script imports from its folder {text}: ")
-    (turned,) = agree("n0", other, "n1", IMPORTS).refused
+        found = agree("n0", IMPORTS, "n1", other)
+        assert found.refused == ()
+        assert found.kept_apart.startswith(
+            f"of what the script imports from its folder {text}: a lost rank is taken over "
+        )
+        assert imports_key(IMPORTS) != imports_key(other)
+    turned = agree("n0", other, "n1", IMPORTS).kept_apart
     assert text.replace("not on n1", "not on n0") in turned
+
+
+def test_only_what_the_script_imports_and_what_is_known_keeps_machines_apart() -> None:
+    notes = dataclasses.replace(IMPORTS, sources={**IMPORTS.sources, "notes.py": "9"}, torch="9", script="/other")
+    assert imports_key(notes) == imports_key(IMPORTS) != ""
+    assert imports_key(Program()) == ""
 
 
 def test_a_file_that_cannot_be_read_is_not_compared() -> None:

@@ -298,11 +298,12 @@ def test_a_pod_that_claims_ten_thousand_ranks_does_not_stop_the_loop() -> None:
             other = cluster.job("other")
             await cluster.trains(other)
             claims = cluster.plays[JobKey("team", "huge")] = Play(JobKey("team", "huge"), 10_000)
-            for size in (10_000, 1 << 40):
+            for size, pods in ((10_000, 40), (1 << 40, 1), (10_001, 39)):
                 launch = {**claims.launch, "WORLD_SIZE": str(size)}
-                pod = cluster.add(training_pod(JobKey("team", f"huge-{size}"), 0, 1))
-                cluster.agent(claims, pod, 0, launch)
+                first, *_ = [cluster.add(training_pod(JobKey("team", f"huge-{size}"), n, pods)) for n in range(pods)]
+                cluster.agent(claims, first, 0, launch)
             assert 10_000 < await longest_turn_lines(cluster, 3.0) < 300_000  # a few for each rank
+            assert {key.name for key in cluster.controller._ledger.runs} == {"other", "huge-10000"}
             await cluster.moves(other)
 
     asyncio.run(run())

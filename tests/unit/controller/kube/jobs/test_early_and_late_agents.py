@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 from support.kube_cluster import KubeCluster, training_pod
 
 from torchrelay.controller.kube.cluster.pods import JobKey, Pod, read_pod
-from torchrelay.controller.kube.jobs.ledger import Ledger
+from torchrelay.controller.kube.jobs.ledger import MOST_RANKS_OF_A_POD, Ledger
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.errors import RefusedError
+from torchrelay.protocol.errors import RefusedError, RetryableError
 from torchrelay.protocol.security.pod_tls import PodIdentity
 from torchrelay.protocol.transport.convert import wrap
 
@@ -34,8 +35,8 @@ POD = a_pod()
 IDENTITY = PodIdentity("team", POD.name, POD.uid)
 
 
-def hello() -> msg.AgentHello:
-    launch = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
+def hello(size: str = "2") -> msg.AgentHello:
+    launch = {"RANK": "0", "WORLD_SIZE": size, "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
     return msg.AgentHello(POD.agent, -1, "10.0.0.1", (msg.WorkerInfo(f"{POD.agent}.1", 0, 1, launch),))
 
 
@@ -67,6 +68,32 @@ def test_an_agent_that_comes_first_is_served_and_its_pod_is_known_once_the_mirro
         api.ledger.pods[POD.uid] = POD
         assert await api.ledger.run_for(IDENTITY, hello()) is served
         assert api.asked == 1
+
+    asyncio.run(run())
+
+
+def test_a_claim_of_more_ranks_than_its_pods_could_have_waits_for_the_others() -> None:
+    async def run() -> None:
+        api = Api()
+        api.ledger.pods[POD.uid] = POD
+        size = str(MOST_RANKS_OF_A_POD + 1)
+        for _ in range(2):
+            with pytest.raises(RetryableError, match=f"claims {size} ranks, and 1 pods of its job are there"):
+                await api.ledger.run_for(IDENTITY, hello(size))
+            over = dataclasses.replace(POD, uid="another", phase="Failed")
+            api.ledger.pods["another"] = over
+        assert not api.ledger.runs
+        api.ledger.pods["another"] = dataclasses.replace(over, phase="Running")
+        assert (await api.ledger.run_for(IDENTITY, hello(size))).core.job.world_size == int(size)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", ["131073", "0", "9" * 5000])
+def test_a_claim_that_no_job_can_have_is_refused(size: str) -> None:
+    async def run() -> None:
+        with pytest.raises(RefusedError, match="ranks is none: at most 131072 are looked after"):
+            await Api().ledger.run_for(IDENTITY, hello(size))
 
     asyncio.run(run())
 

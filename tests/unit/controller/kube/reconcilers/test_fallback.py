@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +24,7 @@ from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.security.pod_tls import PodIdentity
+from torchrelay.shim.replicas.kept_files import clear
 
 NOW_S = 50.0
 
@@ -328,6 +332,25 @@ def test_a_new_controller_knows_a_job_s_checkpoints_where_its_resource_names_a_p
         run = await w.ledger.run_for(PodIdentity("team", "llama-0", pod.uid), hello)
         assert (run.job_id == "team/llama/abc") is is_its_own
         w.run.task.cancel()
+
+    in_world(test)
+
+
+def test_the_folders_that_it_saves_into_say_whose_they_are_to_those_that_clear_them(tmp_path: Path) -> None:
+    """Before the manifest is there: a job of another namespace with the same name and folder is writing."""
+
+    async def test(w: World) -> None:
+        fall(w)
+        w.run.core.driver.clear_checkpoints(keep=1)
+        told = [o.order for _, o in w.run.core.take()[0] if isinstance(o, msg.ToWorker)]
+        (order,) = (o for o in told if isinstance(o, msg.ClearCheckpoints))
+        begun = w.run.core.driver.saving.folder(9).name
+        before = begun.replace(w.run.id, "000000")
+        for owner, left in ((dataclasses.replace(order, job_id="other/llama/1"), {begun, before}), (order, {begun})):
+            for name in (begun, before):
+                (tmp_path / name).mkdir(exist_ok=True)
+            assert clear(dataclasses.replace(owner, folder=str(tmp_path))) == ""
+            assert set(os.listdir(tmp_path)) == left
 
     in_world(test)
 

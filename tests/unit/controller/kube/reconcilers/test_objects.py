@@ -226,6 +226,10 @@ def test_one_that_is_removed_while_its_pods_stay_is_not_made_again() -> None:
             await w.scribe.write(w.run)
             await w.keeper.tend(w.run)
         assert there(w, TRAINING_JOBS, SPARE_POOLS) == set()
+        another = JobRun(KEY, 2, LAUNCH, Asked(), lineage="another job of the name")
+        assert w.scribe.is_removed(w.run)
+        assert not w.scribe.is_removed(another)
+        another.task.cancel()
 
     in_world(test)
 

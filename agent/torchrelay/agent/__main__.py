@@ -33,7 +33,7 @@ log = logging.getLogger("torchrelay.agent")
 
 
 def _is_told_to_begin() -> bool:
-    """Wait for a line on stdin. Return False if whoever started the agent closes the pipe instead, or is gone."""
+    """Wait for a line on stdin. Return False if the process that started the agent closes the pipe instead, or is gone."""
     while byte := os.read(0, 1):  # one by one: what follows the line is for later
         if byte == b"\n":
             return True
@@ -41,7 +41,11 @@ def _is_told_to_begin() -> bool:
 
 
 def _on_stdin(turn_to: Callable[[str], None], end: Callable[[], None]) -> None:
-    """A pipe is the life line to whoever started the agent; a terminal, a file or /dev/null is none."""
+    """Watch stdin: pass each line to `turn_to`, and call `end` when stdin closes.
+
+    Only a pipe or a socket is watched: it is the life line to the process that started the agent. A terminal, a file or /dev/null
+    is none.
+    """
     mode = os.fstat(0).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return

@@ -1,6 +1,7 @@
-"""What every agent does, wherever its processes come from: carries reports to the controller and orders to the processes.
+"""The part that every agent has, wherever its processes come from.
 
-It decides nothing. `node.py` has the processes of a machine, which it starts; `pod/node.py` those of a pod, which the kubelet does.
+It carries reports to the controller and orders to the processes. It decides nothing. `node.py` has the processes of a machine,
+which it starts itself; `pod/node.py` has those of a pod, which the kubelet starts.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ FLUSH_S = 5.0
 
 @dataclass(frozen=True)
 class AgentPlace:
-    """Where an agent is. `host`: its address for other agents; `orphan_s`: after so long without a controller it acts alone."""
+    """The addresses of an agent.
+
+    `host`: its address for other agents; `orphan_s`: after so long without a controller it acts alone.
+    """
 
     controller: str
     host: str
@@ -57,45 +61,45 @@ class AgentPlace:
     metrics_port: int
     orphan_s: float
     takes_copies: bool = True
-    """Of the journals of other nodes."""
+    """Whether this agent keeps copies of the journals of other nodes."""
 
 
 class ProcessHost(Protocol):
-    """The processes of one place, and what is done with them there alone."""
+    """The processes of one place (a machine or a pod), and what the agent does with them by itself."""
 
     def hello(self) -> AgentHello:
-        """What is true when a stream to the controller opens."""
+        """Return the message that opens a stream to the controller: what is true of this place now."""
 
     def samples(self) -> Iterable[Sample]:
-        """What Prometheus is told."""
+        """Return the samples for Prometheus."""
 
     def knows(self, worker: str) -> bool:
-        """Whether it is a process of this place, so that its journals are here."""
+        """Return whether `worker` is a process of this place, so that its journals are here."""
 
     def pid_of(self, worker: WorkerId) -> int | None:
-        """Of a process that lives; None of any other one."""
+        """Return the pid of a process that lives; None for any other one."""
 
     def standing(self, worker: WorkerId) -> AgentStanding | None:
-        """Of a process of this place, whether it lives or not."""
+        """Return the standing of a process of this place, whether it lives or not; None for any other one."""
 
     def standings(self) -> Mapping[WorkerId, AgentStanding]:
-        """Of all processes that a controller which is new to the job has to hear of."""
+        """Return the standings of all processes that a controller which is new to the job has to hear of."""
 
     def prepared(self, worker: WorkerId, order: Any) -> Any:
-        """Take note of an order; return what the process is told in its place, or None if it is told nothing."""
+        """Take note of an order. Return what the process is told in its place, or None if it is told nothing."""
 
     def forget(self, worker: WorkerId) -> None:
-        """Keep nothing of a process that has ended."""
+        """Drop what is kept of a process, if it has ended."""
 
     def look(self, now_s: float) -> tuple[WorkerProgress, ...]:
-        """How far the living processes are."""
+        """Return how far the living processes are."""
 
     def govern_alone(self) -> None:
-        """No controller is there: let those leave who are done."""
+        """Let the processes leave that are done, while no controller is there."""
 
 
 class Agent:
-    """`orders`: what the controller can ask of this place alone. `shims`: the socket of the processes."""
+    """The agent of one place. `orders`: orders that only this kind of place takes. `shims`: the socket of the processes."""
 
     def __init__(
         self,
@@ -136,20 +140,22 @@ class Agent:
         self._metrics = endpoint_or_none(place.metrics_host, place.metrics_port, lambda: list(self._host.samples()))
 
     async def begin(self, speak: Work, *parts: Work) -> None:
-        """Begin all that goes on until the end. `speak` opens the stream to the controller. Raises FatalError where copies of
-        journals cannot be taken."""
+        """Begin all work that goes on until the end. `speak` opens the stream to the controller.
+
+        Raises FatalError where copies of journals cannot be taken.
+        """
         if self._place.takes_copies:
             await self.copies.start()
         self._tasks += [asyncio.create_task(persistently(w)) for w in (speak, self._watch_progress, *parts)]
 
     async def take_leave(self) -> None:
-        """Tell the controller the rest, if it is there to hear it."""
+        """Send the controller all reports that are left, if it is connected."""
         self.session.close()
         if self.session.connected and (await asyncio.wait(self._tasks[:1], timeout=FLUSH_S))[1]:
             log.warning("the controller was not told of everything")
 
     async def close(self) -> None:
-        """End all of it."""
+        """End all work, and close the socket of the processes."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -159,19 +165,19 @@ class Agent:
         await self.copies.close()
 
     def stop(self, order: StopJob) -> None:
-        """The job is over here; the first word counts."""
+        """End the job here. If it is called more than once, the first call counts."""
         if not self.stopped.done():
             self.stopped.set_result(order)
 
     def tell(self, message: Any) -> None:
-        """To the controller, now or once it is there."""
+        """Send a message to the controller: now, or once it is connected."""
         try:
             self.session.send(message)
         except FrameError as e:
             log.error("not sent: %s", e)
 
     def reported(self, worker: WorkerId, report: Any) -> None:
-        """A process says something: the controller is told, unless it is the answer to a question of this agent."""
+        """Pass a process's report to the controller, unless it is the answer to a question of this agent."""
         if isinstance(report, Explained):
             self._explainer.answered(worker, report)
             return
@@ -180,17 +186,17 @@ class Agent:
             standing.said.keep(report)
 
     def tell_again(self) -> None:
-        """All that a controller which is new to the job has to hear of processes."""
+        """Tell the controller all that one which is new to the job has to hear of processes."""
         for worker, standing in self._host.standings().items():
             for message in standing.again(worker):
                 self.tell(message)
 
     def look_now(self) -> None:
-        """Something has happened to a process: it is looked at before its time."""
+        """Look at the processes at once, because something has happened to one of them."""
         self._pause.end()
 
     def ordered(self, order: Any) -> None:
-        """The controller says what is to be done."""
+        """Carry out an order of the controller."""
         if (carry_out := self._orders.get(type(order))) is not None:
             carry_out(order)
         else:

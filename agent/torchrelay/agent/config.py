@@ -1,4 +1,4 @@
-"""The agent's configuration: one JSON file, written by whoever starts the agent."""
+"""The agent's configuration: one JSON file, written by the process that starts the agent."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from torchrelay.protocol.transport.wire import field_types, from_plain
 
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig(AgentOptions):
-    """Field names, those of AgentOptions too, are the keys of the file; those with a default may be left out.
+    """The keys of the configuration file, with those of AgentOptions. Keys with a default may be left out.
 
-    `check_steps`: ranks stand still for good after this many steps, and write down in `made_files_path` what they make.
+    `check_steps`: ranks stand still for good after this many steps, and write into `made_files_path` which files they make.
     `command`: script and arguments (`-m module` too), run by `python -u`; with an empty `python` it is the whole argv.
     `host`: the address under which this node's tensor channels are reachable. `controller`: HOST:PORT.
     `tee`, `redirects`, `log_dir`: as torchrun's flags. `resume`: all processes start as spares.
     `machine`: a folder for a fake machine, to which faults of devices are given; empty: the real one is watched.
     `number_watches`: as `--watch` takes them.
-    `watched`: folders of checkpoints and flight recorder dumps. `notices`: files that say, while they are there, that this
-    machine has to go. `grace_s`: between the signal that ends the job and
-    SIGKILL. `controller_file`: where the controller says who it is, if it runs on this machine. `orphan_s`: after this long
-    without a controller, ranks that are done may leave, and the node ends by the rules of torchrun.
+    `watched`: folders of checkpoints and flight recorder dumps. `notices`: files that say, while they exist, that this machine has
+    to go.
+    `grace_s`: time between the signal that ends the job and SIGKILL.
+    `controller_file`: the file in which the controller says who it is, if it runs on this machine.
+    `orphan_s`: after this long without a controller, ranks that are done may leave, and the node ends by the rules of torchrun.
     """
 
     run_id: str
@@ -60,13 +61,13 @@ class AgentConfig(AgentOptions):
     notices: tuple[str, ...] = ()
     number_watches: tuple[str, ...] = ()
     protection: str = INTEGRITY
-    """Of tensors that go to another machine."""
+    """How tensors that go to another machine are protected."""
     controller_file: str = ""
     candidate: str = ""
     """HOST:PORT of a controller that the command of this machine starts when it has to."""
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
-    """Where Prometheus is answered; 0: nowhere."""
+    """The port that answers Prometheus; 0: none."""
     program: Program = field(default_factory=Program)
     """What this machine was told to run; the controller compares it with the others'."""
     grace_s: float = 30.0
@@ -86,7 +87,7 @@ class AgentConfig(AgentOptions):
 
     @property
     def kept_path(self) -> Path:
-        """Where ranks of this node keep copies of their state."""
+        """The folder where ranks of this node keep copies of their state."""
         return Path(self.journal_dir) / f"kept-{self.node}"
 
     @property
@@ -94,7 +95,7 @@ class AgentConfig(AgentOptions):
         return Path(self.run_dir) / MADE_FILES
 
     def workers(self) -> dict[WorkerId, Rank | None]:
-        """Every process of this node, with the rank that it starts with; None for a spare."""
+        """Return every process of this node, with the rank that it starts with; None for a spare."""
         ranks: dict[WorkerId, Rank | None] = {}
         for i in range(self.nproc_per_node):
             rank = None if self.resume or self.joins else Rank(self.node_rank * self.nproc_per_node + i)
@@ -103,7 +104,7 @@ class AgentConfig(AgentOptions):
 
 
 def load_config(path: Path) -> AgentConfig:
-    """Raises UserError for a file that cannot be read or does not fit."""
+    """Read the configuration. Raises UserError for a file that cannot be read or does not fit."""
     try:
         values = json.loads(path.read_bytes())
     except (OSError, ValueError) as e:

@@ -1,4 +1,4 @@
-"""Folders that hold what only the user may see: the socket, and journals in shared memory."""
+"""Folders that only the user may look into: the socket's, and that of journals in shared memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torchrelay.protocol.errors import UserError
 
 
 def private_folder(path: Path) -> None:
-    """Makes the folder. Raises UserError if it cannot be made, or is there already and open to others.
+    """Make the folder. Raises UserError if it cannot be made, or exists already and is open to others.
 
-    /tmp and /dev/shm are everyone's: another user may have made the folder before, to read along.
+    /tmp and /dev/shm are open to everyone: another user may have made the folder before, to read along.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -24,8 +24,11 @@ def private_folder(path: Path) -> None:
 
 
 def folder_for(user: int, path: Path) -> None:
-    """Makes the folder, in which `user` writes what this one reads and removes; in a pod's own volume alone, since it is closed
-    to nobody. Raises UserError if it cannot be made, or is a third one's."""
+    """Make the folder, in which `user` writes files that this process's user reads and removes.
+
+    The folder is open to everyone: use it only in a pod's own volume. Raises UserError if it cannot be made, or belongs to a third
+    user.
+    """
     try:
         path.mkdir(exist_ok=True)
         found = path.lstat()

@@ -1,4 +1,4 @@
-"""Faults that a user orders, and that strike a process from outside: its device, or the controller."""
+"""Faults that a user orders, and that strike a process from outside: at its device, or at the controller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class InjectedFaults:
-    """`faults`: as `--inject` takes them. `strike_device(worker, fault)` harms the device that the process uses."""
+    """The faults of one node.
+
+    `faults`: as `--inject` takes them. `strike_device(worker, fault)` harms the device that the process uses.
+    """
 
     def __init__(
         self,
@@ -32,11 +35,11 @@ class InjectedFaults:
         self._strike_device = strike_device
 
     def environment(self, rank: int) -> dict[str, str]:
-        """What a process that takes this rank is told of faults that are still to come."""
+        """Return the variables that tell a process which takes this rank of the faults that are still to come."""
         return self._book.environment(rank)
 
     def fires(self, worker: WorkerId, report: FaultInjected) -> None:
-        """Have it strike. The process waits for the answer before it does its own part."""
+        """Let a fault strike. The process waits for the answer before it does its own part."""
         self._book.fired(report.fault)
         fault = parse_fault(report.fault)
         if fault.kind is FaultKind.CONTROLLER:
@@ -56,6 +59,6 @@ class InjectedFaults:
             log.error("%s cannot strike: the controller is not known here: %s", fault, e)
 
     async def _acknowledge(self, worker: WorkerId) -> None:
-        """It may end this agent too, and must have been told by then."""
+        """Answer the process once the controller has the report. The answer may end this agent too, so the report goes first."""
         await self._agent.session.told()
         self._agent.shims.send(worker, Ack())

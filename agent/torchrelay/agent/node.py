@@ -70,7 +70,10 @@ log = logging.getLogger(__name__)
 
 
 class NodeAgent:
-    """`environ` is what the training processes inherit. `standard_input`: of those that begin with a rank, as Popen takes it."""
+    """The agent of one machine. `environ`: what the training processes inherit.
+
+    `standard_input`: of the processes that begin with a rank, as Popen takes it.
+    """
 
     def __init__(self, config: AgentConfig, secret: bytes, environ: Mapping[str, str], standard_input: int) -> None:
         self._config, self._environ, self._standard_input = config, environ, standard_input
@@ -121,7 +124,7 @@ class NodeAgent:
         return Agent(place, self, credentials, shims, journals, orders)
 
     async def run(self) -> int:
-        """Until the job is stopped; returns the exit code. All processes of the node are gone then."""
+        """Run until the job is stopped. Return the exit code. All processes of the node are gone then."""
         if self._machine is not None:
             replay = self._config.replay
             self._machine.make(read_timeline(Path(replay)).gpus if replay else len(self._specs))
@@ -154,26 +157,26 @@ class NodeAgent:
         self._output.start()
 
     def stop(self, exit_code: int, signal_number: int, reason: str) -> None:
-        """Ends the node; the first word counts."""
+        """End the node. If it is called more than once, the first call counts."""
         self._agent.stop(StopJob(exit_code, signal_number, reason))
 
     def turn_to(self, controller: str) -> None:
-        """The controller of the job is another one, at HOST:PORT."""
+        """Turn to another controller of the job, at HOST:PORT."""
         log.info("the job has another controller, at %s", controller)
         self._agent.session.turn_to(controller)
 
     def end_now(self, reason: str) -> None:
-        """Ends the node without any grace, also one that a stop has granted already."""
+        """End the node without any grace, even if a stop has granted one before."""
         self.stop(1, signal.SIGKILL, reason)
         self._agent.keep(self._supervisor.kill())
 
     def child_changed(self) -> None:
-        """On SIGCHLD: a process was stopped, goes on or ended; the kernel tells its parent at once."""
+        """Look at the processes, since SIGCHLD came: one was stopped, goes on or ended. The kernel tells its parent at once."""
         self._a_child_changed = True
         self._agent.look_now()
 
     def hello(self) -> AgentHello:
-        """What is true of this machine now."""
+        """Return the message that opens a stream to the controller: what is true of this machine now."""
         copies, living = self._agent.copies, self._supervisor.children.items()
         return AgentHello(
             self._config.node,
@@ -197,26 +200,26 @@ class NodeAgent:
         return known.standing.info(worker, known.rank, child.process.pid)
 
     def samples(self) -> list[Sample]:
-        """What Prometheus is told of this machine's agent."""
+        """Return the samples of this machine's agent for Prometheus."""
         processes = len(self._supervisor.children)
         return [*session_samples(self._agent.session, processes), *room_samples(self._room.latest)]
 
     def knows(self, worker: str) -> bool:
-        """Whether it is a process of this machine."""
+        """Return whether `worker` is a process of this machine."""
         return worker in self._known
 
     def pid_of(self, worker: WorkerId) -> int | None:
-        """What a process that lives says that it is; None of any other one."""
+        """Return the pid that a living process says it has, or else the one that was started; None for any other process."""
         child = self._supervisor.children.get(worker)
         return None if child is None or child.gone.is_set() else self._pid(child)
 
     def standing(self, worker: WorkerId) -> AgentStanding | None:
-        """Of a process of this machine that has not been forgotten."""
+        """Return the standing of a process of this machine that has not been forgotten; None for any other process."""
         known = self._known.get(worker)
         return known.standing if known is not None else None
 
     def standings(self) -> dict[WorkerId, AgentStanding]:
-        """Of all but those that rehearse: whoever had them started is gone."""
+        """Return the standings of all processes but those that rehearse: the controller that had those started is gone."""
         return {w: its for w, its in self._known.standings().items() if w not in self._late.rehearsers}
 
     def _connected(self, worker: WorkerId, hello: Hello) -> None:
@@ -241,7 +244,10 @@ class NodeAgent:
             strike(self._machine, fault, gpu, pid)
 
     def _pid(self, child: TrainingProcess) -> int:
-        """Of the process that trains, once it has said so: a wrapper may have started it."""
+        """Return the pid of the process that trains.
+
+        Before it has said its pid, return that of the process that was started: this may be a wrapper.
+        """
         return self._known[child.spec.worker].pid or child.process.pid
 
     def _exited(self, child: TrainingProcess) -> None:
@@ -260,7 +266,7 @@ class NodeAgent:
             self.forget(worker)
 
     def forget(self, worker: WorkerId) -> None:
-        """Of a process whose rank others have, or that never had one, nothing is kept once it has ended."""
+        """Drop all that is kept of a process once it has ended. Its rank has gone to another process, or it never had one."""
         self._agent.journals.forget(worker)
         if not self._supervisor.forget(worker):
             return
@@ -270,7 +276,7 @@ class NodeAgent:
         self._vitals.forget(worker)
 
     def prepared(self, worker: WorkerId, order: Any) -> Any:
-        """What the process is told in the order's place."""
+        """Return what the process is told in the order's place."""
         if isinstance(order, Assign):
             self._is_needed(worker)
             return self._assigned(worker, order)
@@ -282,7 +288,10 @@ class NodeAgent:
         return order
 
     def _begun(self, worker: WorkerId, order: Begin) -> Begin:
-        """A script that waited begins: its own rank's, or that of a machine that is missing."""
+        """Return the order with which a waiting script begins.
+
+        It begins as the process's own rank, or as a rank of a machine that is missing.
+        """
         rank, env = int(order.env["RANK"]), order.env | node_env(self._config, self._environ)
         known = self._known[worker]
         if known.rank == rank:
@@ -331,7 +340,7 @@ class NodeAgent:
         self._agent.tell(await check(self._config.node, self._places.probes(), subject))
 
     def _enrol(self, spec: WorkerSpec) -> dict[int, BinaryIO]:
-        """Makes ready for a further process; returns where its output goes. Raises TorchrelayError, OSError."""
+        """Make ready for a further process. Return where its output goes. Raises TorchrelayError, OSError."""
         self._agent.journals.create(spec.worker)
         self._agent.shims.expect(spec.worker, spec.token)
         self._known.begins(spec.worker, NO_RANK)
@@ -353,7 +362,7 @@ class NodeAgent:
             await self._supervisor.fence(child)
 
     def look(self, now_s: float) -> tuple[WorkerProgress, ...]:
-        """How far the living processes are."""
+        """Return how far the living processes are."""
         ask_kernel, self._a_child_changed = self._a_child_changed, False
         seen = tuple(self._look(child, now_s, ask_kernel) for child in self._supervisor.living())
         self._giving_way.saw(seen, self._known.ranks(), self._known.said_pid)
@@ -366,7 +375,7 @@ class NodeAgent:
         return self._vitals.see(worker, pid, self._agent.journals.progress(worker), now_s, ask_kernel or is_wrapped)
 
     def govern_alone(self) -> None:
-        """By the rules of torchrun: whoever is done may leave, and a failure ends the machine."""
+        """Follow the rules of torchrun, without a controller. A process that is done may leave, and a failure ends the machine."""
         holders = (
             Holder(c.spec.worker, known.rank, c.exit_code if c.gone.is_set() else None)
             for c in self._supervisor.children.values()

@@ -32,12 +32,15 @@ from torchrelay.protocol.security.tls import Credentials, make_server
 log = logging.getLogger(__name__)
 
 AGENTS_END_S = 60.0
-"""An agent gives its processes half a minute to end; who is not gone by then is not waited for."""
+"""An agent gives its processes half a minute to end. An agent that is not gone by then is not waited for."""
 EXIT_STOPPED = 128 + signal.SIGTERM
 
 
 async def serve(config: ControllerConfig, secret: bytes) -> int:
-    """The job's exit code. Raises UserError for an address, a policy or a checkpoint that cannot be used."""
+    """Serve the job to its end. Return the job's exit code.
+
+    Raises UserError for an address, a policy or a checkpoint that cannot be used.
+    """
     checkpoint = read_checkpoint(Path(config.resume_dir), config.world_size) if config.resume_dir else None
     claims = Claims(Path(config.jit_dir), config.run_id, config.job_name)
     policy = read_policy(config.health_policy, config.health_observe)
@@ -91,8 +94,9 @@ def _write_address(path: Path, host: str, port: int) -> None:
 
 
 class _end_with_the_command:  # reads as a statement
-    """Standard input is a pipe that the command holds: its end is the command's end, however that came.
+    """Ends the job, or this controller, when standard input ends.
 
+    Standard input is a pipe that the command holds: its end is the command's end, however that came.
     `others_lead`: the job goes on then, with a controller on another machine.
     """
 

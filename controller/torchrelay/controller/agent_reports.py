@@ -1,4 +1,4 @@
-"""What agents say: of themselves, of the processes on their machine, and in the name of these processes."""
+"""Takes in what agents say: of themselves, of the processes on their machine, and in the name of these processes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torchrelay.protocol.transport.wire import decode
 
 
 class AgentReports:
-    """`settle_soon(now_s)` is called after each report."""
+    """The reports to one job. `settle_soon(now_s)` is called after each report."""
 
     def __init__(self, parts: Parts, settle_soon: Callable[[float], None]) -> None:
         self._parts, self._job, self._outbox, self._driver = parts, parts.job, parts.outbox, parts.driver
         self._settle_soon = settle_soon
         self.found: msg.CheckpointsFound | None = None
-        """What an agent has found on disk since the job has fallen."""
+        """The checkpoints that an agent has found on disk since the job has fallen."""
         self.came_further = False
-        """Ranks have, since the last look at who is slow."""
+        """Whether ranks have come further since the last look at which rank is slow."""
         self._of_nodes: dict[type, Callable[[str, Any, float], None]] = {
             msg.HealthSignals: self._health_signals,
             msg.HealthSources: lambda node, report, now_s: parts.health.sources(node, report),
@@ -63,8 +63,10 @@ class AgentReports:
         }
 
     def progressed(self, node: str, message: msg.Progress, now_s: float) -> bool:
-        """Take how far ranks are; whether anything may follow. Thousands come a second where all is well: that ranks have come
-        further is looked at with the clock."""
+        """Take in how far ranks are. Return whether anything may follow.
+
+        Thousands come a second where all is well: that ranks have come further is looked at with the clock.
+        """
         if self._parts.ending.fallen is not None:
             return False
         is_news = False
@@ -78,7 +80,7 @@ class AgentReports:
         return True
 
     def take(self, node: str, message: msg.FromAgent, now_s: float) -> None:
-        """Take whatever else the agent of `node` says, but for `AgentHello`."""
+        """Take in all other messages of the agent of `node`, but for `AgentHello`."""
         if isinstance(message, msg.CheckpointsFound):
             self.found = message
         if self._parts.ending.fallen is not None:
@@ -151,7 +153,7 @@ class AgentReports:
         self._driver.journal_arrived(worker.worker, now_s)
 
     def _hear_checks(self, rank: int, content: msg.JournalContent) -> None:
-        """What a rank has told a controller before this one."""
+        """Take in the checks that a rank has told a controller before this one."""
         known = {check.boundary for check in self._job.checks.get(rank, ())}
         try:
             for _, frame in sorted((at, frame) for at, frame in content.checks.items() if at not in known):

@@ -1,4 +1,4 @@
-"""The controller's configuration: one JSON file, written by whoever starts it."""
+"""The controller's configuration: one JSON file, written by the process that starts the controller."""
 
 from __future__ import annotations
 
@@ -85,70 +85,74 @@ class ControllerConfig(ControllerOptions):
     listen_host: str = "127.0.0.1"
     listen_port: int = 0
     port_is_held: bool = False
-    """Whoever starts the controller keeps the port for it, see `make_server`."""
+    """Whether the process that starts the controller keeps the port for it, see `make_server`."""
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
-    """Where Prometheus is answered; 0: nowhere."""
+    """The port that answers Prometheus; 0: none."""
     epoch: int = 0
-    """Several machines: which controller in their row this is. 0: it is nobody's question who leads (see `quorum`)."""
+    """On several machines: the number of this controller in the job's life.
+
+    With 0 there is no other one that could lead (see `quorum`).
+    """
     follows: int = 0
-    """The epoch of the one that it takes over from."""
+    """The epoch of the controller that this one takes over from."""
     job_id: str = ""
-    """Which job of a cluster this is, the same when it begins again: its just-in-time checkpoints say so."""
+    """The name of the job in its cluster, the same when it begins again: its just-in-time checkpoints say it."""
     job_name: str = ""
     """Tells this job from others of the same secret."""
     node: str = ""
-    """The agent of its own machine."""
+    """The agent of the controller's own machine."""
     members: tuple[str, ...] = ()
     """The machines of the job when it takes over: NODE, NODE RANK and HOST:PORT of each, with spaces between."""
     shared: bool = False
-    """Whether these are known to see the same folder `jit_dir`."""
+    """Whether these machines are known to see the same folder `jit_dir`."""
     nodes: tuple[str, ...] = ()
     """Every name that an agent of the job has had."""
     takes_over: bool = False
     """Whether the job has begun under another controller, which is gone."""
     holders: tuple[str, ...] = ()
-    """Who had each rank then, as far as its starter knows."""
+    """The worker that had each rank then, as far as the controller's starter knows."""
     adopted: bool = False
-    """Whether others start the processes (in pods): they come and go, and ask what they are to be."""
+    """Whether others start the processes (in pods): the processes come and go, and ask what they are to be."""
     observe: bool = False
     """Whether the job is only watched: no rank of it is replaced or moved."""
     planned_only: bool = False
     """Whether ranks are moved while they live, and a lost one ends the job."""
     restarts: bool = False
-    """Whether somebody can begin the job again in other processes, once it cannot go on in these."""
+    """Whether the job can begin again in other processes, once it cannot go on in these."""
     spares_barred: str = ""
-    """Why no spare takes over a lost rank, by somebody's choice."""
+    """Why no spare takes over a lost rank, by the user's choice; empty: one does."""
     respawn_limit: int = 0
     """How often within an hour a process is started in the place of a lost rank's, where no spare takes over; 0: never.
 
-    `respawned`: RANK and time of day in seconds, of each that was started before this controller. `respawn_option`: what sets the
-    limit. `respawn_barred`: why that is not done, by somebody's choice."""
+    `respawned`: RANK and time of day in seconds, of each process that was started before this controller. `respawn_option`: what
+    sets the limit. `respawn_barred`: why no process is started, by the user's choice.
+    """
     respawned: tuple[str, ...] = ()
     respawn_option: str = "--respawn-limit"
     respawn_barred: str = ""
     imports_differ: bool = False
-    """Whether files that the script imports were not the same on all machines, under a controller before this one."""
+    """Whether files that the script imports differed between machines, under a controller before this one."""
     refill: bool = False
     """Whether new spares are made where there are fewer than the job began with."""
     jit_barred: str = ""
-    """Why survivors save no just-in-time checkpoint, by somebody's choice."""
+    """Why survivors save no just-in-time checkpoint, by the user's choice; empty: they do."""
     jit_prefix: str = ""
     worn_out: tuple[int, ...] = ()
     """Steps at which the job has begun again too often."""
     incident_dir: str = ""
-    """Where migrations that failed against a promise are written down; empty: nowhere."""
+    """The folder for records of migrations that failed although protection was promised; empty: none."""
     jit_dirs_more: tuple[str, ...] = ()
-    """Where it goes if `jit_dir` cannot be written."""
+    """The folders for a just-in-time checkpoint if `jit_dir` cannot be written."""
     resume_dir: str = ""
     command: tuple[str, ...] = ()
     """The script with its arguments, as just-in-time checkpoints name it; empty if that is not known."""
     script_sha256: str = ""
     resume_command: str = "torchrelay run --resume {directory} ..."
     replica_action: str = ""
-    """What is done about a rank whose replicas differ from it: one of numbers.ACTIONS; empty: as the policy says."""
+    """The action for a rank whose replicas differ from it: one of numbers.ACTIONS; empty: as the policy says."""
     lease_s: float = 0.0
-    """A machine that hears of nobody who leads ends its processes after so long; 0: none does."""
+    """The time after which a machine that hears from no leading controller ends its processes; 0: it does not."""
     policy: Policy = field(default_factory=Policy)
     deadlines: Deadlines = field(default_factory=Deadlines)
 
@@ -164,12 +168,12 @@ class ControllerConfig(ControllerOptions):
 
     @property
     def losses_barred(self) -> str:
-        """Why lost ranks are not replaced, by the user's choice."""
+        """Why lost ranks are not replaced, by the user's choice; empty: they are."""
         return "its policy is planned-only: lost ranks are not replaced" if self.planned_only else ""
 
 
 def load_config(path: Path) -> ControllerConfig:
-    """Raises UserError for a file that cannot be read or does not fit."""
+    """Read the configuration. Raises UserError for a file that cannot be read or does not fit."""
     try:
         values = json.loads(path.read_bytes())
     except (OSError, ValueError) as e:

@@ -26,7 +26,10 @@ from torchrelay.protocol.names import EXIT_USAGE
 
 
 class Core:
-    """Calls take the time `now_s` of one monotonic clock; `wall_s` is the time of day. `take` what is to be sent."""
+    """The core of one job. Calls take the time `now_s` of one monotonic clock; `wall_s` is the time of day.
+
+    `take` returns what is to be sent.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Core:
             self._settling.settle,
         )
         self._refused: set[str] = set()
-        """Nodes that came to a job that trains, and were not told the same."""
+        """Nodes that came to a job that trains, and were told to run something else."""
 
     @property
     def ended(self) -> JobFinished | None:
@@ -64,30 +67,30 @@ class Core:
 
     @property
     def fallen(self) -> Fallen | None:
-        """Why the job cannot go on in these processes; whoever made this core says what becomes of it."""
+        """Why the job cannot go on in these processes. The maker of this core decides what becomes of the job."""
         return self._ending.fallen
 
     @property
     def aside(self) -> Aside | None:
-        """Set once something of ours has failed in this job: it trains on, and nothing is decided for it."""
+        """Set once torchrelay has failed in this job: the job trains on, and nothing is decided for it."""
         return self._ending.aside
 
     @property
     def found(self) -> msg.CheckpointsFound | None:
-        """What an agent has found on disk since the job has fallen."""
+        """The checkpoints that an agent has found on disk since the job has fallen."""
         return self._reports.found
 
     def take(self) -> tuple[list[tuple[str, msg.ToAgent]], list[msg.JobEvent]]:
-        """Orders by node, and events, since the last call."""
+        """Return orders by node, and events, since the last call."""
         return self.outbox.take()
 
     def take_hang_ups(self) -> list[str]:
-        """Nodes that were given up since the last call: their streams are to be closed."""
+        """Return the nodes that were given up since the last call: their streams are to be closed."""
         taken, self.nodes.to_hang_up = self.nodes.to_hang_up, []
         return taken
 
     def attach(self, hello: msg.AgentHello, now_s: float) -> None:
-        """An agent is there, for the first time or again."""
+        """Take in an agent that comes for the first time or again."""
         if self.aside is not None and self.ended is None:
             self.aside.attach(hello, now_s)
             return
@@ -119,14 +122,14 @@ class Core:
             self._start.consider(now_s)
 
     def _refuse(self, node: str, reason: str) -> None:
-        """It alone ends: the job trains, and does so without it."""
+        """End the processes of this node only: the job trains already, and goes on without it."""
         self._parts.programs.forget(node)
         self._refused.add(node)
         self.outbox.orders.append((node, msg.StopJob(EXIT_USAGE, int(signal.SIGTERM), reason)))
         self.outbox.log_once("warning", f"{node} takes no part in this job: {reason}")
 
     def detach(self, node: str, now_s: float) -> None:
-        """The agent's stream has ended; it may come back."""
+        """Take note that the agent's stream has ended; it may come back."""
         if node in self.job.nodes and self.ended is None and not self.job.nodes[node].lost:
             self.job.nodes[node].away_since_s = now_s
             if self.aside is not None:
@@ -136,8 +139,10 @@ class Core:
             self.outbox.log("warning", f"the agent of {node} is away")
 
     def receive(self, node: str, message: msg.FromAgent, now_s: float) -> bool:
-        """Takes a report of the agent of `node`; whether anything may follow from it. What comes after the job's end is of no
-        interest."""
+        """Take in a report of the agent of `node`. Return whether anything may follow from it.
+
+        Reports after the job's end are left out.
+        """
         if self.ended is not None or self.nodes.is_lost(node) or node in self._refused:
             return False
         if self.aside is not None:
@@ -154,19 +159,22 @@ class Core:
         return True
 
     def evidence(self, node: str, signals: msg.HealthSignals, now_s: float) -> None:
-        """What others than its agent say of a node, such as a cluster: no sign of life of the agent."""
+        """Take in evidence about a node from another source than its agent, such as a cluster.
+
+        It is no sign of life of the agent.
+        """
         if not self.is_still and node in self.job.nodes and not self.nodes.is_lost(node) and not self._exits.is_failing:
             self.health.signals(node, signals, now_s)
             self._settling.settle(now_s)
 
     def spares_changed(self, now_s: float) -> None:
-        """What `Job` knows of spares that others make, or start again, is another than before."""
+        """Take note that `Job` has changed in what it knows of spares that others make, or start again."""
         if not self.is_still:
             self.driver.feed(m.SpareWarm(), now_s)
             self._settling.settle(now_s)
 
     def lose(self, node: str, reason: str, now_s: float) -> None:
-        """It is known from elsewhere that nothing of `node` lives."""
+        """Take note that nothing of `node` lives, as is known from elsewhere."""
         if self.aside is not None:
             self.aside.lose(node, reason)
         elif not self.is_over and self._start.has_begun:
@@ -174,17 +182,17 @@ class Core:
             self._settling.settle(now_s)
 
     def lead(self, request: msg.LeadRequest, now_s: float) -> msg.LeadReply:
-        """A command of the job's machines asks who leads, and says what it knows."""
+        """Answer a command of the job's machines that asks who leads. The command also says what it knows."""
         takes_part = self._start.has_begun or self._config.takes_over
         reply = self.leading.answer(request, takes_part, self.driver.count, now_s)
         return dataclasses.replace(reply, quorum=reply.quorum and not self.is_over)
 
     def compare(self, program: msg.Program) -> msg.MachinesCompared:
-        """A machine that may come to the job asks what differs there."""
+        """Return what differs on a machine that may come to the job."""
         return self._parts.programs.compare(program)
 
     def tick(self, now_s: float) -> None:
-        """To be called every `tick_every_s`."""
+        """Do what is due by the clock. To be called every `tick_every_s`."""
         if self.is_still:
             return
         if not self.leading.is_led:
@@ -214,7 +222,7 @@ class Core:
             self._lose_missing(now_s)
 
     def tick_every_s(self, now_s: float) -> float:
-        """How much time may pass now until the next tick; any other call may shorten it."""
+        """Return how much time may pass now until the next tick. Any other call may shorten it."""
         return self._settling.tick_every_s(now_s)
 
     def _lose_missing(self, now_s: float) -> None:
@@ -245,26 +253,26 @@ class Core:
         return dataclasses.replace(status, ranks_spread=spreading.moves, spread_reason=machines)
 
     def summary(self, now_s: float) -> JobSummary:
-        """As `status`, of bounded size."""
+        """Return the status as `status` does, of bounded size."""
         if self.aside is not None:
             return aside_summary(self.job, self.aside.reason)
         lately = self._judge.lately(now_s)
         return job_summary(self.job, self.driver, lately.level, lately.reason)
 
     def coverage(self, now_s: float) -> msg.Coverage | None:
-        """How far the job is protected; its times may be some seconds old. None once something of ours has failed in it."""
+        """Return how far the job is protected; None once torchrelay has failed in it. Its times may be some seconds old."""
         return self._judge.lately(now_s) if self.aside is None else None
 
     def end_job(self, exit_code: int, reason: str) -> None:
-        """Ends the job on all nodes; the first reason is the one that counts."""
+        """End the job on all nodes. If it is called more than once, the first reason counts."""
         self._ending.end_job(exit_code, reason)
 
     def hand_over(self, reason: str) -> None:
-        """The job begins again elsewhere: processes end here, and agents stay."""
+        """End the processes here, but not the agents: the job begins again elsewhere."""
         self._ending.hand_over(reason)
 
     def set_aside(self, reason: str, now_s: float) -> None:
-        """What is known of this job may be wrong, since something of ours has failed: nothing is decided for it any more."""
+        """Decide nothing for this job any more: torchrelay has failed in it, so what is known of it may be wrong."""
         migration = self.driver.migration
         self._ending.set_aside(reason, migration.state if migration is not None else None, now_s)
 

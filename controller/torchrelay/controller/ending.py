@@ -1,4 +1,4 @@
-"""Whether the job goes on in these processes: it ends, it has fallen, or it was set aside, and everybody is told."""
+"""Tells whether the job goes on in these processes: it ends, it has fallen, or it was set aside. All agents are told."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER, N
 
 
 class Ending:
-    """`restarts`: a job that cannot go on in these processes may begin again elsewhere."""
+    """The job's end. `restarts`: a job that cannot go on in these processes may begin again elsewhere."""
 
     def __init__(self, job: Job, outbox: Outbox, progress: ProgressTeller, restarts: bool) -> None:
         self._job, self._outbox, self._progress, self._restarts = job, outbox, progress, restarts
         self.ended: JobFinished | None = None
         self.fallen: Fallen | None = None
-        """Why the job cannot go on in these processes; whoever leads it says what becomes of it."""
+        """Why the job cannot go on in these processes. The holder of this core decides what becomes of the job."""
         self.aside: Aside | None = None
-        """Set once something of ours has failed in this job: it trains on, and nothing is decided for it."""
+        """Set once torchrelay has failed in this job: the job trains on, and nothing is decided for it."""
         self.refuse_moves: Callable[[str], None] = lambda reason: None
-        """Tells whoever waits for a move that none is made any more, and why."""
+        """Tells all who wait for a move that none is made any more, and why."""
         self.tell_report: Callable[[], None] = lambda: None
         """Tells what of the job's report has to be told before its last event."""
 
@@ -42,7 +42,7 @@ class Ending:
         return self.is_over or self.aside is not None
 
     def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM, by: str = "") -> None:
-        """Ends the job on all nodes; the first reason is the one that counts."""
+        """End the job on all nodes. If it is called more than once, the first reason counts."""
         if self.aside is not None:
             self._end_aside(exit_code, reason, by)
         elif self.ended is None:
@@ -54,18 +54,21 @@ class Ending:
             self._outbox.emit(self.ended)
 
     def end_check(self) -> None:
-        """Ends a check, without a chance for the script to end as after a whole run."""
+        """End a check, without a chance for the script to end as after a whole run."""
         self.end_job(0, "the check is over", signal.SIGKILL)
 
     def end_by_rank(self, exit_code: int, reason: str, rank: int, by_script: bool) -> None:
-        """Ends the job since a rank has ended; `by_script`: by what the script does."""
+        """End the job since a rank has ended. `by_script`: by what the script does."""
         if not self.is_over:
             refused = "the script has failed" if by_script else reason
             self._tell_fall(Fallen(exit_code, reason, rank, refused=refused), by_script)
         self.end_job(exit_code, reason)
 
     def give_up(self, fallen: Fallen) -> None:
-        """Nothing is left that would let the job go on in its processes: it ends, unless it may begin again elsewhere."""
+        """Give the job up: nothing is left that would let it go on in its processes.
+
+        It ends, unless it may begin again elsewhere.
+        """
         if not self._restarts:
             if not self.is_over and fallen.exit_code != EXIT_SUSPECT_NUMBER:
                 self._tell_fall(fallen)
@@ -77,16 +80,16 @@ class Ending:
             self._outbox.log("warning", fallen.reason)
 
     def cannot_begin_again(self, reason: str) -> None:
-        """The job was to begin again, and cannot."""
+        """Give up a job that was to begin again, and cannot."""
         self.give_up(Fallen(1, f"the job cannot begin again: {reason}", NO_RANK, refused=reason))
 
     def hand_over(self, reason: str) -> None:
-        """The job begins again elsewhere: processes end here, and agents stay."""
+        """End the processes here, but not the agents: the job begins again elsewhere."""
         self._outbox.to_all_agents(RestartWorkers(reason))
         self.ended = JobFinished(EXIT_NO_SPARE_LEFT, reason)
 
     def set_aside(self, reason: str, migration: State | None, now_s: float) -> None:
-        """What is known of this job may be wrong, since something of ours has failed: nothing is decided for it any more.
+        """Decide nothing for this job any more: torchrelay has failed in it, so what is known of it may be wrong.
 
         `migration`: the one that is under way.
         """

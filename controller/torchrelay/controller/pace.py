@@ -1,4 +1,4 @@
-"""How often the agents of one job tell of ranks that only move on: more rarely where many agents share one controller."""
+"""Decides how often the agents of one job tell of ranks that only move on: more rarely where many agents share one controller."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from torchrelay.protocol.messages import TellEvery
 from torchrelay.protocol.transport.telling import pace
 
 CALM_AGAIN_S = 10.0
-"""So long after ranks moved again agents tell more rarely again."""
+"""Agents tell more rarely again so long after ranks moved again."""
 
 
 class Pace:
-    """`job.tell_s` is what agents were asked for last. Where nobody calls `wish`, they tell every TELL_S unasked."""
+    """The pace of one job.
+
+    `job.tell_s` is what agents were asked for last. Until `wish` is called, they tell every TELL_S unasked.
+    """
 
     def __init__(self, job: Job, outbox: Outbox, nodes: Nodes) -> None:
         self._job, self._outbox, self._nodes = job, outbox, nodes
@@ -22,17 +25,17 @@ class Pace:
         self._alarmed_s: float | None = None
 
     def wish(self, seconds: float, now_s: float) -> None:
-        """While all goes well."""
+        """Set the pace for while all goes well."""
         self._wished_s = seconds
         self._agree(now_s)
 
     def attached(self, node: str) -> None:
-        """An agent is there, which may have told another controller, at another pace."""
+        """Tell the pace to an agent: another controller may have told it another pace before."""
         if self._told_s is not None:
             self._outbox.to_agent(node, TellEvery(self._told_s))
 
     def tick(self, is_alarmed: bool, now_s: float) -> None:
-        """`is_alarmed`: a rank stands still or is moved, so that somebody may have to be given up for his silence."""
+        """Adapt the pace. `is_alarmed`: a rank stands still or is moved, so that a node may have to be given up for its silence."""
         if is_alarmed:
             self._alarmed_s = now_s
         elif self._alarmed_s is not None and now_s - self._alarmed_s >= CALM_AGAIN_S:

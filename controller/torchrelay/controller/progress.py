@@ -18,7 +18,7 @@ class ProgressTeller:
         self._last_s = 0.0
 
     def tell(self, now_s: float) -> None:
-        """Where there is news, and the last were some time ago."""
+        """Tell the progress, where there is news, and the last were some time ago."""
         if now_s - self._last_s < EVERY_S:
             return
         job, last = self._job, self._last
@@ -30,6 +30,6 @@ class ProgressTeller:
             self._outbox.emit(made)
 
     def tell_last(self) -> None:
-        """The steps done since progress was told are part of what the job is said to have done."""
+        """Tell the last progress: the steps done since it was told are part of what the job is said to have done."""
         if self._last is not None and self._job.boundary > self._last.steps:
             self._outbox.emit(dataclasses.replace(self._last, steps=self._job.boundary))

@@ -1,4 +1,4 @@
-"""When a job begins: once everybody is there that it waits for."""
+"""Decides when a job begins: once all processes and machines are there that it waits for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchrelay.protocol.events import JobStarted
 
 
 class JobStart:
-    """`checkpoint`: what all ranks enter from as soon as the job begins, if it resumes."""
+    """The start of a job. `checkpoint`: what all ranks enter from as soon as the job begins, if it resumes."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class JobStart:
 
     @property
     def waits(self) -> str:
-        """For which machines, and for how long still; empty if it does not wait for any."""
+        """The machines that it waits for, and for how long still; empty if it does not wait for any."""
         return self._machine_wait.waits
 
     def tick(self, now_s: float) -> None:
@@ -58,7 +58,7 @@ class JobStart:
             self.consider(now_s)
 
     def consider(self, now_s: float) -> None:
-        """Begin, if everybody is there."""
+        """Begin, if all processes and machines are there."""
         config, job = self._config, self._job
         complete = len(job.holders) == job.world_size or self._driver.checkpoint is not None
         there = config.takes_over or len(job.nodes) >= config.nnodes  # some may be gone since it began
@@ -76,7 +76,7 @@ class JobStart:
             self._driver.resume(self._checkpoint, config.resume_dir, now_s)
 
     def resume(self, checkpoint: JobCheckpoint, directory: str, now_s: float) -> None:
-        """A job that begins again has all its processes: they enter from a just-in-time checkpoint."""
+        """Let the processes of a job that begins again enter from a just-in-time checkpoint. All of them are there."""
         self._entrance.resumes = True
         self._driver.checkpoint = checkpoint
         self.consider(now_s)

@@ -1,4 +1,4 @@
-"""What `torchrelay status` shows."""
+"""The status of a job, as `torchrelay status` shows it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class RankState:
 
 @dataclass(frozen=True)
 class JobSummary:
-    """`boundary`: what every rank has reached. `states`: how many ranks are in each. `named`: all ranks of a small job; of a large
-    one those that are not in the state that most are in, RANKS_NAMED at most.
+    """A short status. `boundary`: what every rank has reached. `states`: how many ranks are in each.
 
+    `named`: all ranks of a small job; of a large one those that are not in the state that most are in, RANKS_NAMED at most.
     `step_s`: the median duration of the latest steps; 0 before there are any.
     """
 
@@ -96,7 +96,7 @@ def spare_status(job: Job, spare: Worker, now_s: float) -> SpareStatus:
 
 
 def job_summary(job: Job, driver: Driver, level: str, reason: str) -> JobSummary:
-    """What a TrainingJob says: in a large job no more than the exceptional ranks by name."""
+    """Return what a TrainingJob says: in a large job no more than the exceptional ranks by name."""
     stands = _stands(driver)
     states = {rank: _state(job, driver, rank, stands) for rank in sorted(job.holders)}
     return JobSummary(
@@ -115,7 +115,7 @@ def job_summary(job: Job, driver: Driver, level: str, reason: str) -> JobSummary
 
 
 def aside_summary(job: Job, reason: str) -> JobSummary:
-    """Of a job in which something of ours has failed."""
+    """Return the summary of a job in which torchrelay has failed."""
     states = {rank: "running" if w.alive else "lost" for rank, w in _holders(job)}
     furthest = min((w.seen_boundary for _, w in _holders(job)), default=-1)
     level = Level.UNPROTECTED.value
@@ -133,7 +133,7 @@ def _named(job: Job, states: dict[int, str]) -> tuple[dict[str, int], tuple[Rank
 
 
 def aside_status(run_id: str, job: Job, reason: str) -> JobStatus:
-    """Of a job in which something of ours has failed: no more than who was where."""
+    """Return the status of a job in which torchrelay has failed: no more than which rank was where."""
     ranks = tuple(
         RankStatus(rank, w.worker, w.node, w.pid, w.seen_boundary, "", "running" if w.alive else "lost")
         for rank, w in _holders(job)
@@ -163,7 +163,7 @@ def _rank(job: Job, driver: Driver, rank: int, stands: bool) -> RankStatus:
 
 
 def _stands(driver: Driver) -> bool:
-    """Whether ranks that live wait for a migration."""
+    """Return whether ranks that live wait for a migration."""
     if driver.phase in (Phase.HEALTHY, Phase.SUSPECTED, Phase.COMMITTED):
         return False
     return driver.kind != PLANNED or driver.phase is not Phase.PREPARING

@@ -1,4 +1,4 @@
-"""What people ask of a running job: to move a rank, to save, to bar a device, to have more spares, to end."""
+"""Carries out what people ask of a running job: to move a rank, to save, to bar a device, to have more spares, to end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from torchrelay.protocol.messages import (
 
 
 class UserRequests:
-    """`settle(now_s)` is called after a request that has changed something."""
+    """The requests to one job. `settle(now_s)` is called after a request that has changed something."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class UserRequests:
         return self._planned_moves.migrate(request.rank, request.reason, now_s, request.by)
 
     def want(self, rank: int, reason: str, now_s: float) -> None:
-        """A planned move that nobody waits for: it begins when it can."""
+        """Ask for a planned move that no one waits for: it begins when it can."""
         if not self._ending.is_still and not self._exits.is_failing:
             self._planned_moves.want(rank, reason, now_s, lasts=True)
 
@@ -87,12 +87,12 @@ class UserRequests:
         return reply
 
     def stop(self, signal_number: int, by: str = "") -> None:
-        """The user ends the job: at its command, or by asking for it, which `by` says. `signal_number`: 0 means SIGTERM."""
+        """End the job, as the user asks: at its command, or by a request, which `by` says. `signal_number`: 0 means SIGTERM."""
         number = signal_number or signal.SIGTERM
         self._ending.end_job(128 + number, f"stopped by {signal.Signals(number).name}", number, by)
 
     def _refusal(self) -> str:
-        """Why nothing is begun for anybody any more, or empty."""
+        """Return why no request is carried out any more, or empty."""
         if self._ending.aside is not None:
             return self._ending.aside.reason
         return "the job is ending" if self._ending.is_over or self._exits.is_failing else ""

@@ -1,7 +1,6 @@
 """The stream to the controller, opened anew whenever it breaks.
 
-While the controller is away everything is kept for it, in order (see `delivery`), except progress: only its newest
-state counts.
+While the controller is away, all messages are kept for it, in order (see `delivery`). Of progress only the newest message is kept.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ _STREAM_ERRORS = (
 
 
 class Channels(Protocol):
-    """Where channels to the controller come from."""
+    """The source of channels to the controller."""
 
     def channel(self, target: str) -> grpc.aio.Channel: ...
 
 
 class Session:
-    """`hello` says what is true when a stream opens; `on_order` gets each order, in order."""
+    """The stream to the controller. `hello` says what is true when a stream opens; `on_order` gets each order, in order."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Session:
         self._outbox: SendQueue[relay_pb2.FromAgent] = SendQueue()
         self._orders = Inbox()
         self._orders_told: int | None = 0
-        """How many the controller knows to have arrived."""
+        """How many orders the controller knows to have arrived; None: it has to be told again."""
         self._name = secrets.token_hex(8)
         self._progress: relay_pb2.FromAgent | None = None
         self._something, self._taken = asyncio.Event(), asyncio.Event()
@@ -70,16 +69,19 @@ class Session:
 
     @property
     def away_s(self) -> float:
-        """Seconds since the controller was last there; 0 while it is."""
+        """Seconds since the controller was last connected; 0 while it is."""
         return 0.0 if self.connected else asyncio.get_running_loop().time() - self._away_since_s
 
     @property
     def waiting(self) -> int:
-        """Reports that the controller has not taken yet."""
+        """The number of reports that the controller has not taken yet."""
         return len(self._outbox)
 
     def send(self, message: Any) -> None:
-        """Queues a message; kept until it could be written. Raises FrameError for one that can never be sent."""
+        """Queue a message. Raises FrameError for one that can never be sent.
+
+        It is kept until it was written, and until the controller has it where that answers. Of Progress only the newest is kept.
+        """
         packed = wrap(relay_pb2.FromAgent, message)
         if packed.ByteSize() > MAX_MESSAGE_BYTES:
             raise FrameError(f"{type(message).__name__} of {packed.ByteSize()} bytes is larger than a message may be")
@@ -90,30 +92,33 @@ class Session:
         self._something.set()
 
     async def told(self) -> None:
-        """Returns once the controller has everything that was sent."""
+        """Wait until the controller has everything that was sent."""
         while not self._outbox.is_empty:
             self._taken.clear()
             await self._taken.wait()
 
     def renew(self) -> None:
-        """Opens the stream anew, as one that has said nothing yet: what was said belongs to what is over."""
+        """Open the stream anew, as one that has said nothing yet, and drop all messages that are queued.
+
+        What was said belongs to what is over.
+        """
         self._outbox, self._progress = SendQueue(), None
         self._name = secrets.token_hex(8)
         self._renewed.set()
 
     def turn_to(self, controller: str) -> None:
-        """Another one, at HOST:PORT, is to hear of everything that the one before has not taken."""
+        """Turn to another controller, at HOST:PORT, and send it every message that the one before has not taken."""
         if controller != self._controller:
             self._controller = controller
             self._renewed.set()
 
     def close(self) -> None:
-        """`run` returns as soon as the controller has been told of everything."""
+        """Let `run` return as soon as the controller has been told of everything."""
         self._closing = True
         self._something.set()
 
     async def run(self) -> None:
-        """Until closed."""
+        """Keep a stream to the controller open until closed."""
         backoff_s = FIRST_BACKOFF_S
         while True:
             reason = await self._stream_once()
@@ -132,7 +137,7 @@ class Session:
         log.warning("the controller at %s is away (%s); training goes on", self._controller, reason)
 
     async def _stream_once(self) -> str:
-        """One stream, to its end; the reason for that. A new channel each time: its certificate is a fresh one."""
+        """Run one stream to its end. Return the reason for the end. Each stream has a new channel, with a fresh certificate."""
         self._renewed.clear()
         promise: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         async with self._credentials.channel(self._controller) as channel:
@@ -160,9 +165,9 @@ class Session:
                 call.cancel()
 
     async def _listen(self, promise: asyncio.Future[float]) -> str:
-        """Returns once the controller is silent for longer than it promised on this stream, where it promised anything.
+        """Wait until the controller is silent for longer than it promised on this stream. Without a promise, wait for ever.
 
-        Missed answers are counted, not seconds: a process that was stopped for a while has missed one.
+        Missed answers are counted, not seconds: if this process was stopped for a while, that is one missed answer.
         """
         every_s, missed = await promise, 0
         while missed < DEAF_AFTER_ANSWERS:
@@ -202,7 +207,7 @@ class Session:
     async def _read(self, call: Any, promise: asyncio.Future[float]) -> str:
         try:
             counts = False
-            """Whether the controller says numbers with its orders."""
+            """Whether the controller numbers its orders."""
             while (packed := await call.read()) is not grpc.aio.EOF:
                 self._heard = True
                 if packed is None:  # gRPC says so of bytes that are no message

@@ -1,7 +1,7 @@
 """The unix socket on which this node's training processes report and take orders.
 
-Only processes of the same user get in, only with the token that the agent gave to one worker, and only one at a time
-for each worker. Whoever does not belong is turned away and named once in the log; the job goes on.
+Only processes of the same user get in, only with the token that the agent gave to one worker, and only one at a time for each
+worker. Any other process is turned away and named once in the log; the job goes on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HELLO_LIMIT_BYTES = 64 << 10
 HELLO_TIMEOUT_S = 30.0
 ACCEPT_PAUSE_S = 0.5
 MAX_STRANGERS = 64
-"""Connections that have not shown a token as yet; more are closed at once."""
+"""The most connections that have not shown a token yet; more are closed at once."""
 _READ_BYTES = 256 << 10
 _READS_PER_TURN = 64
 _CREDENTIALS = struct.Struct("3i")
@@ -39,7 +39,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True)
 class ShimEvents:
-    """What the server calls: a worker said Hello, reported something, or its connection has ended by itself."""
+    """The server's callbacks: a worker said Hello, a worker reported something, or its connection has ended by itself."""
 
     connected: Callable[[WorkerId, Hello], None]
     reported: Callable[[WorkerId, Any], None]
@@ -47,7 +47,7 @@ class ShimEvents:
 
 
 class ShimServer:
-    """`shared`: the folder is a volume that nobody but the agent and its training process mount, and these may be two users."""
+    """The socket. `shared`: only the agent and its training process mount the folder's volume, and these may be two users."""
 
     def __init__(self, path: Path, tokens: Mapping[WorkerId, str], events: ShimEvents, shared: bool = False) -> None:
         self._path, self._tokens, self._events, self._shared = path, dict(tokens), events, shared
@@ -57,10 +57,10 @@ class ShimServer:
         self._waiting: dict[WorkerId, list[bytes]] = {}
         self._named: set[str] = set()
         self._identity = "".join(of_one_server("torchrelay tensors"))
-        """For all processes of the node: they trust each other."""
+        """The key and certificate for tensors, the same for all processes of the node: they trust each other."""
 
     def start(self) -> None:
-        """Listens. The folder must be the user's alone. Raises UserError if it cannot."""
+        """Listen on the socket. Unless `shared`, the folder must be the user's alone. Raises UserError if it cannot."""
         if not self._shared:
             private_folder(self._path.parent)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -87,16 +87,16 @@ class ShimServer:
             connection.close()
 
     def expect(self, worker: WorkerId, token: str) -> None:
-        """One more worker, which will show `token`."""
+        """Expect one more worker, which will show `token`."""
         self._tokens[worker] = token
 
     def ended(self, worker: WorkerId) -> None:
-        """Nobody can be it any more."""
+        """Accept no process as `worker` any more."""
         self._tokens.pop(worker, None)
         self._waiting.pop(worker, None)
 
     def send(self, worker: WorkerId, order: Any) -> None:
-        """Queues an order, also for a worker that is still to connect. Raises FrameError if it is too large."""
+        """Queue an order, also for a worker that has not connected yet. Raises FrameError if it is too large."""
         data = wire.encode(order)
         if connection := self._connected.get(worker):
             connection.send(data)
@@ -104,12 +104,12 @@ class ShimServer:
             self._waiting.setdefault(worker, []).append(data)
 
     def user_of(self, worker: WorkerId) -> int:
-        """That the worker's process runs as; this one's where it is not connected."""
+        """Return the user that the worker's process runs as; this process's user where the worker is not connected."""
         connection = self._connected.get(worker)
         return os.getuid() if connection is None else connection.user
 
     def drain(self, worker: WorkerId) -> None:
-        """The worker is dead: hands on what it had still written, then forgets it."""
+        """Hand on what a dead worker had still written, then close its connection and drop the orders for it."""
         if connection := self._connected.get(worker):
             connection.read(until_empty=True)
             connection.close()
@@ -147,7 +147,10 @@ class ShimServer:
             log.warning("refused: %s; said once", reason)
 
     def welcome(self, connection: _Connection, hello: Any) -> None:
-        """Raises RefusedError unless this is the first message of a worker that the agent started."""
+        """Take in a worker by its first message.
+
+        Raises RefusedError unless it is the Hello of a worker that the agent started and that is not connected yet.
+        """
         if not isinstance(hello, Hello):
             raise RefusedError(f"{type(hello).__name__} came before Hello")
         if not self.may_connect(connection.user):  # known only since this one has connected
@@ -166,14 +169,14 @@ class ShimServer:
         self._events.connected(worker, dataclasses.replace(hello, token="", pid=connection.pid))
 
     def may_connect(self, user: int) -> bool:
-        """Whether a process of `user` is listened to at all."""
+        """Return whether a process of `user` is listened to at all."""
         return user == os.getuid()
 
     def accepted(self, user: int) -> None:
-        """A process of `user` has proven that it belongs here."""
+        """Take note that a process of `user` has proven that it belongs here."""
 
     def identify(self, hello: Hello) -> WorkerId:
-        """Which worker says Hello. Raises RefusedError for one that is none, or cannot prove it."""
+        """Return which worker says Hello. Raises RefusedError for a process that is none, or cannot prove it."""
         worker = WorkerId(hello.worker)
         token = self._tokens.get(worker)
         if token is None:
@@ -183,13 +186,13 @@ class ShimServer:
         return worker
 
     def report(self, worker: WorkerId, message: Any) -> None:
-        """Raises RefusedError for a second Hello."""
+        """Pass on a worker's report. Raises RefusedError for a second Hello."""
         if isinstance(message, Hello):
             raise RefusedError(f"a second Hello from {worker}")
         self._events.reported(worker, message)
 
     def forget(self, connection: _Connection, reason: TorchrelayError | None) -> None:
-        """The connection is closed; with a `reason` because of what the peer did."""
+        """Drop a closed connection. `reason`: the peer's mistake, if that closed it."""
         self._strangers.discard(connection)
         worker = connection.worker
         is_gone = worker is not None and self._connected.get(worker) is connection
@@ -202,7 +205,7 @@ class ShimServer:
 
 
 class _Connection:
-    """One peer. Reads whenever there is something; writes from a queue, so that a stopped process holds up no one."""
+    """One peer. Reads whenever data arrives; writes from a queue, so that a stopped process holds up no other one."""
 
     def __init__(self, server: ShimServer, sock: socket.socket) -> None:
         self.worker: WorkerId | None = None
@@ -220,7 +223,10 @@ class _Connection:
         self._to_send.put_nowait(data)
 
     def read(self, until_empty: bool = False) -> None:
-        """Takes what is there; at most some megabytes unless `until_empty`, so that others have their turn."""
+        """Read and handle the frames that have arrived.
+
+        Without `until_empty` stop after some megabytes, so that others have their turn.
+        """
         reads = 0
         while not self._closed and (until_empty or reads < _READS_PER_TURN):
             reads += 1
@@ -279,6 +285,6 @@ class _Connection:
 
 
 def _peer(sock: socket.socket) -> tuple[int, int, int]:
-    """pid, uid and gid of the process that connected, as the kernel knows them."""
+    """Return pid, uid and gid of the process that connected, as the kernel knows them."""
     pid, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return pid, uid, gid

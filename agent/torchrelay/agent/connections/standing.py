@@ -1,4 +1,4 @@
-"""What a controller that is new to a job which trains has to be told of one process."""
+"""The facts about one process that a controller which is new to a training job has to be told."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torchrelay.protocol.transport.last_reports import LastReports
 
 @dataclass
 class AgentStanding:
-    """`generation`, `protected`, `in_force`, `gate_secret`: as in WorkerInfo.
+    """The facts about one process. `generation`, `protected`, `in_force`, `gate_secret`: as in WorkerInfo.
 
-    `said`: what it has said of itself; `exited`: how it ended.
+    `said`: what the process has said of itself; `exited`: how it ended.
     """
 
     generation: int = 0
@@ -25,7 +25,7 @@ class AgentStanding:
     exited: WorkerExited | None = None
 
     def ordered(self, order: Any) -> None:
-        """An order of the controller goes to the process."""
+        """Take note of an order of the controller that goes to the process."""
         self.generation = max(self.generation, getattr(order, "generation", 0))
         if isinstance(order, Assign):
             self.protected = True
@@ -41,6 +41,6 @@ class AgentStanding:
         )
 
     def again(self, worker: str) -> list[Any]:
-        """The messages that tell it, in the order in which they were told at first."""
+        """Return the messages that tell of the process, in the order in which they were sent at first."""
         told: list[Any] = [FromWorker(worker, report) for report in self.said.all()]
         return told + ([self.exited] if self.exited is not None else [])

@@ -1,6 +1,6 @@
 """A machine whose GPUs, network ports and kernel log can be given faults: a driver library, and trees of files.
 
-What reads them is what reads a real machine; only the paths differ. For `--inject`, `bench detect` and the tests.
+The code that reads it is the code that reads a real machine; only the paths differ. For `--inject`, `bench detect` and the tests.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FakeMachine:
         self._hanging = ""
 
     def make(self, gpus: int, library: Path | None = None) -> None:
-        """A new one, in the place of one that was there. `library`: one that was built before.
+        """Make a new fake machine, in the place of the one before. `library`: a fake driver that was built before.
 
         Raises UserError without a C compiler.
         """
@@ -73,7 +73,7 @@ class FakeMachine:
         self.port(number, "phys_state", "5: LinkUp")
 
     def set(self, gpu: int, key: str, value: int) -> None:
-        """A reading of a GPU, by its name in nvml.c."""
+        """Set a reading of a GPU, by its name in nvml.c."""
         self._values[gpu, key] = value
         self._write()
 
@@ -81,19 +81,19 @@ class FakeMachine:
         self.set(gpu, key, self._values.get((gpu, key), 0) + value)
 
     def xid(self, gpu: int, code: int, text: str = "", kernel: bool = True) -> None:
-        """As the driver does it: an event, and (`kernel`) a line in the log."""
+        """Report an XID as the driver does: by an event, and (with `kernel`) by a line in the log."""
         self._events.append((len(self._events), gpu, code))
         self._write()
         if kernel:
             self.say(f"NVRM: Xid (PCI:0000:{0x10 + gpu:02x}:00): {code}, {text or 'pid=1, name=python'}")
 
     def hang(self, function: str) -> None:
-        """Calls of it do not return until it is `""` again."""
+        """Let calls of a driver function hang, until `hang("")`."""
         self._hanging = function
         self._write()
 
     def say(self, text: str) -> None:
-        """One line of the kernel's log. Nothing happens while nobody reads it."""
+        """Write one line to the kernel's log. Nothing happens while no process reads it."""
         file = os.open(self.kernel_log, os.O_RDWR | os.O_NONBLOCK)
         try:
             os.write(file, f"3,1,1,-;{text}\n".encode())
@@ -101,7 +101,7 @@ class FakeMachine:
             os.close(file)
 
     def write(self, path: str, text: str) -> None:
-        """A file of the machine; without text it is gone."""
+        """Write a file of the machine. An empty text removes the file."""
         file = self.root / path
         if text:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ class FakeMachine:
         _replace(path, text + "\n")
 
     def count(self, number: int, counter: str, value: int) -> None:
-        """Raises one counter of a port by so much."""
+        """Raise one counter of a port by `value`."""
         path = self.sys / "class" / "infiniband" / f"mlx5_{number}" / "ports" / "1" / counter
         _replace(path, f"{int(path.read_text()) + value}\n")
 
@@ -128,7 +128,7 @@ class FakeMachine:
 
 
 def build_library(path: Path) -> None:
-    """Raises UserError without a C compiler, or if it refuses."""
+    """Build the fake driver. Raises UserError without a C compiler, or if the compiler refuses."""
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         raise UserError(

@@ -31,7 +31,7 @@ class Timeline:
 
 
 def read_timeline(path: Path) -> Timeline:
-    """Raises UserError for a file that is none."""
+    """Read a timeline. Raises UserError for a file that is none."""
     try:
         told = json.loads(path.read_bytes())
         timeline = Timeline(int(told["gpus"]), list(told["episodes"]))
@@ -49,7 +49,7 @@ def read_timeline(path: Path) -> Timeline:
 
 
 async def play(machine: FakeMachine, path: Path) -> None:
-    """To the end. Raises UserError."""
+    """Play the timeline to its end. Raises UserError for a file that is no timeline."""
     note = _Notes(path.with_name(PLAYED)).note
     for episode in read_timeline(path).episodes:
         await _carry_out(machine, episode["do"], partial(note, episode["name"]))
@@ -69,7 +69,7 @@ class _Notes:
 
 
 async def _carry_out(machine: FakeMachine, calls: Any, begun: Callable[[], None]) -> None:
-    """`begun` is called before each of them but pauses: the last time is when the evidence was whole."""
+    """Carry out the calls. `begun` is called before each of them but pauses: the last time is when the evidence was whole."""
     for name, *arguments in calls:
         if name != "pause":
             begun()

@@ -1,4 +1,4 @@
-"""Everything that the agent watches besides its workers' progress: starts the sources, and tells what they see."""
+"""Watches all that the agent watches besides its workers' progress: starts the sources, and tells what they see."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ log = logging.getLogger(__name__)
 KERNEL_LOG = "kernel-log"
 FAKE_NOTICE = "notice"
 NOTICES_S, HOST_CPU_EVERY = 1.0, 5
-"""How often files of the machine are looked at, and at which of these times its processors."""
+"""Seconds between two looks at the machine's files; every HOST_CPU_EVERY-th look is also at its processors."""
 _OOMS = (k.OOM_PROGRAM, k.OOM_NODE)
 
 
 class MachineMonitor:
-    """`send` takes HealthSignals and HealthSources; `pid_of` a worker's process, as the kernel numbers it."""
+    """All sources of a machine.
+
+    `send` takes HealthSignals and HealthSources; `worker_with` finds the worker with the kernel's pid.
+    """
 
     def __init__(
         self,
@@ -69,16 +72,16 @@ class MachineMonitor:
         }
 
     def use(self, workers: Sequence[WorkerId], selection: str | None) -> None:
-        """From now on these use the GPUs, of which they see `selection`, as CUDA_VISIBLE_DEVICES has it."""
+        """Set the workers that use the GPUs from now on, of which they see `selection`, as CUDA_VISIBLE_DEVICES has it."""
         self._selecting = {} if selection is None else {visible_gpus.CUDA: selection}
         self._seat(workers)
 
     def is_gpu(self, place: str) -> bool:
-        """Whether that names one of the machine's GPUs."""
+        """Return whether `place` names one of the machine's GPUs."""
         return any(gpu.device == place for gpu in self._gpus)
 
     def takes_place(self, worker: WorkerId, place: str) -> None:
-        """It uses the device that one which has ended used, or one that is free. `place`: that worker, or that device."""
+        """Give `worker` the device of a worker that has ended, or one that is free. `place`: that worker, or that device."""
         self._seat(in_place(worker, place, self._workers, self._visible()))
 
     def _seat(self, workers: Sequence[WorkerId]) -> None:
@@ -87,7 +90,7 @@ class MachineMonitor:
             self._announce()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run all sources until cancelled."""
         probed = self._places.probes()
         for name in ("nvidia", "amd", "network"):
             self.states[name] = "starting" if name in probed else "not present: no such device on this machine"
@@ -113,7 +116,7 @@ class MachineMonitor:
             self._kernel_log.close()
 
     async def _look_around(self) -> None:
-        """What files say of the machine itself. Until cancelled."""
+        """Tell what files say of the machine itself, until cancelled."""
         for turn in itertools.count():
             for signal in (*self._notices.poll(), *(() if turn % HOST_CPU_EVERY else self._host_cpu.poll())):
                 self._told(signal)
@@ -127,7 +130,10 @@ class MachineMonitor:
         self._told(signal)
 
     def explain_kill(self, worker: WorkerId, pid: int) -> None:
-        """A worker was killed with SIGKILL, by nobody of ours: what the kernel has to say goes out before that."""
+        """Tell what the kernel says about a worker that was killed with SIGKILL, but not by torchrelay.
+
+        To be called before the worker's end is told.
+        """
         self._kernel_log.read()
         kind = self._memory.killed()
         # The kernel's log names the process; without it the control group's counters have to do.
@@ -135,7 +141,7 @@ class MachineMonitor:
             self._told(HealthSignal(kind, worker=worker, detail=f"memory ran out in the control group of pid {pid}"))
 
     def environment(self, worker: WorkerId, local_rank: int) -> dict[str, str]:
-        """What a spare that becomes `local_rank` needs to use its own GPU, and not that of the rank that was lost."""
+        """Return the variables with which a spare that becomes `local_rank` uses its own GPU, and not that of the lost rank."""
         own = gpus_of(self._workers, self._visible()).get(worker)
         if self._places.root or own is None:
             return {}
@@ -145,7 +151,7 @@ class MachineMonitor:
         return visible(self._gpus, visible_gpus.selections(self._selecting, amd=self._is_amd))
 
     def gpu_index(self, worker: str) -> int | None:
-        """Which of the machine's GPUs the worker uses."""
+        """Return the number of the machine's GPU that the worker uses; None if it uses none."""
         mine = self._usage().get(worker, "").split()
         return next((i for i, g in enumerate(self._gpus) if g.device in mine), None)
 

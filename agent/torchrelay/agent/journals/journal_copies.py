@@ -1,4 +1,4 @@
-"""Keeps copies of the journals of other nodes' workers, in case that a whole node is lost."""
+"""Keeps copies of the journals of other nodes' workers, for the loss of a whole node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_CONNECTIONS = 1024
 
 
 class KeptJournals:
-    """`is_own(worker)`: whether it is one of this node's, whose journals are in its own shared memory."""
+    """The copies. `is_own(worker)`: whether the worker is of this node: then its journals are in this node's own shared memory."""
 
     def __init__(self, host: str, is_own: Callable[[str], bool]) -> None:
         self._host, self._is_own = host, is_own
@@ -36,7 +36,7 @@ class KeptJournals:
         self.port = 0
 
     async def start(self) -> None:
-        """Raises FatalError where the node's address cannot be listened on."""
+        """Listen for copies. Raises FatalError where the node's address cannot be listened on."""
         try:
             self._server = await asyncio.start_server(
                 self._connected,
@@ -51,15 +51,18 @@ class KeptJournals:
 
     @property
     def newest_gates(self) -> dict[str, int]:
-        """Of the workers whose journals are here. One that is copied elsewhere by now stays behind with an old gate."""
+        """The newest gate of each worker whose journals are here.
+
+        A worker that copies to another node by now stays with an old gate.
+        """
         return {worker: max(copy.gates) for worker, copy in sorted(self._copies.items()) if copy.gates}
 
     def content(self, worker: str) -> JournalContent:
-        """What was copied from the worker; empty if nothing was."""
+        """Return what was copied from the worker; empty if nothing was."""
         return self._copies.get(worker, wire.JournalCopy()).content(worker)
 
     def forget(self, worker: str) -> None:
-        """Nobody needs them any more; without this they would be kept as long as the agent lives."""
+        """Drop the copies of a worker that no process needs any more; else they would be kept as long as the agent lives."""
         self._copies.pop(worker, None)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Reads what the training processes write to shared memory: progress, and journals, also after their death."""
+"""Reads what the training processes write to shared memory (progress, and journals), also after their death."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class JournalKeeper:
-    """One folder per worker below `folder`."""
+    """The journals of one place. Each worker has a folder below `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,12 +25,15 @@ class JournalKeeper:
         self._unreadable: set[WorkerId] = set()
 
     def create(self, worker: WorkerId) -> None:
-        """Raises UserError where a folder of another user is in the way."""
+        """Make a worker's folder. Raises UserError where a folder of another user is in the way."""
         private_folder(self._folder)
         self._create(worker, os.getuid())
 
     def create_for(self, worker: WorkerId, user: int) -> None:
-        """In a volume of a pod's own, whose processes may be of several users; `user` is this one's. Raises UserError."""
+        """Make a worker's folder in a volume of the pod's own, where processes may be of several users. `user`: the worker's.
+
+        Raises UserError.
+        """
         folder_for(user, self._folder)
         self._create(worker, user)
 
@@ -42,7 +45,7 @@ class JournalKeeper:
         self._readers[worker] = ProgressReader(self._folder / worker)
 
     def progress(self, worker: WorkerId) -> ProgressRecord | None:
-        """What the worker has written last; None as long as there is nothing that can be read."""
+        """Return what the worker has written last; None as long as nothing can be read."""
         try:
             return self._readers[worker].read() if worker in self._readers else None
         except (JournalError, OSError) as e:
@@ -52,7 +55,7 @@ class JournalKeeper:
             return None
 
     def content(self, worker: WorkerId) -> JournalContent:
-        """All whole journals of the worker; empty where there are none."""
+        """Return all whole journals of the worker; empty where there are none."""
         try:
             boundaries, gates, set_up = read_journal(self._folder / worker)
             after = read_slot(self._folder / worker / AFTER)
@@ -62,15 +65,15 @@ class JournalKeeper:
         return JournalContent(worker, boundaries, gates, set_up, dict([after] if after else ()))
 
     def forget(self, worker: WorkerId) -> None:
-        """What a worker that has ended has left goes back to the system."""
+        """Remove the folder of a worker that has ended: its shared memory goes back to the system."""
         if (reader := self._readers.pop(worker, None)) is not None:
             reader.close()
         shutil.rmtree(self._folder / worker, ignore_errors=True)
 
     def remove(self) -> None:
-        """The shared memory of this node's workers goes back to the system.
+        """Remove the folders of this node's workers: their shared memory goes back to the system.
 
-        The folder itself stays: the command holds a lock on it, and a job that is started anew has its next journals there.
+        `folder` itself stays: the command holds a lock on it, and a job that is started anew has its next journals there.
         """
         for worker, reader in self._readers.items():
             reader.close()

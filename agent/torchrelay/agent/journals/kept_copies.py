@@ -1,4 +1,4 @@
-"""The copies of ranks' states that processes of this place keep, as the controller is told of them."""
+"""The copies of ranks' states that processes of this place keep, as messages to the controller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchrelay.protocol.messages import KeptCopies, KeptCopy
 
 
 def kept_copies(folder: Path) -> list[KeptCopies]:
-    """What is kept below `folder`, one message for each copy, and the last one without."""
+    """Return one message for each copy below `folder`, and a last message without a copy."""
     found = [
         KeptCopies(
             (KeptCopy(rank, parts.boundary, str(path), parts.journal, parts.set_up, parts.ddp_layout),), last=False

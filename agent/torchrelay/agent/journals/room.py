@@ -1,4 +1,4 @@
-"""How much room is left where journals lie, and where a just-in-time checkpoint would go."""
+"""Watches how much room is left where journals lie, and where a just-in-time checkpoint would go."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torchrelay.protocol.messages import Room, RoomLeft
 
 EVERY_S = 5.0
 NEWS_SHARE = 1 / 16
-"""A change of less than this share of what was told last is no news."""
+"""A change by less than this share of what was told last is not told."""
 
 
 class RoomWatch:
-    """`memory`: where journals lie. `tell(room)`: what is new is told by it."""
+    """Looks at the room. `memory`: the folder of journals. `tell(room)` is called with each look that is news."""
 
     def __init__(self, memory: Path, folders: tuple[Path, ...], tell: Callable[[RoomLeft], None]) -> None:
         self._memory, self._folders, self._tell = memory, folders, tell
@@ -23,20 +23,20 @@ class RoomWatch:
         self.latest: RoomLeft | None = None
 
     async def run(self) -> None:
-        """Looks again and again, without end. A file system that does not answer holds up nothing but this."""
+        """Look again and again, without end. A file system that does not answer holds up only this."""
         while True:
             self.saw(await asyncio.to_thread(look, self._memory, self._folders))
             await asyncio.sleep(EVERY_S)
 
     def saw(self, now: RoomLeft) -> None:
-        """Tells it if it is news."""
+        """Take a look's result, and tell it if it is news."""
         self.latest = now
         if self._told is None or is_news(self._told, now):
             self._told = now
             self._tell(now)
 
     def again(self) -> None:
-        """Whoever was told is gone."""
+        """Tell the latest news again: the controller that was told is gone."""
         if self._told is not None:
             self._tell(self._told)
 
@@ -50,12 +50,12 @@ def is_news(told: RoomLeft, now: RoomLeft) -> bool:
 
 
 def look(memory: Path, folders: tuple[Path, ...]) -> RoomLeft:
-    """Nothing is written."""
+    """Return the room that is left. Nothing is written."""
     return RoomLeft(room_of(memory), tuple(map(room_of, folders)))
 
 
 def room_of(folder: Path) -> Room:
-    """Of the folder, or of where it would be made."""
+    """Return the room of the folder, or of the folder in which it would be made."""
     at = folder
     while not os.path.lexists(at) and at != at.parent:
         at = at.parent

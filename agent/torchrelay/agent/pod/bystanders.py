@@ -1,7 +1,7 @@
-"""Processes of the training container that take no part in a job: when the last one is gone, the agent has nothing to wait for.
+"""Processes of the training container that take no part in a job. When the last one is gone, the agent has nothing to wait for.
 
-Seen by the container's control group, where the containers of the pod share their processes. Namespaces would say the same, but
-not of a process that has capabilities which the agent lacks.
+They are known by the container's control group, where the containers of the pod share their processes. Namespaces would say the
+same, but not of a process that has capabilities which the agent lacks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RESTARTED_S = 360.0
 
 
 class Bystanders:
-    """`restarts`: whether the kubelet may start the container again."""
+    """The bystanders of a pod. `restarts`: whether the kubelet may start the container again."""
 
     def __init__(self, restarts: bool, proc: Path = Path("/proc")) -> None:
         self._patience_s = RESTARTED_S if restarts else SOON_S
@@ -26,13 +26,13 @@ class Bystanders:
         self._any = asyncio.Event()
 
     def add(self, pid: int) -> None:
-        """`pid` is 0 where it cannot be seen: then nothing is known of its end."""
+        """Take in a bystander. `pid` is 0 where it cannot be seen: then nothing is known of its end."""
         if pid and (group := self._group(str(pid))):
             self._groups.add(group)
             self._any.set()
 
     async def gone(self) -> None:
-        """Returns when there was one, and none has been there for a while."""
+        """Wait until there was a bystander, and none has been there for a while."""
         await self._any.wait()
         loop = asyncio.get_running_loop()
         missed_s: float | None = None

@@ -1,4 +1,4 @@
-"""What is in a job's folder of checkpoints: our own just-in-time ones, and those that the script has written."""
+"""The checkpoints in a job's folder: our own just-in-time ones, and those that the script has written."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NUMBER = re.compile(r"0*(\d+)")
 _SHARD = re.compile(
     r"^(model-\d+-of-\d+|pytorch_model|model|optimizer|scheduler|rng_state\w*|training_args|adapter_model)"
 )
-"""Files that are parts of the checkpoint that their folder is."""
+"""Names of files that are parts of one checkpoint, which is their folder."""
 
 
 def checkpoint_files(folder: Path) -> Iterator[CheckpointFile]:
-    """All but tensors, which ranks read themselves; the last one says so."""
+    """Yield the folder's files but for tensors, which ranks read themselves. The last message has `last`, and no file."""
     try:
         names = sorted(f.name for f in folder.iterdir() if f.is_file() and not f.name.startswith("."))
     except OSError as e:
@@ -43,9 +43,10 @@ def checkpoint_files(folder: Path) -> Iterator[CheckpointFile]:
 
 
 def find_checkpoints(folder: Path, job: str) -> CheckpointsFound:
-    """Return the script's own and those that `job` has saved just in time, the newest first, whole or not.
+    """Return the script's own checkpoints and those that `job` has saved just in time, the newest first, whole or not.
 
-    A job that came before under the same name, or has the same folder, may have run another script: what it saved is counted only.
+    A job that came before under the same name, or has the same folder, may have run another script: its just-in-time checkpoints
+    are counted only.
     """
     try:
         found = [_judge(path) for path in _candidates(folder)]
@@ -58,7 +59,7 @@ def find_checkpoints(folder: Path, job: str) -> CheckpointsFound:
 
 
 def _candidates(folder: Path) -> set[Path]:
-    """A file of its own, or a folder whose files are one checkpoint."""
+    """Return the paths of checkpoints: each is a single file, or a folder whose files are one checkpoint."""
     found = set()
     for path in folder.rglob("*"):
         below = path.relative_to(folder).parts
@@ -79,7 +80,10 @@ def _judge(path: Path) -> FoundCheckpoint:
 
 
 def _judge_saved(path: Path, job: str) -> FoundCheckpoint | None:
-    """By what was written last; the rest is checked when it is read. None for one of another job, and what nobody knows."""
+    """Judge a just-in-time checkpoint by its manifest, which was written last. The rest is checked when it is read.
+
+    Return None for one of another job, or if neither a manifest nor the folder's name says that it is of this job.
+    """
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
         if saved_by(manifest) != job:
@@ -94,7 +98,7 @@ def _judge_saved(path: Path, job: str) -> FoundCheckpoint | None:
 
 
 def step_of(path: Path) -> int:
-    """As the trainer's own record says, or the name; -1 if neither does."""
+    """Return the step that the trainer's own record says, or the name; -1 if neither does."""
     state = path / "trainer_state.json"
     if path.is_dir() and state.is_file():
         try:

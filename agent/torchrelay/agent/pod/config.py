@@ -1,4 +1,4 @@
-"""What the agent in a pod is told through its environment, which the webhook writes."""
+"""The settings that the agent in a pod gets through its environment, which the webhook writes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TOKEN_FILE = Path("/var/run/secrets/torchrelay/token")
 
 @dataclass(frozen=True)
 class PodConfig:
-    """`controller`, `enrolment`: HOST:PORT. `authority`: PEM of who signs the controller's certificate.
+    """The settings of the agent in a pod. `controller`, `enrolment`: HOST:PORT.
 
-    `kept`: where the pod's processes keep copies of ranks' states.
-    `host`: the pod's address. `leave_s`: how long the agent stays after its pod was told to end and the training process
-    is gone, so that its journals can be fetched. `end_s`: what a process may take to end by itself. `orphan_s`: how long a
-    controller may be away before an agent without a process to care for ends. `restarts`: whether the kubelet may start the
-    training container again.
+    `authority`: PEM of the authority that signs the controller's certificate. `kept`: where the pod's processes keep copies of
+    ranks' states.
+    `host`: the pod's address. `leave_s`: how long the agent stays after its pod was told to end and the training process is gone,
+    so that its journals can be fetched. `end_s`: what a process may take to end by itself. `orphan_s`: how long a controller may be
+    away before an agent without a process to care for ends. `restarts`: whether the kubelet may start the training container again.
     """
 
     namespace: str
@@ -39,13 +39,13 @@ class PodConfig:
     restarts: bool = True
     kept: Path = KEPT_FOLDER
     metrics_port: int = 0
-    """Where Prometheus is answered, at the pod's address; 0: nowhere."""
+    """The port at the pod's address that answers Prometheus; 0: none."""
     training_user: int | None = None
-    """None: the one of the training container's image."""
+    """The user that training runs as. None: the user of the training container's image."""
 
     @property
     def node(self) -> str:
-        """A pod is a node to the controller; one that is made again under the same name is another."""
+        """The node's name. A pod is a node to the controller; a pod that is made again under the same name is another node."""
         return f"{self.pod}:{self.uid[:8]}"
 
     @property
@@ -74,7 +74,7 @@ class PodConfig:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> PodConfig:
-        """Raises UserError if a variable is missing."""
+        """Read the settings. Raises UserError if a variable is missing."""
 
         def need(name: str) -> str:
             if not (value := environ.get(f"TORCHRELAY_{name}")):

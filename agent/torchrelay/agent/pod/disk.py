@@ -1,4 +1,4 @@
-"""What the controller wants to know of files: looked up beside everything else, since some of them are on slow disks."""
+"""Looks up files for the controller, beside everything else, since some of them are on slow disks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ ON_DISK = (FetchCheckpoint, FindCheckpoints, FetchKept)
 
 
 class Disk:
-    """`send`: to the controller. `kept`: where this pod's processes keep copies of ranks' states, in a folder for each time
-    that the job has begun again. `count`: the file that says how often that was, to an agent after this one too."""
+    """The files of a pod. `send`: to the controller.
+
+    `kept`: where this pod's processes keep copies of ranks' states, in a folder for each time that the job has begun again.
+    `count`: the file with the number of these times, for an agent after this one too.
+    """
 
     def __init__(self, send: Callable[[Any], None], kept: Path, count: Path) -> None:
         self._send, self._kept, self._count_file = send, kept, count
@@ -32,11 +35,11 @@ class Disk:
 
     @property
     def kept(self) -> Path:
-        """For processes that begin now."""
+        """The folder of copies for processes that begin now."""
         return self._kept / str(self._count)
 
     def make_room_for(self, user: int) -> None:
-        """Where processes of `user` keep copies, if they are to keep any. Raises UserError."""
+        """Make the folder where processes of `user` keep copies, if they are to keep any. Raises UserError."""
         if user != os.getuid() and self._kept.is_dir():
             folder_for(user, self.kept)
 
@@ -57,14 +60,16 @@ class Disk:
         return kept_copies(self.kept)
 
     def job_begins_again(self) -> None:
-        """Copies are of steps that may be counted otherwise from here on. Whoever makes them may live still: what it writes after
-        this is looked at by nobody."""
+        """Count on to the next folder of copies, since their steps may be counted otherwise from here on.
+
+        A process that makes copies may live still. What it writes from now on is not read.
+        """
         self._count += 1
         with contextlib.suppress(OSError):
             self._count_file.write_text(str(self._count))
 
     def process_begins(self) -> None:
-        """Its memory is needed."""
+        """Remove the copies from before the job began again: the process that begins needs the memory."""
         for folder in self._kept.glob("*"):
             if folder != self.kept:
                 shutil.rmtree(folder, ignore_errors=True)

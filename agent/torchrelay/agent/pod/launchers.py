@@ -1,4 +1,4 @@
-"""What a launcher in this pod is told, and what it can see of the job while it runs."""
+"""Tells launchers in this pod what to do, and shows them by files how the job stands."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ CALL_S = 10.0
 
 
 class Launchers:
-    """`send` gives an order to a process of this pod."""
+    """The launchers of a pod. `send` gives an order to a process of this pod."""
 
     def __init__(self, credentials: PodCredentials, controller: str, send: Callable[[WorkerId, Begin], None]) -> None:
         self._credentials, self._controller, self._send = credentials, controller, send
         self._asked: dict[WorkerId, asyncio.Task[None]] = {}
 
     def connected(self, launcher: WorkerId, hello: Hello) -> None:
-        """Also one of several processes that another launcher than torchrun has started: it is told why it is not protected."""
+        """Answer a launcher, or one of several processes that another launcher than torchrun has started.
+
+        Such a process is told why it is not protected.
+        """
         if not hello.launcher:
             refusal = _several(hello.launch["LOCAL_WORLD_SIZE"])
             log.warning("not protected: %s", refusal)
@@ -45,7 +48,10 @@ class Launchers:
             task.cancel()
 
     async def _answer(self, launcher: WorkerId) -> None:
-        """A refusal is no answer: the launcher waits for a while, and then runs as if nobody were here."""
+        """Ask the controller what the launcher is to do, until it answers, and tell the launcher.
+
+        A refusal is no answer: the launcher waits for a while, and then runs as if no agent were here.
+        """
         await self._credentials.ready.wait()
         backoff_s = FIRST_BACKOFF_S
         while True:
@@ -93,7 +99,7 @@ class Marks:
             log.error("launchers cannot be told that this pod is %sprotected: %s", "" if on else "not ", e)
 
     def over(self, exit_code: int) -> None:
-        """Before anything ends: from now on nothing is started again."""
+        """Mark the job as over, before any process ends: from now on nothing is started again."""
         self.protected(False)
         with contextlib.suppress(OSError):
             self._over.write_text(str(exit_code))

@@ -1,4 +1,4 @@
-"""What the agent in a pod sees of devices: the GPUs and ports of its own training process, and of nobody else's."""
+"""Watches devices for the agent in a pod: the GPUs and ports of its own training process, and of no other pod."""
 
 from __future__ import annotations
 
@@ -22,26 +22,30 @@ ENV_MACHINE = "TORCHRELAY_MACHINE"
 
 
 class PodMonitor:
-    """`send` takes HealthSignals and HealthSources. NVML shows all GPUs of the node; which are the pod's, the device plugin
-    has told the training container."""
+    """The devices of a pod. `send` takes HealthSignals and HealthSources.
+
+    NVML shows all GPUs of the node. The device plugin has told the training container which of them are the pod's.
+    """
 
     def __init__(self, host: str, environ: Mapping[str, str], send: Callable[[Any], None]) -> None:
         self._send = send
         self._on = bool(environ.get(ENV_GPUS))
         self._mine: frozenset[str] = frozenset()
         self._workers: dict[int, WorkerId] = {}
-        """By local rank."""
+        """The process of each local rank."""
         places = WatchedPlaces(environ.get(ENV_MACHINE, ""), host, dcgm=OFF)
         self._monitor = MachineMonitor(places, [], {visible_gpus.CUDA: NONE_KNOWN}, self._pass_on, lambda pid: None)
 
     async def run(self) -> None:
-        """Until cancelled; at once where the pod asks for no GPU."""
+        """Watch until cancelled. Return at once where the pod asks for no GPU."""
         if self._on:
             await self._monitor.run()
 
     def uses(self, worker: WorkerId, gpus: str, local_rank: int = 0) -> None:
-        """The process that is there from now on, and what it says of the GPUs that the pod was given. Of these each of several
-        processes uses the one with the number of its local rank."""
+        """Watch the GPUs of a process from now on. `gpus`: the process's word on the GPUs that the pod was given.
+
+        Of several processes each uses the GPU with the number of its local rank.
+        """
         if not self._on:
             return
         if gpus == NONE_KNOWN:
@@ -53,7 +57,7 @@ class PodMonitor:
         self._monitor.use([self._workers.get(n, nobody) for n in range(max(self._workers) + 1)], gpus)
 
     def _pass_on(self, message: HealthSignals | HealthSources) -> None:
-        """Signals of other pods' devices are none of this job's business."""
+        """Pass on a message, without the signals of other pods' devices: these are not of this job."""
         if isinstance(message, HealthSources):
             self._mine = frozenset(" ".join(message.devices.values()).split())
             self._send(message)

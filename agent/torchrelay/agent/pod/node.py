@@ -110,7 +110,7 @@ class PodNode:
         return Agent(place, self, self._credentials, shims, JournalKeeper(config.journals), orders)
 
     async def run(self) -> None:
-        """Until the job is over, or the pod ends."""
+        """Run until the job is over, or the pod ends."""
         self._marks.begin()
         parts = (self._credentials.run, self._leave, self._leave_bystanders, self._monitor.run)
         self.agent.open()
@@ -126,12 +126,12 @@ class PodNode:
             self.agent.journals.remove()
 
     def samples(self) -> list[Sample]:
-        """What Prometheus is told of this pod's agent."""
+        """Return the samples of this pod's agent for Prometheus."""
         certificate = certificate_samples(self._credentials.leaf)
         return [*session_samples(self.agent.session, len(self._living())), *certificate]
 
     def leave(self) -> None:
-        """The pod is told to end."""
+        """Begin to leave: the pod is told to end."""
         self._leaving.set()
 
     async def _speak(self) -> None:
@@ -140,7 +140,10 @@ class PodNode:
         await self.agent.session.run()
 
     async def _leave(self) -> None:
-        """The kubelet ends the training container itself; until then, and a little longer, others may need this agent."""
+        """Wait until the pod is told to end and its processes are gone, and a little longer. Then end.
+
+        The kubelet ends the training container itself. Until then, and a little longer, other nodes may need this agent.
+        """
         await self._leaving.wait()
         for process in list(self._processes.values()):
             await process.gone.wait()
@@ -149,7 +152,10 @@ class PodNode:
         self._finish("the pod ends")
 
     async def _leave_bystanders(self) -> None:
-        """Nothing of the job has been here: a container that stays would keep the pod from completing."""
+        """End when the bystanders are gone, if no process of the job was here.
+
+        This container would keep the pod from completing.
+        """
         await self._bystanders.gone()
         if not self._processes:
             self._finish("nothing of a job runs here")
@@ -158,7 +164,10 @@ class PodNode:
         self.agent.stop(StopJob(0, int(signal.SIGTERM), reason))
 
     async def _end_processes(self, stop: StopJob) -> None:
-        """Ranks that are done end by themselves; whoever is not protected is none of our business."""
+        """End the processes, and wait for those that end by themselves, as ranks that are done do.
+
+        A process that runs unprotected is left alone.
+        """
         waited_for = []
         for process in self._living():
             if process.spare or not process.begun or (process.standing.protected and stop.exit_code != 0):
@@ -175,7 +184,7 @@ class PodNode:
         return [p for p in self._processes.values() if not p.gone.is_set()]
 
     def hello(self) -> AgentHello:
-        """What is true of this pod now."""
+        """Return the message that opens a stream to the controller: what is true of this pod now."""
         config, copies = self._config, self.agent.copies
         return AgentHello(
             config.node,
@@ -188,25 +197,28 @@ class PodNode:
         )
 
     def knows(self, worker: str) -> bool:
-        """Whether it is a process of this pod."""
+        """Return whether `worker` is a process of this pod."""
         return worker in self._processes
 
     def pid_of(self, worker: WorkerId) -> int | None:
-        """Of a process that lives; 0 where the containers of the pod do not share their processes."""
+        """Return the pid of a process that lives; None for any other one.
+
+        The pid is 0 where the containers of the pod do not share their processes.
+        """
         process = self._processes.get(worker)
         return None if process is None or process.gone.is_set() else process.pid
 
     def standing(self, worker: WorkerId) -> AgentStanding | None:
-        """Of a process of this pod."""
+        """Return the standing of a process of this pod; None for any other one."""
         process = self._processes.get(worker)
         return process.standing if process is not None else None
 
     def standings(self) -> dict[WorkerId, AgentStanding]:
-        """Of all processes of this pod."""
+        """Return the standings of all processes of this pod."""
         return {worker: process.standing for worker, process in self._processes.items()}
 
     def forget(self, worker: WorkerId) -> None:
-        """Its journals are kept for as long as it lives."""
+        """Drop a process's journals, unless it lives."""
         if all(p.worker != worker for p in self._living()):
             self.agent.journals.forget(worker)
 
@@ -248,7 +260,10 @@ class PodNode:
         self.agent.look_now()
 
     def _tell_powerless(self, worker: WorkerId, user: int) -> None:
-        """Who is the user of an image is not known when its pod is made, so the agent may be another one."""
+        """Tell the controller that the agent cannot end this process.
+
+        The user of an image is not known when its pod is made, so the agent may be another user.
+        """
         text = (
             f"training runs as user {user}, and the agent as user {os.getuid()}: it cannot end a process that hangs "
             "from outside; say runAsUser in the pod"
@@ -280,7 +295,7 @@ class PodNode:
             self.agent.tell(process.standing.exited)
 
     def prepared(self, worker: WorkerId, order: Any) -> Any:
-        """What the process is told in the order's place; None: nothing."""
+        """Return what the process is told in the order's place; None: nothing."""
         process = self._processes[worker]
         if isinstance(order, Begin):
             return self._begins(process, order)
@@ -305,7 +320,10 @@ class PodNode:
         return dataclasses.replace(order, journal=journal, kept=str(self._disk.kept))
 
     def _fence(self, order: Fence) -> None:
-        """By order, and by signal where it can be seen unless it begins again; its connection's end tells that it is gone."""
+        """End a process by order, and by signal where it can be seen unless it begins again.
+
+        The end of its connection tells that it is gone.
+        """
         worker = WorkerId(order.worker)
         process = self._processes.get(worker)
         if process is None:
@@ -329,7 +347,10 @@ class PodNode:
                 os.kill(process.pid, signal.SIGKILL)
 
     def _restart(self, order: RestartWorkers) -> None:
-        """What lives of this pod ends; whoever starts after it is asked for by a stream that knows nothing of it."""
+        """End the processes of this pod that have begun, and open the stream to the controller anew.
+
+        Processes that start later are told of over the new stream, which knows nothing of those that ended.
+        """
         log.info("the training process ends and may begin again: %s", order.reason)
         for process in self._living():
             if process.begun:
@@ -341,12 +362,12 @@ class PodNode:
         self.agent.session.renew()
 
     def look(self, now_s: float) -> tuple[WorkerProgress, ...]:
-        """How far the living processes are."""
+        """Return how far the living processes are."""
         progress = self.agent.journals.progress
         return tuple(self._vitals.see(p.worker, p.pid, progress(p.worker), now_s, True) for p in self._living())
 
     def govern_alone(self) -> None:
-        """No controller is there: who is done may leave, and so may this agent, then."""
+        """Let processes leave that are done, while no controller is there. When all are gone, the agent ends too."""
         if self._processes and not self._living():
             self._finish("the training process is gone, and no controller is there")
         for process in self._living():
@@ -355,7 +376,7 @@ class PodNode:
 
 
 def _may_end(pid: int) -> bool:
-    """Whether this process has the right to end it. One that is gone needs nobody."""
+    """Return whether this process has the right to end process `pid`. For a process that is gone, no right is needed."""
     try:
         os.kill(pid, 0)
     except PermissionError:

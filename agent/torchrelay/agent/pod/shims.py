@@ -1,7 +1,7 @@
 """The unix socket in a pod: processes come and go under one token, and each gets a name of its own.
 
-The training container can run as another user than the agent, so the socket is open to all users; who may speak is looked at when a
-connection comes: root, the agent's user, and one more, the training container's.
+The training container can run as another user than the agent, so the socket is open to all users. The user is checked when a
+connection comes: root, the agent's user, and one more, the training container's, may speak.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torchrelay.protocol.messages import Hello
 from torchrelay.protocol.names import WorkerId
 
 _GUEST = "guest-"
-"""In the name of one that takes no part in the job: it only asks."""
+"""Part of the name of a process that takes no part in the job: it only asks."""
 
 
 def is_guest(hello: Hello) -> bool:
-    """A launcher, or one of several processes that were not started by torchrun."""
+    """Return whether it is a launcher, or one of several processes that were not started by torchrun."""
     return hello.launcher or (local_ranks.says_several(hello.launch) and not local_ranks.is_torchruns(hello.launch))
 
 
@@ -31,7 +31,10 @@ _TOKEN_BYTES = 32
 
 
 def shim_token(path: Path) -> str:
-    """Of this pod: the one that an agent before this one has made, or a new one. Raises UserError where it cannot be written."""
+    """Return the token of this pod: the one that an agent before this one has made, or a new one.
+
+    Raises UserError where it cannot be written.
+    """
     try:
         if len(known := path.read_text()) == 2 * _TOKEN_BYTES:
             return known
@@ -51,13 +54,18 @@ def shim_token(path: Path) -> str:
 
 
 class PodShims(ShimServer):
-    """One process for each local rank at a time: what is started again has ended before. `count`: the file that has how many
-    names were given, by an agent before this one too: each is given once."""
+    """The socket of a pod. It takes one process for each local rank at a time: one that is started again has ended before.
+
+    `count`: the file with the number of names that were given, by an agent before this one too. Each name is given once.
+    """
 
     def __init__(
         self, path: Path, node: str, token: str, events: ShimEvents, count: Path, *, training_user: int | None = None
     ) -> None:
-        """`training_user`: None if that is not known yet. Then it is the first one that shows the token and is not root."""
+        """Set up the socket.
+
+        `training_user`: None if it is not known yet. Then it is the first user that shows the token and is not root.
+        """
         super().__init__(path, {}, events, shared=True)
         self._user = training_user
         self._node, self._token, self._count_file = node, token, count
@@ -65,7 +73,7 @@ class PodShims(ShimServer):
         with contextlib.suppress(OSError, ValueError):
             self._count = int(count.read_text())
         self._places: dict[WorkerId, int] = {}
-        """Worker -> its local rank: all that this agent has seen."""
+        """The local rank of each worker that this agent has seen."""
 
     def may_connect(self, user: int) -> bool:
         return user in (0, os.getuid()) or self._user in (None, 0, user)
@@ -98,7 +106,10 @@ class PodShims(ShimServer):
             self._count_file.write_text(str(self._count))
 
     def _known(self, worker: str) -> WorkerId:
-        """Of an agent before this one: its name stays. Raises RefusedError for one whose end was told already."""
+        """Return the name of a process that an agent before this one has named: it stays.
+
+        Raises RefusedError for one whose end was told already.
+        """
         node, _, number = worker.rpartition(".")
         if node != self._node or not number.isdigit():
             raise RefusedError(f"{worker} is no process of this pod")

@@ -18,7 +18,7 @@ _LOWEST = 19
 
 
 class LateProcesses:
-    """`enrol` makes ready for a process, and returns where its output goes. It may raise TorchrelayError or OSError.
+    """Starts them. `enrol` makes ready for a process, and returns where its output goes; it may raise TorchrelayError or OSError.
 
     `no_room(pid)` says why there is no memory for as much again as process `pid` has (0: for none).
     """
@@ -40,15 +40,15 @@ class LateProcesses:
         self._giving_way = giving_way
         self.latest = WorkerId("")
         self.rehearsers: set[WorkerId] = set()
-        """Those that have not ended."""
+        """The rehearsing processes that have not ended."""
 
     def living_rehearsers(self) -> list[WorkerId]:
         return [c.spec.worker for c in self._supervisor.living() if c.spec.worker in self.rehearsers]
 
     def take_over(self, order: StartWorker, *, is_more: bool) -> LateWorker:
-        """Starts a process beyond those that the job began with: for a rank that starts over or was lost, or as a spare.
+        """Start a process beyond those that the job began with: for a rank that starts over or was lost, or as a spare.
 
-        `is_more`: whether there will be one more than there were, so that there has to be memory for it.
+        `is_more`: whether there will be one process more than there were, so that there has to be memory for it.
         """
         if order.rank == NO_RANK:
             spec = late_spare_spec(self._config, self._environ, self._spares)
@@ -66,14 +66,14 @@ class LateProcesses:
         return LateWorker(spec.worker, order.rank, pid, reason, order.in_place_of)
 
     def _largest(self) -> int:
-        """The process that has the most memory; 0 if there is none."""
+        """Return the process that has the most memory; 0 if there is none."""
         return max((c.process.pid for c in self._supervisor.living()), key=taken_by, default=0)
 
     def ended(self, worker: WorkerId) -> None:
         self.rehearsers.discard(worker)
 
     def rehearse(self, beside: int) -> RehearserStarted:
-        """Starts a process that may need as much memory as process `beside` has, if that is there."""
+        """Start a process that may need as much memory as process `beside` has, if that is not 0."""
         spec = rehearser_spec(self._config, self._environ, self._rehearsals)
         self._rehearsals += 1
         if reason := self._no_room(beside):
@@ -85,7 +85,7 @@ class LateProcesses:
         return RehearserStarted(spec.worker, pid, reason)
 
     def _start(self, spec: WorkerSpec, niceness: int) -> tuple[int, str]:
-        """The number of the process, or 0 and why there is none."""
+        """Start a process. Return its pid, or 0 and the reason."""
         try:
             self._supervisor.start_late(spec, self._enrol(spec), niceness)
         except (TorchrelayError, OSError) as e:

@@ -37,7 +37,7 @@ class WorkerSpec:
 
 
 def worker_specs(config: AgentConfig, environ: Mapping[str, str]) -> list[WorkerSpec]:
-    """All processes of this node. `environ` is the user's, without what the agent sets for itself."""
+    """Return all processes of this node. `environ` is the user's, without what the agent sets for itself."""
     specs = []
     for worker, rank in config.workers().items():
         local_rank = None if rank is None else rank % config.nproc_per_node
@@ -48,17 +48,17 @@ def worker_specs(config: AgentConfig, environ: Mapping[str, str]) -> list[Worker
 
 
 def late_rank_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> WorkerSpec:
-    """A further process, started in the middle of the job for one rank: as a spare."""
+    """Return the spec of a further process for one rank, in the middle of the job. It starts as a spare."""
     return _spec(config, environ, WorkerId(f"{config.node}.r{number}"), None, None, f"again{number}")
 
 
 def rehearser_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> WorkerSpec:
-    """A process that rehearses: it waits as a spare does, and is never given a rank."""
+    """Return the spec of a process that rehearses: it waits as a spare does, and is never given a rank."""
     return _spec(config, environ, WorkerId(f"{config.node}.t{number}"), None, None, f"rehearsal{number}")
 
 
 def late_spare_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> WorkerSpec:
-    """A further spare, counted on from those that the job began with."""
+    """Return the spec of a further spare, counted on from those that the job began with."""
     number += config.spares
     return _spec(config, environ, WorkerId(f"{config.node}.s{number}"), None, None, f"spare{number}")
 
@@ -136,13 +136,13 @@ def _environment(
 
 
 def node_env(config: AgentConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    """Where this node's user or flags differ from what `torchrun_env` can know; for a joiner too."""
+    """Return the variables in which this node's user or flags differ from what `torchrun_env` can know; for a joiner too."""
     chosen = {_USERS_CHOICE: environ[_USERS_CHOICE]} if _USERS_CHOICE in environ else {}
     return chosen | {"ROLE_NAME": config.role}
 
 
 def shim_folders() -> tuple[Path, list[Path]]:
-    """The folder with the shim's sitecustomize, and the roots under which shim and protocol are found.
+    """Return the folder with the shim's sitecustomize, and the roots under which shim and protocol are found.
 
     Neither is imported here: the shim is for the training process alone. Raises FatalError if one is not installed.
     """

@@ -1,7 +1,7 @@
-"""Output of the training processes as torchrun's --tee, --redirects and --log-dir have it.
+"""The output of the training processes, as torchrun's --tee, --redirects and --log-dir have it.
 
-By default they write to the agent's own stdout and stderr. What is redirected goes to a file; what is teed goes to a
-file that is followed and repeated line by line behind `[default0]:`. A pipe would let a slow terminal stop training.
+By default they write to the agent's own stdout and stderr. What is redirected goes to a file; what is teed goes to a file that is
+followed and repeated line by line behind `[default0]:`. A pipe would let a slow terminal stop training.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class FileFollower:
     path: Path
     console: BinaryIO
     prefix: Callable[[], bytes | None]
-    """What stands before each line now; None: the line is for the file alone."""
+    """Returns the text that stands before each line now; None: the line is for the file alone."""
     worker: str = ""
     offset_bytes: int = 0
     rest: bytes = b""
 
     def advance(self, last: bool = False) -> None:
-        """Repeats the whole lines that were added; with `last`, an unfinished one too."""
+        """Repeat the whole lines that were added; with `last`, an unfinished one too."""
         if os.stat(self.path).st_size > self.offset_bytes:
             self._read_on()
         if last and self.rest:
@@ -66,7 +66,7 @@ class FileFollower:
 
 
 class Output:
-    """Where each process writes, and the one thread that follows the files."""
+    """The files that the processes write to, and the one thread that follows the files."""
 
     def __init__(self, tee: str, redirects: str, log_dir: str, run_id: str, role: str) -> None:
         self._tee, self._redirects = parse_streams("tee", tee), parse_streams("redirects", redirects)
@@ -80,7 +80,7 @@ class Output:
         self._thread = threading.Thread(target=self._follow, name="output", daemon=True)
 
     def open(self, worker: str, name: str, local_rank: int | None) -> dict[int, BinaryIO]:
-        """Files for the streams that do not go to the console; `name` is the process's folder below the log folder."""
+        """Open files for the streams that do not go to the console. `name` is the process's folder below the log folder."""
         self._local_ranks[worker] = local_rank
         teed = streams_of(self._tee, local_rank)
         captured = teed | streams_of(self._redirects, local_rank)
@@ -99,23 +99,23 @@ class Output:
         return files
 
     def assign(self, worker: str, local_rank: int) -> None:
-        """A spare has got a rank: its lines carry that from now on."""
+        """Mark a spare's lines from now on with the rank that it has got."""
         self._local_ranks[worker] = local_rank
 
     def forget(self, worker: str) -> None:
-        """It has ended: what it has left in its files is repeated, and they are followed no longer."""
+        """Follow the files of a process that has ended no longer than to their end."""
         if self._thread.is_alive():
             self._over.add(worker)
         else:
             self._local_ranks.pop(worker, None)
 
     def start(self) -> None:
-        """After the processes were forked: a fork should find no other thread."""
+        """Start to follow, after the processes were forked: a fork should find no other thread."""
         if self._followers:
             self._thread.start()
 
     def end(self, timeout_s: float = 10.0) -> None:
-        """Repeats what is left."""
+        """Repeat what is left, for at most `timeout_s`."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -150,7 +150,10 @@ class Output:
             self._drop(over)
 
     def _drop(self, over: set[str]) -> None:
-        """On the thread that follows: others only add to these."""
+        """Drop the followers of workers that have ended.
+
+        To be called on the thread that follows: other threads only add to these.
+        """
         for follower in [f for f in self._followers if f.worker in over]:
             self._followers.remove(follower)
         self._over -= over

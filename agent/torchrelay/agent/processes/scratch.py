@@ -1,4 +1,4 @@
-"""What a process has left behind that was killed while it took a rank over."""
+"""Removes what a process has left behind that was killed while it took a rank over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchrelay.protocol.machine.scratch import scratch_prefix, temporary_folder
 
 
 def remove_scratch(pid: int, environment: Mapping[str, str]) -> None:
-    """Removes the folders of a process that has ended. /tmp is everyone's: another user's stay, and so do links."""
+    """Remove the folders of a process that has ended. /tmp is open to everyone: another user's folders stay, and so do links."""
     prefix = scratch_prefix(pid)
     with suppress(OSError), os.scandir(temporary_folder(environment)) as entries:
         # No pattern: one for each process that there was would stay in the caches of `re`.

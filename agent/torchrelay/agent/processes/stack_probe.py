@@ -1,4 +1,4 @@
-"""Where does a rank stand that makes no progress? Its own shim is asked first; if it cannot answer, it is read from outside."""
+"""Finds where a rank stands that makes no progress. Its own shim is asked first; if it cannot answer, it is read from outside."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from torchrelay.protocol.names import WorkerId
 log = logging.getLogger(__name__)
 
 ANSWER_S = 2.0
-"""How much longer than it watches a shim may take: whoever does not answer then is kept by C code, or stopped."""
+"""How much longer than it watches a shim may take. One that does not answer then is kept by C code, or stopped."""
 BETWEEN_LOOKS_S = 0.3
 MOST_LOOKS, LOOKS_LATE = 6, 2
-"""At its threads. A shim that did not answer has taken most of the time for which a verdict waits."""
+"""The number of looks at its threads. A shim that did not answer has taken most of the time for which a verdict waits."""
 READER_S = 5.0
 _READER = "py-spy"
 _OURS, _FAULTS = "torchrelay/shim/", "fault_injection.py"
@@ -39,14 +39,14 @@ class _Question:
 
 
 class Explainer:
-    """`ask(worker, order)` passes an order to the shim; `tell(worker, report)` tells the controller."""
+    """Asks where ranks stand. `ask(worker, order)` passes an order to the shim; `tell(worker, report)` tells the controller."""
 
     def __init__(self, ask: Callable[[WorkerId, Explain], None], tell: Callable[[WorkerId, Explained], None]) -> None:
         self._ask, self._tell = ask, tell
         self._open: dict[WorkerId, _Question] = {}
 
     async def explain(self, worker: WorkerId, pid: int, order: Explain) -> None:
-        """One question at a time for each worker; each is answered, if the process lives."""
+        """Answer the controller's question, if the process lives. Each worker has one question at a time."""
         if worker in self._open:
             return
         question = self._open[worker] = _Question(order)
@@ -61,7 +61,7 @@ class Explainer:
             del self._open[worker]
 
     def answered(self, worker: WorkerId, report: Explained) -> None:
-        """The shim's answer has come; one that is late is better than what was seen from outside."""
+        """Take the shim's answer. One that is late is passed on: it is better than what was seen from outside."""
         question = self._open.get(worker)
         if question is None or question.order.request != report.request or question.answer.done():
             self._tell(worker, report)
@@ -79,7 +79,7 @@ class Explainer:
 
 
 async def _is_asleep(pid: int, most_looks: int) -> bool:
-    """Raises psutil.Error if the process is gone."""
+    """Return whether the process was asleep, and speaks to no other one. Raises psutil.Error if it is gone."""
     looks = [tasks.tasks_of(pid)]
     while len(looks) < most_looks:
         await asyncio.sleep(BETWEEN_LOOKS_S)
@@ -90,7 +90,7 @@ async def _is_asleep(pid: int, most_looks: int) -> bool:
 
 
 async def _from_outside(pid: int, request: int) -> Explained:
-    """The memory of the process is read while it stands or runs; it takes no part in that."""
+    """Read the memory of the process from outside, while it stands or runs. The process takes no part in that."""
     stack = parse_dump(await _dump(pid), pid)
     if stack:
         return Explained(request, stack, "", _READER)
@@ -118,7 +118,7 @@ async def _dump(pid: int) -> bytes:
 
 
 def parse_dump(text: bytes, pid: int) -> tuple[str, ...]:
-    """The main thread's calls, innermost first, from what py-spy prints; empty for anything else."""
+    """Return the main thread's calls, innermost first, from what py-spy prints; empty for anything else."""
     try:
         threads = json.loads(text)
         main = next(t for t in threads if t["os_thread_id"] == pid)

@@ -49,17 +49,17 @@ class TrainingProcess:
 
 
 class Supervisor:
-    """`on_exit` is called once for each process, after it was collected."""
+    """The training processes of a machine. `on_exit` is called once for each process, after it was collected."""
 
     def __init__(self, on_exit: Callable[[TrainingProcess], None]) -> None:
         self.children: dict[WorkerId, TrainingProcess] = {}
         self._on_exit = on_exit
 
     def start(self, spec: WorkerSpec, streams: dict[int, BinaryIO], standard_input: int = subprocess.DEVNULL) -> None:
-        """Starts one process, in a session of its own. Raises FatalError if the command cannot be run.
+        """Start one process, in a session of its own. Raises FatalError if the command cannot be run.
 
-        To be called on the main thread, since the kernel ties the child's life to the thread that forked it, and before
-        gRPC has started threads of its own, since what runs between fork and exec must find no lock held.
+        To be called on the main thread, since the kernel ties the child's life to the thread that forked it, and before gRPC has
+        started threads of its own, since what runs between fork and exec must find no lock held.
         """
         parent_pid = os.getpid()
         try:
@@ -80,7 +80,10 @@ class Supervisor:
         self._take_in(spec, process)
 
     def start_late(self, spec: WorkerSpec, streams: dict[int, BinaryIO], niceness: int = 0) -> None:
-        """The same once there are other threads: the process itself asks to die with the agent. Raises FatalError."""
+        """Start one process once there are other threads. The process itself asks to die with the agent.
+
+        Raises FatalError if the command cannot be run.
+        """
         wrapper = [sys.executable, "-I", "-S", die_with_parent.__file__]
         wrapped = [*wrapper, str(os.getpid()), str(niceness), *spec.argv]
         try:
@@ -105,7 +108,7 @@ class Supervisor:
         self._watch(child)
 
     def forget(self, worker: WorkerId) -> bool:
-        """One that has ended; whether it has."""
+        """Drop a process that has ended. Return whether it has."""
         child = self.children.get(worker)
         if child is None or not child.gone.is_set():
             return False
@@ -116,14 +119,14 @@ class Supervisor:
         return [c for c in self.children.values() if not c.gone.is_set()]
 
     async def fence(self, child: TrainingProcess) -> None:
-        """SIGKILL to the process and its group; returns when the process is gone."""
+        """Send SIGKILL to the process and its group, and wait until the process is gone."""
         if not child.gone.is_set():
             child.fenced = True
             self._signal(child, signal.SIGKILL)
             await child.gone.wait()
 
     async def stop(self, signal_number: int, grace_s: float) -> None:
-        """The signal to every process that lives, and SIGKILL to what is left after the grace."""
+        """Send the signal to every process that lives, and SIGKILL to those that are left after the grace."""
         living = self.living()
         for child in living:
             self._signal(child, signal_number)
@@ -137,7 +140,7 @@ class Supervisor:
         await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL to everything that lives; returns when all is gone."""
+        """Send SIGKILL to every process that lives, and wait until all are gone."""
         for child in self.living():
             self._signal(child, signal.SIGKILL)
         await asyncio.gather(*(c.gone.wait() for c in self.living()))

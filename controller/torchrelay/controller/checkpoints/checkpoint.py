@@ -20,7 +20,7 @@ _PAYLOADS = ("journal", "gate_journal", "set_up")
 
 @dataclass(frozen=True)
 class RankPart:
-    """How one rank gets back in: `enter` or `shadow`, as in messages.Plan, with what that needs."""
+    """The way in which one rank gets back into its loop: `enter` or `shadow`, as in messages.Plan, with what that needs."""
 
     rank: int
     action: str
@@ -34,8 +34,9 @@ class RankPart:
 
 @dataclass(frozen=True)
 class CheckpointOrigin:
-    """What wrote a checkpoint: the script with its arguments, a digest of its file, and the job in a cluster, as
-    `protocol.kube.checkpoint_owner` has it. Empty: not known.
+    """The script that wrote a checkpoint with its arguments, a digest of its file, and the job in a cluster.
+
+    `job`: as `protocol.kube.checkpoint_owner` has it. Empty: not known.
     """
 
     command: tuple[str, ...] = ()
@@ -44,7 +45,7 @@ class CheckpointOrigin:
 
     @property
     def program(self) -> tuple[str, ...]:
-        """Without arguments, and without the folder that the script is in."""
+        """The script without arguments, and without the folder that it is in."""
         if self.command[:1] == ("-m",):
             return self.command[:2]
         return tuple(Path(script).name for script in self.command[:1])
@@ -52,7 +53,10 @@ class CheckpointOrigin:
 
 @dataclass(frozen=True)
 class JobCheckpoint:
-    """`tensors`: rank -> bytes that it wrote in the folder; `tensors_of`: rank -> the rank whose tensors it takes."""
+    """A checkpoint of all ranks. `tensors`: rank -> bytes that it wrote in the folder.
+
+    `tensors_of`: rank -> the rank whose tensors it takes.
+    """
 
     run_id: str
     world_size: int
@@ -67,7 +71,10 @@ class JobCheckpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: JobCheckpoint) -> None:
-    """The manifest comes last: without it the folder is no checkpoint. Raises OSError."""
+    """Write a checkpoint's files but for the tensors. Raises OSError.
+
+    The manifest comes last: without it the folder is no checkpoint.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, data in checkpoint_files(checkpoint).items():
         if name == MANIFEST:
@@ -78,7 +85,10 @@ def write_checkpoint(folder: Path, checkpoint: JobCheckpoint) -> None:
 
 
 def checkpoint_files(checkpoint: JobCheckpoint) -> dict[str, bytes]:
-    """By name, in the order in which they are to be written: all but the tensors, which ranks write themselves."""
+    """Return a checkpoint's files by name, in the order in which they are to be written.
+
+    The tensors are not among them: ranks write those themselves.
+    """
     files: dict[str, bytes] = {}
     ranks = []
     for rank, part in sorted(checkpoint.ranks.items()):
@@ -113,17 +123,23 @@ def checkpoint_files(checkpoint: JobCheckpoint) -> dict[str, bytes]:
 
 
 def tensors_folder(directory: str, rank: int) -> str:
-    """Where the rank writes its tensors; ranks whose tensors differ must not share one."""
+    """Return where the rank writes its tensors. Ranks whose tensors differ must not share a folder."""
     return str(Path(directory) / f"rank-{rank}-tensors")
 
 
 def read_checkpoint(folder: Path, world_size: int) -> JobCheckpoint:
-    """Raises CheckpointError, saying what to do, for a folder that is none, is not whole, or is of another job size."""
+    """Read a checkpoint from its folder.
+
+    Raises CheckpointError, saying what to do, for a folder that is no checkpoint, is not whole, or is of another job size.
+    """
     return parse_checkpoint(f"--resume {folder}", lambda name: (folder / name).read_bytes(), world_size)
 
 
 def parse_checkpoint(label: str, read: Callable[[str], bytes], world_size: int) -> JobCheckpoint:
-    """The same for files that `read` gives by name, or raises OSError for. `label` begins what errors say."""
+    """Read a checkpoint from files that `read` gives by name, or raises OSError for. `label` begins what errors say.
+
+    Raises CheckpointError, as `read_checkpoint`.
+    """
     try:
         manifest = json.loads(read(MANIFEST))
     except FileNotFoundError as e:
@@ -186,9 +202,9 @@ def _origin(entry: Mapping[str, Any]) -> CheckpointOrigin:
 
 
 def stranger(label: str, saved: CheckpointOrigin, now: CheckpointOrigin) -> str:
-    """What is to be said about a checkpoint whose script is not quite this job's; empty if it is. Unknown origins pass.
+    """Return a warning about a checkpoint whose script is not quite this job's; empty if it is. Unknown origins pass.
 
-    Raises CheckpointError for one of another script: its variables would find their namesakes, and mean something else.
+    Raises CheckpointError for a checkpoint of another script: its variables would find their namesakes, and mean something else.
     """
     if not saved.command or not now.command:
         return ""

@@ -24,7 +24,7 @@ STARTS = 4
 
 
 class Rollback:
-    """One at a time, as migrations are. `every`: steps between copies, or COPIES_AS_NEEDED; 0: there are none."""
+    """Rolls the job back, one roll-back at a time. `every`: steps between copies, or COPIES_AS_NEEDED; 0: there are no copies."""
 
     def __init__(self, every: int, job: Job, outbox: Outbox) -> None:
         self._every, self._job, self._outbox = every, job, outbox
@@ -33,23 +33,23 @@ class Rollback:
         self._why = ""
         self._without_set_up: set[int] = set()
         self._nodes: dict[int, str] = {}
-        """By rank, where it enters."""
+        """The node where each rank enters."""
         self._in_place: set[int] = set()
         self._starting: set[int] = set()
         self._starts: Counter[int] = Counter()
         self._givers: dict[int, int] = {}
-        """By rank whose node has no copy of it, who gives it."""
+        """The rank that gives its copy to each rank whose own node has none."""
         self._given: dict[str, str] = {}
-        """By token of a channel, the folder that is given through it."""
+        """The folder that is given through the channel with each token."""
         self._damaged: dict[tuple[int, int, str], str] = {}
         """Copies (rank, boundary, node) that turned out to be of no use, and why."""
         self._furthest = 0
         self.place_for: Callable[[int, Collection[str]], Elsewhere] = lambda rank, taken: Elsewhere("", "", "")
-        """Where a rank that nobody takes over can start over, other than in these places."""
+        """Returns where a rank that no process takes over can start over, other than in these places."""
         self._in_place_of: dict[int, str] = {}
-        """By rank that does, whose place it gets."""
+        """For each rank that does: the ended process whose place it gets."""
         self.copies: dict[int, KeptCopy] = {}
-        """By rank, what it goes on from; of the last roll-back that was decided."""
+        """The copy that each rank goes on from, in the last roll-back that was decided."""
 
     @property
     def is_on(self) -> bool:
@@ -57,16 +57,19 @@ class Rollback:
 
     @property
     def is_asked(self) -> bool:
-        """Whether nothing less will do."""
+        """Whether a roll-back is asked for, since nothing less will do."""
         return bool(self._why)
 
     def ask(self, why: str) -> None:
-        """Wants to know of all copies; `why` says for what reason nothing less will do."""
+        """Ask all agents for their copies. `why` says for what reason nothing less than a roll-back will do."""
         self._why = why
         self._search()
 
     def looks_for_set_up(self, rank: int) -> bool:
-        """Whether the rank's set-up is not known and copies are looked through for it; `take_set_ups` has it then."""
+        """Return whether the rank's set-up is not known, and begin to look for it in copies.
+
+        `take_set_ups` puts it into the rank's journal then.
+        """
         if not self.is_on or self._job.journal(rank).set_up:
             return False
         if not self._without_set_up or not self._awaited:
@@ -76,7 +79,7 @@ class Rollback:
         return True
 
     def take_set_ups(self) -> list[int]:
-        """The ranks for which it was looked; what was found is in their journals."""
+        """Put the set-ups that were found into the ranks' journals. Return the ranks for which they were looked for."""
         ranks, self._without_set_up = sorted(self._without_set_up), set()
         for rank in ranks:
             if found := self._found.get(rank):
@@ -92,20 +95,23 @@ class Rollback:
             self._outbox.to_agent(node, FetchKept())
 
     def arrived(self, node: str, message: KeptCopies) -> bool:
-        """Whether this was the last word that was waited for."""
+        """Take in an agent's copies. Return whether this was the last message that was waited for."""
         for copy in message.copies:
             self._found.setdefault(copy.rank, {}).setdefault(copy.boundary, {})[node] = copy
         return message.last and self.heard_all(node)
 
     def heard_all(self, node: str) -> bool:
-        """`node` has said all that it will say, or is lost."""
+        """Take note that `node` has said all that it will say, or is lost. Return whether no other node is waited for."""
         if node not in self._awaited:
             return False
         self._awaited.discard(node)
         return not self._awaited
 
     def decide(self, s: State) -> m.RollBackDecided | m.TargetImpossible:
-        """From what was found. Forgets of the job what lies behind the step that all go back to."""
+        """Decide the step that all ranks go back to, from the copies that were found.
+
+        What the job knows of later steps is dropped.
+        """
         job = self._job
         places = {rank: job.holder(rank).node for rank in s.survivors}
         places |= {rank: job.workers[joiner.worker].node for rank, joiner in s.joiners.items()}
@@ -134,21 +140,21 @@ class Rollback:
         return m.RollBackDecided(step.boundary, step.redone, f"{step.reason}: {self._why}", stale)
 
     def _held(self) -> dict[int, dict[int, set[str]]]:
-        """Rank -> boundary -> the nodes with a copy that is of use, as far as anybody knows."""
+        """Return rank -> boundary -> the nodes with a copy that is of use, as far as is known."""
         return {
             rank: {b: {n for n in nodes if (rank, b, n) not in self._damaged} for b, nodes in by.items()}
             for rank, by in self._found.items()
         }
 
     def _copy(self, rank: int, boundary: int, nodes: tuple[str, ...]) -> KeptCopy:
-        """That of one of `nodes`, if one has it; else another one, of the same content."""
+        """Return the copy of one of `nodes`, if one has it; else a copy of another node, with the same content."""
         there = self._found[rank][boundary]
         return next((there[node] for node in nodes if node in there), next(iter(there.values())))
 
     def target(
         self, s: State, new_token: Callable[[], str]
     ) -> m.TargetDecided | m.RollBackDecided | m.TargetImpossible:
-        """Who is given what by whom, now that it is known where each rank enters."""
+        """Decide which rank gives which copy to which rank, now that it is known where each rank enters."""
         job, boundary = self._job, next(iter(self.copies.values())).boundary
         places = {rank: job.workers[joiner.worker].node for rank, joiner in s.joiners.items()}
         held = self._held()
@@ -175,7 +181,7 @@ class Rollback:
         )
 
     def _older(self, s: State, places: dict[int, str]) -> m.RollBackDecided | m.TargetImpossible:
-        """The copies that were chosen are not there for all, after all: those of the step before will do."""
+        """Choose the copies of an earlier step, since those that were chosen turned out not to be there for all ranks."""
         why = "; ".join((self._why, *self._damaged.values()))
         step = choose_step(self._held(), places, {})
         if isinstance(step, Cannot):
@@ -190,15 +196,15 @@ class Rollback:
         return m.RollBackDecided(step.boundary, redone, f"{reason}: {why}", stale)
 
     def folder_of(self, token: str) -> str:
-        """What is given through the channel with that token."""
+        """Return the folder that is given through the channel with that token."""
         return self._given[token]
 
     def folder_for(self, rank: int) -> str:
-        """On its own node; empty where the rank is given its copy."""
+        """Return the folder of the rank's copy on its own node; empty where another rank gives it the copy."""
         return "" if rank in self._givers else self.copies[rank].directory
 
     def failed(self, worker: Worker, report: OrderFailed) -> None:
-        """A copy that turns out to be damaged is not counted on again."""
+        """Take note of a copy that turns out to be damaged: it is not counted on again."""
         if not report.reason.startswith(DAMAGED) or worker.rank not in self.copies:
             return
         if report.order == "Serve":
@@ -214,7 +220,7 @@ class Rollback:
     # Who takes over. Survivors go on where they were, in new processes; spares are for what was lost, if there are any.
 
     def process_for(self, rank: int) -> m.SpareChosen | m.NoSpare | None:
-        """None: one of the spares is to be taken."""
+        """Return the process in which the rank starts over, or NoSpare while that is to come. None: a spare is to be taken."""
         found = next((w for w in self._job.spares if w.started_for == rank), None)
         if found is not None and found.warm:
             self._job.workers[found.worker].rank = rank
@@ -231,7 +237,7 @@ class Rollback:
         return m.NoSpare(rank, f"rank {rank} waits for the process in which it starts over", soon=True)
 
     def starts_over(self, worker: str) -> bool:
-        """Whether its rank goes on where it is, in a new process."""
+        """Return whether the worker's rank goes on where it is, in a new process."""
         known = self._job.workers[worker]
         rank = known.rank if known.rank != NO_RANK else known.started_for
         return rank in self._in_place and self._nodes.get(rank) == known.node
@@ -251,5 +257,5 @@ class Rollback:
         self._job.workers[message.worker] = worker
 
     def ended(self, worker: Worker) -> None:
-        """A process that was started for a rank is gone before it was given it."""
+        """Take note that a process that was started for a rank has ended before it was given the rank."""
         self._starting.discard(worker.started_for)

@@ -1,6 +1,6 @@
-"""A job in which something of ours has failed: nothing is decided for it any more, and its ranks train on as under torchrun.
+"""A job in which torchrelay itself has failed: nothing is decided for it any more, and its ranks train on as under torchrun.
 
-It leans on as little as can be of what it takes over: that may be what has failed.
+This code leans on as little as can be of what it takes over: that may be what has failed.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ CAN_GO_ON = (
     Phase.VERIFYING,
     Phase.CHECKPOINTING,
 )
-"""Of a planned move or a save: every rank is still there."""
+"""Phases of a planned move or a save in which every rank is still there."""
 STANDS_S = 10.0
 MOST_OF_A_NODE = 256
-"""Processes that are remembered."""
+"""The most processes of a node that are remembered."""
 AS_WITHOUT = "the job ends, as with torchrun"
 
 
 class Aside:
-    """`end_job(exit_code, reason)` ends the job. `reason`: what has failed."""
+    """The job. `end_job(exit_code, reason)` ends the job. `reason`: what has failed."""
 
     def __init__(self, job: Job, outbox: Outbox, end_job: Callable[[int, str], None], reason: str) -> None:
         self._job, self._outbox, self._end_job, self.reason = job, outbox, end_job, reason
 
     def begin(self, migration: State | None, now_s: float) -> None:
-        """Lets everybody go on who can."""
+        """Let all ranks go on that can, and end the job if they cannot."""
         job = self._job
         job.protection, job.protection_reason = "off", self.reason
         job.journals.clear()
@@ -61,7 +61,7 @@ class Aside:
             self._end_job(1, f"{self.reason}, and ranks stood still for a migration: {AS_WITHOUT}")
 
     def attach(self, hello: msg.AgentHello, now_s: float) -> None:
-        """An agent is there, or back."""
+        """Take in an agent that is there, or back."""
         known = self._job.nodes.get(hello.node)
         if known is None:
             self._job.nodes[hello.node] = Node(hello.node, hello.node_rank, hello.host, 0, b"", now_s)
@@ -71,7 +71,7 @@ class Aside:
             self._started(hello.node, info)
 
     def receive(self, node: str, message: msg.FromAgent, now_s: float) -> None:
-        """Nobody is replaced, and nobody waits for an answer."""
+        """Take in a message of an agent. No rank is replaced, and no process waits for an answer."""
         job = self._job
         if isinstance(message, msg.AgentHello):
             self.attach(message, now_s)
@@ -90,7 +90,7 @@ class Aside:
                 self._said(worker, message.report)
 
     def lose(self, node: str, reason: str) -> None:
-        """Nothing of `node` lives."""
+        """End the job, if a rank lived on `node`, on which nothing lives any more."""
         for worker in self._job.rank_workers:
             if worker.node == node and worker.alive and not worker.finishing:
                 self._end_job(128 + signal.SIGKILL, f"rank {worker.rank} is lost: {reason}; {self._why()}")
@@ -106,7 +106,10 @@ class Aside:
             self._outbox.to_agent(node, msg.ToWorker(info.worker, begin))
 
     def _has_place(self, node: str) -> bool:
-        """Whether one more process of the node may be remembered: nobody counts any more what agents of this job take."""
+        """Return whether one more process of the node may be remembered, and make room if needed.
+
+        Nothing else counts any more how much the agents of this job take.
+        """
         there = self._job.workers.on(node)
         if len(there) < MOST_OF_A_NODE:
             return True
@@ -116,7 +119,7 @@ class Aside:
         return over is not None
 
     def _begins(self, worker: Worker) -> None:
-        """It may wait for this answer to go on."""
+        """Tell a rank that it is not protected. It may wait for this answer to go on."""
         self._outbox.to_worker(worker.worker, msg.Protect(False, self.reason))
 
     def _exited(self, worker: Worker, exited: msg.WorkerExited) -> None:
@@ -136,7 +139,10 @@ class Aside:
             self._outbox.to_worker(worker.worker, msg.MayFinish())
 
     def _looked(self, node: str, seen: msg.WorkerProgress) -> None:
-        """A rank stands where it has lost its connection to another one; a move that was taken back takes it a moment."""
+        """End the job if a rank has lost its connection to another one: it stands still then.
+
+        After a move that was taken back a rank stands, too, but only for a moment.
+        """
         worker = self._job.workers.get(seen.worker)
         if worker is None or worker.node != node or not self._job.is_holder(worker):
             return

@@ -1,4 +1,4 @@
-"""How much memory one job may take in a controller that has others: what is remembered of it, whatever that is."""
+"""Limits the memory that one job may take in a controller that has others, whatever is remembered of it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 from torchrelay.protocol.errors import RefusedError
 
 BUDGET_BYTES = 256 << 20
-"""Of a job of few processes: journals of a migration have some MiB."""
+"""The memory of a job of few processes: journals of a migration have some MiB."""
 BUDGET_BYTES_PER_AGENT = 512 << 10
 LOOK_EVERY_BYTES = 8 << 20
-"""So much has to come from agents, or as much as was held the last time, before what is held is counted again."""
+"""What the job holds is counted again after so much has come from agents, or as much as was held the last time."""
 _NOBODYS = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType, types.FrameType)
 
 
 class MemoryShare:
-    """`roots`: what belongs to the job, and nothing of another one can be reached from."""
+    """The memory of one job. `roots`: objects of the job, from which nothing of another job can be reached."""
 
     def __init__(self, *roots: Any) -> None:
         self._roots = roots
         self._came_bytes, self._next_bytes = 0, LOOK_EVERY_BYTES
 
     def take(self, size_bytes: int, agents: int) -> None:
-        """A message of that size has been taken in. Raises RefusedError where the job holds more than its share."""
+        """Count a message of that size, which has been taken in. Raises RefusedError where the job holds more than its share."""
         self._came_bytes += size_bytes
         if self._came_bytes < self._next_bytes:
             return
@@ -38,7 +38,7 @@ class MemoryShare:
 
 
 def size_of(roots: Iterable[Any], most_bytes: int) -> int:
-    """Bytes of all objects that can be reached from there; the counting ends beyond `most_bytes`."""
+    """Return the bytes of all objects that can be reached from `roots`. The counting ends beyond `most_bytes`."""
     seen: set[int] = set()
     to_look = list(roots)
     total = 0

@@ -1,4 +1,4 @@
-"""Keeps the job's protection report, tells its level and whatever else in it changes, and ends a `torchrelay check` in time."""
+"""Keeps the job's protection report, tells its level and any other change in it, and ends a `torchrelay check` in time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LATELY_S, LATELY_S_PER_RANK = 10.0, 0.5e-3
 
 
 class ProtectionJudge:
-    """`end_job()` is called once a check is over; not before `is_rehearsing()` says that no rank is rehearsed any more."""
+    """The protection of one job. `end_job()` is called once a check is over, but not while `is_rehearsing()`."""
 
     def __init__(
         self,
@@ -58,25 +58,28 @@ class ProtectionJudge:
         self._copies_every, self._chosen_at = 0, 0
 
     def news(self) -> None:
-        """Something that the report is made of has changed."""
+        """Take note that something has changed of which the report is made."""
         self._is_stale, self._lately = True, None
 
     def now(self) -> Coverage:
         return coverage(self.known())
 
     def lately(self, now_s: float) -> Coverage:
-        """As `now`, but for times and costs that grow with each step: it costs in proportion to the job's size."""
+        """Return the report.
+
+        It costs in proportion to the job's size, so times and costs that grow with each step may be some seconds old.
+        """
         old_s = LATELY_S + LATELY_S_PER_RANK * self._job.world_size
         if self._lately is None or now_s - self._lately[0] >= old_s:
             self._lately = now_s, self.now()
         return self._lately[1]
 
     def promised(self) -> tuple[Coverage, int]:
-        """What stood when the job was last at rest, and how many spares were ready then."""
+        """Return the report from when the job was last at rest, and how many spares were ready then."""
         return self._promised or (self.now(), 0)
 
     def is_compared(self) -> bool:
-        """Whether it is known of every rank if another one holds the same."""
+        """Return whether it is known of every rank if another one holds the same tensors."""
         return is_compared(self.known())
 
     def known(self) -> Known:
@@ -117,7 +120,7 @@ class ProtectionJudge:
         return known
 
     def _lacks(self, known: Known) -> tuple[str, str]:
-        """What a process that takes over a rank has no room for, and what a just-in-time checkpoint."""
+        """Return what a process that takes over a rank has no room for, and what a just-in-time checkpoint has no room for."""
         rooms = {name: node.room for name, node in self._job.nodes.items() if node.room is not None and not node.lost}
         reports = known.reports.values()
         each = [r.device_state_bytes for r in reports]
@@ -126,7 +129,7 @@ class ProtectionJudge:
         return journals, checkpoint_lacks(rooms, sum(each) if alone else max(each, default=0))
 
     def _as_needed(self, known: Known) -> int:
-        """Steps between two copies, once it is known that somebody needs them, and how long a step takes."""
+        """Return the steps between two copies; 0 until it is known that a rank needs copies, and how long a step takes."""
         needed, boundary = bool(needs_copies(known)), self._job.boundary
         if needed and boundary >= max(STEPS_TIMED, 2 * self._chosen_at):
             size_bytes = max((r.device_state_bytes for r in known.reports.values()), default=0)
@@ -135,7 +138,10 @@ class ProtectionJudge:
         return self._copies_every if needed else 0
 
     def _spares(self) -> tuple[int, int]:
-        """That are ready, for whichever rank has the fewest, and to come. A check asks what would be if there was one."""
+        """Return how many spares are ready, for the rank that has the fewest, and how many are to come.
+
+        A check asks what would be if there was one spare.
+        """
         if self._config.check_steps:
             return 1, 0
         job = self._job
@@ -147,7 +153,10 @@ class ProtectionJudge:
         return ready, starting + max(job.spares_to_come(i) for i in range(job.local_world_size))
 
     def _short_of_spares(self) -> str:
-        """The machine whose ranks the spares elsewhere could not take over. In pods others are made when they are needed."""
+        """Return why spares cannot take over all ranks of one machine, if it is lost; empty if they can.
+
+        In pods new spares are made when they are needed.
+        """
         job = self._job
         if self._config.adopted:
             none = not job.spares_wanted and not any(w.warm for w in job.spares)
@@ -168,9 +177,9 @@ class ProtectionJudge:
         return ""
 
     def settle(self, is_busy: bool) -> bool:
-        """Tells the report if it says something new; whether anything had changed. Cheap as long as nothing has.
+        """Tell the report if it says something new. Return whether anything had changed. Cheap as long as nothing has.
 
-        `is_busy`: the job moves a rank, or ends; who is protected then says nothing of what comes after.
+        `is_busy`: the job moves a rank, or ends; the protection of this moment says nothing of what comes after.
         """
         if is_busy:
             self._lately = None
@@ -206,7 +215,7 @@ class ProtectionJudge:
             self._outbox.emit(Protection(*says))
 
     def job_over(self) -> None:
-        """To be called before the job's last event: a check whose script ended by itself has its report too."""
+        """Tell the report of a check whose script ended by itself. To be called before the job's last event."""
         if not self._config.check_steps or self._is_over:
             return
         self._is_over = True
@@ -231,7 +240,7 @@ class ProtectionJudge:
             self._end_job()
 
     def _has_said_all(self) -> bool:
-        """Whether waiting for more steps would tell nothing more: no rank is going to hold."""
+        """Return whether waiting for more steps would tell nothing more: no rank is going to hold."""
         if self._job.protection == "off":
             return True
         return all(

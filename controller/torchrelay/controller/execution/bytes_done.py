@@ -1,4 +1,4 @@
-"""How far a migration is that moves tensors: what each process says, put together, with the rate and the time left."""
+"""Tells how far a migration is that moves tensors, from what each process says, with the rate and the time left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchrelay.protocol.messages import BytesDone, MigrationProgress
 from torchrelay.protocol.words.phases import Phase
 
 EVERY_S = 1.0
-"""Between two events, however many processes tell of themselves."""
+"""Time between two events, however many processes tell of themselves."""
 MOVES_TENSORS = (Phase.TRANSFERRING, Phase.CHECKPOINTING)
 
 
@@ -26,7 +26,7 @@ def progress(migration: str, phase: Phase, told: Iterable[BytesDone], elapsed_s:
 
 
 class BytesTold:
-    """Of the migration that is under way; what is told of another generation is not of it."""
+    """What was told of the migration that is under way. Words of another generation are not of it."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -51,6 +51,6 @@ class BytesTold:
             self._outbox.emit(MigrationProgressed(**dataclasses.asdict(self.now)))
 
     def done(self, worker: str) -> None:
-        """It has read or written everything."""
+        """Take note that the worker has read or written everything."""
         if (last := self._told.get(worker)) is not None:
             self._told[worker] = dataclasses.replace(last, done_bytes=last.total_bytes)

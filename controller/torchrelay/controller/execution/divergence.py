@@ -24,13 +24,13 @@ class Divergence:
         self._target = -1
         self._alike: Alike = {}
         self._alike_at_target: Alike = {}
-        """With what was alike since no step had written to it: the next one may write another thing in each rank."""
+        """`_alike` with tensors alike since no step had written to them: the next may write another thing in each rank."""
         self._told: dict[Head, dict[int, ReplicaCheck]] = {}
         """Head -> rank -> what it holds there, since the target of the latest migration."""
         self._found: Apart | None = None
 
     def told(self, worker: Worker, check: ReplicaCheck) -> None:
-        """A rank says what it holds. To be called before the job takes note of it."""
+        """Compare what a rank says it holds. To be called before the job takes note of it."""
         migration = self._driver.migration
         if migration is not None and migration.state.phase in _BEFORE_COMMIT:
             self._begin(migration.state.target)
@@ -46,7 +46,7 @@ class Divergence:
         self._found = self._found or apart(known, here)
 
     def committed(self, target: int) -> None:
-        """A migration is in force: its ranks go on from `target`."""
+        """Take note that a migration is in force: its ranks go on from `target`."""
         self._begin(target)
 
     def _begin(self, target: int) -> None:
@@ -61,7 +61,7 @@ class Divergence:
         self._alike, self._alike_at_target = {}, {}
 
     def settle(self, now_s: float) -> None:
-        """Acts on what was found, as soon as the migration that it was found in allows."""
+        """End the job if ranks differ, as soon as the migration in which that was found allows."""
         migration = self._driver.migration
         if self._found is None or (migration is not None and migration.state.phase not in _BEFORE_COMMIT):
             return

@@ -53,7 +53,7 @@ from torchrelay.protocol.words.phases import (
 from torchrelay.protocol.words.positions import JoinerAction
 
 MOST_LOOK_CLOSELY = 64
-"""Agents that tell every change in a migration: how far some ranks are says how far all are, within a step."""
+"""The most agents that tell every change in a migration: how far some ranks are says how far all are, within a step."""
 STANDING_PHASES = (
     Phase.FENCING,
     Phase.QUIESCING,
@@ -65,7 +65,7 @@ STANDING_PHASES = (
 
 
 class Driver:
-    """`give_up` is called when a migration leaves no way for the job to go on in its processes."""
+    """Drives migrations. `give_up` is called when a migration leaves no way for the job to go on in its processes."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Driver:
     ) -> None:
         self._config, self._job, self._outbox = config, job, outbox
         self.checkpoint = checkpoint
-        """What all ranks enter from in a migration of the kind RESUME."""
+        """The checkpoint that all ranks enter from in a migration of the kind RESUME."""
         self._resume_dir = config.resume_dir
         self.saving = Saving(config, job, outbox)
         self.rollback = Rollback(config.buddy_every, job, outbox)
@@ -92,7 +92,7 @@ class Driver:
         self.count = config.migrations_begun
         self.migration: Migration | None = None
         self.committed: Callable[[int], None] = lambda target: None
-        """Told the boundary that ranks of a new generation go on from."""
+        """Called with the boundary that ranks of a new generation go on from."""
 
     @property
     def phase(self) -> Phase:
@@ -104,7 +104,7 @@ class Driver:
 
     @property
     def holds_training(self) -> bool:
-        """Whether ranks stand still, so that what ends one is a consequence of the migration."""
+        """Whether ranks stand still, so that an exit of one is a consequence of the migration."""
         if self.migration is None:
             return False
         if self.kind in UNFORCED:
@@ -112,14 +112,14 @@ class Driver:
         return self.phase in (*STANDING_PHASES, Phase.PREPARING)
 
     def has_given_up(self, worker: str) -> bool:
-        """Whether the worker's rank is on its way elsewhere: how it ends is of no interest any more."""
+        """Return whether the worker's rank is on its way elsewhere: how the worker ends is of no interest any more."""
         if self.migration is None:
             return False
         s = self.migration.state
         return worker in s.fencing or (s.kind != PLANNED and worker in s.lost.values())
 
     def begin(self, event: m.Event, now_s: float) -> str:
-        """Starts a migration with its first event; returns its name."""
+        """Begin a migration with its first event. Return its name."""
         self.count += 1
         name = f"m{self.count}"
         holders = {} if isinstance(event, m.ResumeRequested) else self._job.holders
@@ -138,7 +138,7 @@ class Driver:
         return name
 
     def feed(self, event: m.Event, now_s: float) -> None:
-        """Tells the migration in progress, if any, and carries out what it asks for, to the last consequence."""
+        """Tell the migration in progress, if any, and carry out what it asks for, to the last consequence."""
         if isinstance(event, m.Diverged):
             self.outcomes.came_apart()
         self._queue.append(event)
@@ -162,7 +162,7 @@ class Driver:
             self._carrying_out = False
 
     def job_over(self, reason: str) -> None:
-        """The job ends: a move that somebody asked for and that has not been committed does not take place."""
+        """Call off a move that was asked for and is not committed, since the job ends."""
         if self.migration is not None and self.phase is not Phase.COMMITTED:
             self.outcomes.move_is_off(self.migration.state.migration, f"the job was over before it was done: {reason}")
 
@@ -175,7 +175,7 @@ class Driver:
         since_s: float | None = None,
         cause: MigrationCause = MigrationCause.PROCESS,
     ) -> None:
-        """Give up a worker, which is dead or is to be replaced: every loss of a rank is told to the migration here.
+        """Give up a worker, which is dead or is to be replaced. Every loss of a rank is told to the migration here.
 
         The loss of a rank's holder begins a migration where none is under way. A joiner belongs to the one under way.
         `since_s`: when it happened; now, if left out.
@@ -187,7 +187,7 @@ class Driver:
             self.feed(lost, now_s)
 
     def diverged(self, event: m.Diverged, now_s: float) -> None:
-        """Ranks that held the same do not: all save what they hold, and the job ends."""
+        """Have all ranks save what they hold, and end the job: ranks that held the same do not any more."""
         self._begin_or_feed(event, now_s)
 
     def _begin_or_feed(self, event: m.RankLost | m.Diverged, now_s: float) -> None:
@@ -197,11 +197,11 @@ class Driver:
             self.feed(event, now_s)
 
     def clear_checkpoints(self, keep: int) -> None:
-        """Just-in-time ones that are not needed any more."""
+        """Remove just-in-time checkpoints that are not needed any more."""
         self.saving.clear(keep)
 
     def resume(self, checkpoint: JobCheckpoint, directory: str, now_s: float) -> None:
-        """All ranks enter from the checkpoint, in the processes that are spares now."""
+        """Let all ranks enter from the checkpoint, in the processes that are spares now."""
         self.checkpoint, self._resume_dir = checkpoint, directory
         for rank, part in checkpoint.ranks.items():
             journal = self._job.journal(rank)
@@ -216,14 +216,14 @@ class Driver:
         self.saving.tensors_saved(rank, size_bytes)
 
     def started(self, node: str, message: LateWorker, now_s: float) -> None:
-        """A process beyond those that the job began with; or it could not be started."""
+        """Take in a process beyond those that the job began with, or the news that it could not be started."""
         self.rollback.started(node, message, now_s)
         if message.pid == 0:
             self.spares.respawns.over(message.rank)
         self.feed(m.SpareWarm(), now_s)
 
     def late_one_ended(self, worker: Worker, now_s: float) -> None:
-        """One that was started for a rank, before it was given it."""
+        """Take note that a process that was started for a rank has ended before it was given the rank."""
         self.rollback.ended(worker)
         self.spares.respawns.over(worker.started_for)
         self.feed(m.SpareWarm(), now_s)
@@ -234,7 +234,7 @@ class Driver:
             self._saved(self.migration.state, answer, now_s)
 
     def reads(self, worker: str) -> bool:
-        """Whether it waits for the journals of this worker."""
+        """Return whether the journals of this worker are waited for."""
         return self._reading.waits_for(worker) or self._rereading.waits_for(worker)
 
     def journal_arrived(self, worker: str, now_s: float) -> None:
@@ -249,7 +249,7 @@ class Driver:
             self._reread(now_s)
 
     def _reread(self, now_s: float) -> None:
-        """All that will be heard of newer journals has been."""
+        """Decide on, since all that will be heard of newer journals has been heard."""
         if self.migration is None or self.phase is not Phase.QUIESCING:
             return
         s = self.migration.state
@@ -275,14 +275,14 @@ class Driver:
             self.feed(m.CheckpointFailed(decided.reason) if isinstance(decided, m.TargetImpossible) else decided, now_s)
 
     def _saved(self, s: State, answer: m.CheckpointWritten | m.CheckpointFailed | m.FolderChosen, now_s: float) -> None:
-        """Where what the ranks hold cannot be saved, their copies are what is left."""
+        """Pass on whether the ranks' state could be saved. Where it could not, their copies are what is left."""
         if isinstance(answer, m.CheckpointFailed):
             self._look_for_copies(s, answer, now_s)
         else:
             self.feed(answer, now_s)
 
     def _look_for_copies(self, s: State, refused: m.CheckpointFailed | m.TargetImpossible, now_s: float) -> None:
-        """Nothing less will do than all ranks' copies. They are of no use to lose a rank at the same step again and again."""
+        """Ask for all ranks' copies, since nothing less will do. A rank that is lost at the same step again and again gets none."""
         if not self.rollback.is_on or s.kind != UNPLANNED or self.outcomes.is_apart:
             self.feed(refused, now_s)
         elif again := next(filter(None, map(self.spares.respawns.comes_again, sorted(s.lost))), ""):
@@ -292,12 +292,12 @@ class Driver:
             self.rollback.ask(refused.reason)
 
     def _journal_read(self, rank: int, now_s: float) -> None:
-        """All of it that is left, but for what a copy of the rank's state may have."""
+        """Go on once all is read that is left of the rank's journal. A copy of the rank's state may still have its set-up."""
         if self.kind != UNPLANNED or not self.rollback.looks_for_set_up(rank):
             self.feed(m.JournalRead(rank), now_s)
 
     def node_lost(self, node: str, now_s: float) -> None:
-        """What its agent owed is asked for elsewhere; whoever it was to fence is as good as gone."""
+        """Ask other nodes for what the lost node's agent owed. A process that it was to fence is as good as gone."""
         if self.rollback.heard_all(node):
             self._copies_known(now_s)
         if self._rereading.node_lost():
@@ -361,11 +361,11 @@ class Driver:
                 assert_never(instruction)
 
     def environment(self, rank: int) -> dict[str, str]:
-        """What the launcher has told the rank, or would tell it."""
+        """Return the environment that the launcher has told the rank, or would tell it."""
         return self._filler.environment(rank)
 
     def _answer_target(self, s: State, now_s: float) -> None:
-        """At once, or when agents have answered."""
+        """Answer the migration's question for its target: at once, or when agents have answered."""
         answer = self._decide_target(s)
         if isinstance(answer, OutOfReach):
             if self._rereading.begin(s, answer.reason, now_s):

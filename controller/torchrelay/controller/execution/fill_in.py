@@ -20,12 +20,12 @@ class OrderFiller:
     def __init__(self, config: ControllerConfig, job: Job, rollback: Rollback) -> None:
         self._config, self._job, self._rollback = config, job, rollback
         self._assigned: dict[int, bytes] = {}
-        """The record of the set-up that whoever is to take over a rank has begun with."""
+        """The record of the set-up that the process which is to take over each rank has begun with."""
         self._gate_secret = (0, b"")
-        """Of the newest generation that connects its ranks."""
+        """Generation and secret of the newest one that connects its ranks."""
 
     def fill_in(self, kind: str, rank: int, order: ShimOrder, checkpoint: JobCheckpoint | None) -> ShimOrder:
-        """`kind`: of the migration; `checkpoint`: what all ranks enter from, on resume."""
+        """Fill in an order. `kind`: of the migration; `checkpoint`: what all ranks enter from, on resume."""
         if isinstance(order, Rebuild):
             if self._gate_secret[0] != order.generation:
                 self._gate_secret = order.generation, secrets.token_bytes(GATE_SECRET_BYTES)
@@ -58,7 +58,7 @@ class OrderFiller:
         return order
 
     def environment(self, rank: int) -> dict[str, str]:
-        """What the launcher has told the rank, or would tell it."""
+        """Return the environment that the launcher has told the rank, or would tell it."""
         if rank in self._job.launch:
             return self._job.launch[rank]
         c = self._config

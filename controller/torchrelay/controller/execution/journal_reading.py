@@ -1,4 +1,4 @@
-"""Lost ranks' journals, which a migration waits for: whoever has them is asked, and another one if that one is lost too."""
+"""Reads lost ranks' journals, which a migration waits for. If the node that was asked is lost too, another one is asked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchrelay.protocol.messages import FetchJournal
 
 
 class JournalReading:
-    """`is_read(rank, now_s)` is called once all of the rank's journal that is left has been heard."""
+    """Reads them. `is_read(rank, now_s)` is called once all of the rank's journal that is left has been heard."""
 
     def __init__(self, job: Job, outbox: Outbox, is_read: Callable[[int, float], None]) -> None:
         self._job, self._outbox, self._is_read = job, outbox, is_read
@@ -18,7 +18,7 @@ class JournalReading:
         """Worker -> its rank, and the node that was asked."""
 
     def ask(self, worker: str, rank: int, now_s: float) -> None:
-        """For the journal that the worker has left of the rank."""
+        """Ask for the journal that the worker has left of the rank."""
         self._asked.pop(worker, None)
         if node := self._job.node_with_journal(worker):
             self._asked[worker] = rank, node
@@ -30,12 +30,12 @@ class JournalReading:
         return worker in self._asked
 
     def arrived(self, worker: str, now_s: float) -> None:
-        """What its node has of it."""
+        """Take note that the worker's node has told what it has of the journal."""
         if (asked := self._asked.pop(worker, None)) is not None:
             self._is_read(asked[0], now_s)
 
     def node_lost(self, node: str, now_s: float) -> None:
-        """What it owed is asked for elsewhere."""
+        """Ask elsewhere for the journals that a lost node owed."""
         for worker, (rank, asked) in list(self._asked.items()):
             if asked == node:
                 self.ask(worker, rank, now_s)

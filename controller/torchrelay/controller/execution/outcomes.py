@@ -1,4 +1,4 @@
-"""How a migration ended: everybody is told, it is counted, and the job may be over by it."""
+"""Tells how a migration ended, and counts it. The job may be over by it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER
 from torchrelay.protocol.words.phases import CHECKPOINT, CLEARED, COMMITTED, DOWNTIME_ROWS, PLANNED, SAVE
 
 EXIT_CODE_WITHOUT_CAUSE = 1
-"""Of a job that ends because a rank hangs: no process has an exit code to pass on."""
+"""The exit code of a job that ends because a rank hangs: no process has an exit code to pass on."""
 
 
 class Outcomes:
-    """`give_up` is called when a migration leaves no way for the job to go on in its processes."""
+    """Outcomes of migrations. `give_up` is called when a migration leaves no way for the job to go on in its processes."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class Outcomes:
         self.last = ""
         """The latest migration, in words."""
         self.over: Callable[[State, m.Finished, bool], None] = lambda state, finished, apart: None
-        """Told how a migration ended, and whether ranks had come apart."""
+        """Called with how a migration ended, and whether ranks had come apart."""
 
     def begins(self, event: m.Event, exit_code: int | None) -> None:
-        """A migration begins with this event; `exit_code`: of the process whose end it is, if it is one's."""
+        """Take note that a migration begins with this event. `exit_code`: of the process whose end the event is, if it is one's."""
         self.is_apart = False
         self._exit_code = EXIT_CODE_WITHOUT_CAUSE if exit_code is None else exit_code
         self._asked = event if isinstance(event, m.MoveRequested) else None
 
     def came_apart(self) -> None:
-        """Ranks that held the same do not: the migration in progress saves what they hold, and the job ends."""
+        """Take note that ranks which held the same do not: the migration in progress saves what they hold, and the job ends."""
         self.is_apart, self._exit_code = True, EXIT_SUSPECT_NUMBER
 
     def finished(self, s: State, f: m.Finished) -> None:
@@ -72,7 +72,7 @@ class Outcomes:
             self._give_up(fallen)
 
     def move_is_off(self, migration: str, reason: str) -> None:
-        """The move that somebody asked for does not take place, if the migration was one."""
+        """Tell that the move which was asked for does not take place, if the migration was a move."""
         if self._asked is not None:
             self._outbox.emit(MoveNotMade(migration, self._asked.rank, self._asked.reason, reason))
             self._asked = None
@@ -102,7 +102,7 @@ class Outcomes:
         )
 
     def _fallen(self, s: State, f: m.Finished) -> Fallen | None:
-        """Why the job cannot go on in its processes; None: it can."""
+        """Return why the job cannot go on in its processes; None: it can."""
         times = self._respawns.losses_at_step(s.rank)
         if f.outcome == CHECKPOINT and self.is_apart:
             return Fallen(EXIT_SUSPECT_NUMBER, f.reason, s.rank, s, refused=f.reason)

@@ -1,4 +1,4 @@
-"""Wishes for planned migrations: accepted, refused with the reason, or kept until their time comes."""
+"""Requests for planned migrations: accepted, refused with the reason, or kept until their time comes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from torchrelay.protocol.words.phases import SAVE
 
 @dataclass
 class _Wish:
-    """`worker` is to be left; `waits`: why it could not begin when that was last looked at. `lasts`: it waits for a spare, too,
-    until it is taken back."""
+    """A request for a move. `worker` is to be left; `waits`: why it could not begin when that was last looked at.
+
+    `lasts`: it waits for a spare, too, until it is taken back.
+    """
 
     rank: int
     asked: str
@@ -35,7 +37,7 @@ class PlannedMoves:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether one may begin at any moment: who waits for a spare waits for what is told."""
+        """Whether one may begin at any moment. A request that waits for a spare waits for what is told."""
         return any(not w.told for w in self._wishes)
 
     def migrate(self, rank: int, reason: str, now_s: float, by: str = "") -> MigrateReply:
@@ -50,7 +52,7 @@ class PlannedMoves:
         )
 
     def save(self, reason: str, no_room: str, now_s: float, by: str = "") -> MigrateReply:
-        """A checkpoint of all ranks; training goes on. `no_room`: what its folder lacks."""
+        """Save a checkpoint of all ranks; training goes on. `no_room`: what its folder lacks."""
         job = self._job
         finishing = [w.rank for w in job.rank_workers if w.finishing]
         refusal = self._unprotected() or self._driver.saving.barred or no_room
@@ -72,16 +74,19 @@ class PlannedMoves:
         lasts: bool = False,
         cause: MigrationCause = MigrationCause.ASKED,
     ) -> None:
-        """Somebody asks who cannot be told to ask again later: a process, or (`lasts`) evidence that stays true."""
+        """Ask for a move that begins when it can. The asker cannot be told to ask again later.
+
+        It is a process, or (`lasts`) evidence that stays true.
+        """
         self._wishes.append(_Wish(rank, asked, self._job.holders.get(rank, ""), lasts, cause=cause))
         self.tick(now_s)
 
     def drop(self, asked: str) -> None:
-        """The reason is over."""
+        """Drop the requests that were made for this reason, which is over."""
         self._wishes = [w for w in self._wishes if w.asked != asked]
 
     def is_wanted(self, rank: int) -> bool:
-        """Whether it is to move already, or does."""
+        """Return whether the rank is to move already, or does."""
         migration = self._driver.migration
         return any(w.rank == rank for w in self._wishes) or (migration is not None and rank in migration.state.lost)
 
@@ -108,11 +113,11 @@ class PlannedMoves:
                 self._driver.begin(m.MoveRequested(wish.rank, wish.asked, wish.cause.value), now_s)
 
     def refuse(self, rank: int, asked: str, reason: str) -> None:
-        """Tells the world, since who asked does not listen."""
+        """Tell by an event that a move is not made, since the asker does not listen."""
         self._outbox.emit(MoveNotMade("", rank, asked, reason))
 
     def job_over(self, reason: str) -> None:
-        """To be called before the job's last event."""
+        """Refuse all requests. To be called before the job's last event."""
         self._driver.job_over(reason)
         for wish in self._wishes:
             self.refuse(wish.rank, wish.asked, _why(f"the job was over: {reason}", wish))
@@ -145,7 +150,7 @@ class PlannedMoves:
         return ""
 
     def _not_now(self, rank: int) -> tuple[str, str]:
-        """What stands in the way of a move, and what to do about it; empty if nothing does."""
+        """Return what stands in the way of a move, and what to do about it; empty if nothing does."""
         job = self._job
         if (found := self._stands_in_the_way())[0]:
             return found
@@ -154,7 +159,7 @@ class PlannedMoves:
         return "", ""
 
     def _stands_in_the_way(self) -> tuple[str, str]:
-        """Of whatever all ranks are to stop for."""
+        """Return why all ranks cannot stop for anything now, and what to do about it; empty if they can."""
         migration = self._driver.migration
         if migration is not None:
             s = migration.state

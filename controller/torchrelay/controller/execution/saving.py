@@ -1,6 +1,7 @@
 """A checkpoint's files besides the tensors: written here, or by a survivor where only pods reach the folder.
 
-Just-in-time ones, and those that were asked for."""
+Just-in-time checkpoints, and those that were asked for.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from torchrelay.protocol.names import ASKED_FOR, MANIFEST
 from torchrelay.protocol.words.phases import SAVE, UNPLANNED
 
 PIECE_BYTES = 8 << 20
-"""Of a file in one order; a frame to a shim must not be larger than `names.MAX_FRAME_BYTES`, as text."""
+"""The most of a file in one order. A frame to a shim must not be larger than `names.MAX_FRAME_BYTES`, as text."""
 Answer = m.CheckpointWritten | m.CheckpointFailed | m.FolderChosen
 
 
@@ -42,12 +43,12 @@ class Saving:
         self._begun: list[Path] = []
         """Folders that this migration writes, where they can be reached from here."""
         self._refused: dict[str, str] = {}
-        """By folder, why nothing could be written below it in this migration."""
+        """Why nothing could be written below each folder in this migration."""
         self.resume_commands: Callable[[str], dict[str, str]] = lambda directory: {}
-        """By machine, what goes on from a checkpoint in that folder there, where there are several."""
+        """Returns, for each machine, the command that goes on from a checkpoint in that folder there, where there are several."""
 
     def clear(self, keep: int) -> None:
-        """Where folders are the job's own, and nobody else looks after them."""
+        """Remove old checkpoints where folders are the job's own, and nothing else removes them."""
         c, job = self._config, self._job
         if not (c.adopted and c.jit_prefix and c.jit_dir) or c.jit_barred or 0 not in job.holders:
             return
@@ -55,7 +56,7 @@ class Saving:
         self._outbox.to_worker(job.holders[0], ClearCheckpoints(folder, name, keep, c.job_id, c.run_id))
 
     def begin(self) -> None:
-        """Another migration: nothing is saved yet."""
+        """Begin another migration: nothing is saved yet."""
         self._sizes.clear()
         self._refused.clear()
         self._checkpoint, self._writer = None, ""
@@ -67,15 +68,15 @@ class Saving:
         return self._config.jit_barred
 
     def over(self) -> None:
-        """The migration has ended: what it has not finished is no use to anybody."""
+        """Remove what the migration, which has ended, has not finished saving: it is no use."""
         for folder in self._begun:
             if not (folder / MANIFEST).exists():
                 shutil.rmtree(folder, ignore_errors=True)
 
     def folder(self, boundary: int, kind: str = UNPLANNED) -> Path:
-        """Of the checkpoint of that boundary: below the first of the folders that has not refused one.
+        """Return the folder of the checkpoint of that boundary: below the first of the folders that has not refused one.
 
-        `kind`: of the migration. What was asked for is named so: who removes just-in-time ones leaves it.
+        `kind`: of the migration. The name of a checkpoint that was asked for says so: it is not removed with just-in-time ones.
         """
         c = self._config
         below = Path(choose_folder(self._folders(), self._refused).path or c.jit_dir).absolute()
@@ -92,7 +93,7 @@ class Saving:
             number += 1
 
     def elsewhere(self, s: State, reason: str) -> m.FolderChosen | m.CheckpointFailed:
-        """What could not be written goes into the next folder. What was written so far is no use to anybody."""
+        """Choose the next folder for what could not be written. What was written so far is removed."""
         refused = next((f for f in self._folders() if Path(f).absolute() == Path(s.directory).parent), s.directory)
         self._refused[refused] = reason
         if not self._config.adopted:
@@ -109,7 +110,7 @@ class Saving:
         self._sizes[rank] = size_bytes
 
     def write(self, s: State, directory: str) -> Answer | None:
-        """None: the answer comes later, by `kept` or `lost`."""
+        """Write the checkpoint's files. None: the answer comes later, by `kept` or `lost`."""
         saved = saved_job(self._job, s, self._config.run_id, self._sizes)
         if isinstance(saved, Cannot):
             return m.CheckpointFailed(saved.reason)
@@ -124,11 +125,11 @@ class Saving:
         return self._written()
 
     def kept(self, worker: str) -> Answer | None:
-        """The worker has written everything."""
+        """Return the answer if this worker was the writer: it has written everything."""
         return self._written() if worker == self._writer else None
 
     def lost(self, s: State, worker: str) -> Answer | None:
-        """The worker is gone, or cannot write: another one is to."""
+        """Have another worker write, if this one was the writer: it is gone, or cannot write."""
         return self._send(s, {worker}) if worker == self._writer else None
 
     def _send(self, s: State, without: set[str] = frozenset()) -> Answer | None:  # type: ignore[assignment]  # a frozenset does as well
@@ -161,7 +162,7 @@ class Saving:
 
 
 def writes_no_more(event: m.Event) -> str:
-    """The worker that writes no file any more after this, or empty."""
+    """Return the worker that writes no file any more after this event, or empty."""
     if isinstance(event, m.RankLost):
         return event.worker
     return event.worker if isinstance(event, m.Said) and isinstance(event.report, OrderFailed) else ""

@@ -26,7 +26,10 @@ Answer = TargetDecided | GateToPass | TargetImpossible
 
 
 def planned_target(job: Job, state: State, new_token: Callable[[], str]) -> Answer:
-    """Everybody stands at the head of the agreed boundary, and the leaver itself gives its tensors."""
+    """Return the target of a planned move.
+
+    All ranks stand at the head of the agreed boundary, and the leaver itself gives its tensors.
+    """
     (rank,) = state.lost
     boundary = state.quiesce_boundary
     entry = decide_entry(rank, boundary, job.journal(rank).boundaries, ())
@@ -71,9 +74,10 @@ def resume_target(checkpoint: JobCheckpoint, folder: str) -> Answer:
 def target_where_they_stand(
     job: Job, state: State, new_token: Callable[[], str], jit_folder: Callable[[int], Path], *, all_save: bool = False
 ) -> Answer | OutOfReach:
-    """Survivors say where they stand, journals where the lost ranks were, replica checks who can give tensors.
+    """Return the target after a loss. Survivors say where they stand, journals where the lost ranks were.
 
-    `all_save`: a checkpoint is to have the tensors of each survivor, whoever may hold the same.
+    Replica checks say which ranks can give tensors.
+    `all_save`: a checkpoint is to have the tensors of each survivor, whichever ranks hold the same.
     """
     standings = {rank: state.standings[rank] for rank in state.survivors}
     target = decide_target(standings)
@@ -135,12 +139,12 @@ def _nodes(job: Job, ranks: Iterable[int]) -> dict[int, str]:
 
 
 def _collectives(donor: Standing, target: int) -> int:
-    """Where a donor stands, as in messages.Plan."""
+    """Return where a donor stands, as in messages.Plan."""
     return -1 if donor.boundary >= target else donor.log_length
 
 
 def _tensor_sources(job: Job, state: State, target: int, donors: dict[int, int]) -> dict[int, int]:
-    """Rank -> the rank that saves its tensors: as few savers as cover everybody."""
+    """Return, for each rank, the rank that saves its tensors: as few savers as cover all ranks."""
     sources = dict(donors)
     savers = sorted(set(donors.values()))
     for rank in state.survivors:
@@ -154,7 +158,7 @@ def _tensor_sources(job: Job, state: State, target: int, donors: dict[int, int])
 
 
 def saved_job(job: Job, state: State, run_id: str, sizes: dict[int, int]) -> JobCheckpoint | Cannot:
-    """What the manifest says about a just-in-time checkpoint whose parts are all there."""
+    """Return what the manifest says about a just-in-time checkpoint whose parts are all there."""
     layouts = {rank: state.standings[rank].ddp_layout for rank in state.standings}
     standings = [s for _, s in sorted(state.standings.items()) if s.gates_passed == state.target]
     sources = _tensor_sources(job, state, state.target, state.donors) | {rank: rank for rank in state.savers}

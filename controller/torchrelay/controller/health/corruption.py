@@ -1,4 +1,4 @@
-"""Does a rank hold other parameters than its replicas, though it held the same before? Pure."""
+"""Tells whether a rank holds other parameters than its replicas, though it held the same before. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from torchrelay.protocol.messages import ReplicaCheck
 
 MINIMUM_RANKS = 3
-"""Of two that differ nobody can say which one is wrong."""
+"""Of two that differ it cannot be known which one is wrong."""
 
 
 def odd_one_out(checks: Mapping[int, Sequence[ReplicaCheck]], world_size: int) -> tuple[int, str] | None:
-    """The rank that differs from all others, which agree, at the newest head that all have checked; and how.
+    """Return the rank that differs from all others, which agree, at the newest head that all have checked; and how it differs.
 
     Only tensors count that were equal on all ranks at the checked boundary before: others were never replicas.
     """

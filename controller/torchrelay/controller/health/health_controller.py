@@ -40,17 +40,17 @@ EXIT_PROGRAM = 1
 EVENTS_THAT_SLOW = (k.HW_SLOWDOWN, k.PCIE_REPLAYS)
 CAUSE_S = 600.0
 HOT_C, FULL_WIDTH, SHORT_OF_CPU = 10.0, 1.0, 0.2
-"""From where on a level counts as the cause of a slow rank: degrees left, share of the lanes, share of the time."""
+"""A level counts as the cause of a slow rank from here on: degrees left, share of the lanes, share of the time."""
 STEP_OF_RATIO = 0.2
 SILENT_STEP_S, SILENT_STEP_SHARE = 0.5, 0.1
 """A silence is noted again once it has grown by both: all that was noted of it is gone through each time."""
 SILENT_S = 3.0
-"""Of an agent that has something to tell each second."""
+"""Silence from which on an agent counts as silent that has something to tell each second."""
 VERDICTS_SHOWN = 5
 
 
 class HealthController:
-    """`end_job(exit_code, reason)` ends the job. `replica_action`: see ControllerConfig."""
+    """The devices of one job. `end_job(exit_code, reason)` ends the job. `replica_action`: see ControllerConfig."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class HealthController:
         self.judge = HealthJudge(policy)
         self._quarantine = Quarantine(job, outbox, self.judge)
         self.why_not_quarantined: Callable[[str], str] = lambda node: ""
-        """Why a node must not be put into quarantine on evidence; empty where it may."""
+        """Returns why a node must not be put into quarantine on evidence; empty where it may."""
         self._stragglers = Stragglers()
         self._ratios: dict[str, float] = {}
         self._suspect: int | None = None
@@ -82,11 +82,11 @@ class HealthController:
         """Node and subject of a notice -> the reason under which ranks are to move for it."""
         self._sources: dict[str, dict[str, str]] = {}
         self._gpus: dict[str, dict[str, str]] = {}
-        """By node, as it was told."""
+        """Node -> worker -> the UUID of its GPU, as the node has told."""
         self._verdicts: deque[str] = deque(maxlen=VERDICTS_SHOWN)
 
     def take_policy(self, policy: HealthPolicy) -> None:
-        """What has been seen and told stays."""
+        """Use another policy from now on. What has been seen and told stays."""
         self.judge.policy = policy
 
     @property
@@ -133,7 +133,7 @@ class HealthController:
         self._see(SeenEvidence(k.NODE_SILENT, now_s, node, "", "", 0, silent_s), now_s)
 
     def progress(self, now_s: float) -> None:
-        """After a telling of progress: who needs long for its own part of a step?"""
+        """Look which rank needs long for its own part of a step. To be called after progress was told."""
         if self._driver.migration is not None or self._job.unprotected_because():
             self._stragglers.forget()
             return
@@ -150,7 +150,7 @@ class HealthController:
                 self._see(SeenEvidence(k.STRAGGLER, now_s, worker.node, "", worker.worker, 0, ratio, detail), now_s)
 
     def checked(self, now_s: float) -> None:
-        """After a replica check."""
+        """Look whether a rank differs from all others. To be called after a replica check."""
         found = odd_one_out(self._job.checks, self._job.world_size)
         if found is None or found[0] == self._suspect or self._driver.migration is not None:
             return
@@ -163,7 +163,7 @@ class HealthController:
         self._see(SeenEvidence(k.SDC, now_s, worker.node, "", worker.worker, 0, 1.0, found[1]), now_s)
 
     def _as_watched(self, worker: Worker, reason: str) -> None:
-        """`--watch replicas` says what is done, in place of the policy."""
+        """Do about a differing rank what `--watch replicas` says, in place of the policy."""
         ends = self._replica_action == STOP
         action, outcome = (k.STOP, k.DONE) if ends else (k.WATCH, k.TOLD)
         ranks = (worker.rank,)
@@ -173,7 +173,10 @@ class HealthController:
             self._end_job(EXIT_SUSPECT_NUMBER, reason)
 
     def ended(self, worker: Worker, text: str, exit_code: int, now_s: float) -> bool:
-        """A rank was ended by an error of native code, or hangs; `text` says how. Whether the job ends for it."""
+        """Take note of a rank that was ended by an error of native code, or hangs.
+
+        Return whether the job ends for it. `text` says how.
+        """
         detail = f"{text} in step {worker.seen_boundary + 1}"
         seen = SeenEvidence(k.EXIT, now_s, "", "", f"rank {worker.rank}", exit_code, 1.0, detail)
         verdict = self.judge.see(seen, now_s)
@@ -182,11 +185,11 @@ class HealthController:
         return verdict is not None and verdict.action == k.STOP and not verdict.observe
 
     def blamed(self, worker: Worker, now_s: float) -> str:
-        """Why the failure of this worker is its device's and not the program's, or empty."""
+        """Return why the failure of this worker is its device's and not the program's, or empty."""
         return self.judge.blamed(worker.node, [*worker.devices, worker.worker], now_s)
 
     def loss_observed(self, worker: Worker, how: str) -> None:
-        """A rank is gone of a job in which nothing is done."""
+        """Tell of a lost rank in a job that is only watched."""
         reason = f"{how}; not done: {self._job.protection_reason}"
         self._outbox.emit(
             HealthVerdict(k.REPLACE, "loss", worker.node, worker.worker, (worker.rank,), k.OBSERVED, k.NOBODY, reason)
@@ -194,7 +197,7 @@ class HealthController:
         self._verdicts.append(f"would {k.REPLACE}: rank {worker.rank}: {reason}")
 
     def quarantine(self, request: QuarantineRequest, now_s: float) -> QuarantineReply:
-        """A person's word is evidence like any other: the policy's rows for it say what follows."""
+        """Put a subject into quarantine. A person's word is evidence like any other: the policy's rows for it say what follows."""
         subject = request.subject
         if subject in self._job.quarantine:
             return QuarantineReply(True, f"{subject} is in quarantine already: {self._job.quarantine[subject]}")
@@ -233,7 +236,7 @@ class HealthController:
         self._quarantine.checked(message)
 
     def lines(self) -> tuple[str, ...]:
-        """For `torchrelay status`: what is not known because a source is dead, and the newest verdicts."""
+        """Return, for `torchrelay status`, what is not known because a source is dead, and the newest verdicts."""
         dead = [
             f"{n}: {s}: {t}" for n, all_of_it in self._sources.items() for s, t in all_of_it.items() if t[:4] == "dead"
         ]
@@ -274,7 +277,10 @@ class HealthController:
                     self._want(worker.rank, v, now_s)
 
     def _as_far_as_allowed(self, v: DeviceVerdict) -> DeviceVerdict:
-        """A person's word, or the cluster's, bars a node in any case."""
+        """Drop the quarantine of a node from a verdict, where that is not allowed.
+
+        A person's word, or the cluster's, bars a node in any case.
+        """
         if v.quarantine != k.NODE or v.seen.kind == k.NODE_CONDITION or v.seen.node in self._job.quarantine:
             return v
         if not (because := self.why_not_quarantined(v.seen.node)):
@@ -289,8 +295,9 @@ class HealthController:
             self._planned_moves.want(rank, v.reason, now_s, lasts=True, cause=MigrationCause.EVIDENCE)
 
     def _cannot(self, v: DeviceVerdict, ranks: list[int], now_s: float) -> str:
-        """Why nothing is done; empty if something is. Takes one from what the job may have automatically, however many ranks
-        it is about: a machine that goes is one reason.
+        """Return why nothing is done; empty if something is. Takes one from the moves that the job may have automatically.
+
+        It takes one however many ranks the verdict is about: a machine that goes is one reason.
         """
         if not ranks:
             return "no rank uses it"
@@ -322,7 +329,7 @@ class HealthController:
             self._driver.lose(worker, v.reason, now_s, since_s=since_s, cause=MigrationCause.EVIDENCE)
 
     def _why_slow(self, worker: Worker, now_s: float) -> str:
-        """`straggler-host` of the policy goes by the word host-cpu."""
+        """Return why the rank is slow. The rule `straggler-host` of the policy goes by the word host-cpu in it."""
         on_device = [kind for device in worker.devices for kind in self._slowed_by(worker.node, device, now_s)]
         if on_device:
             return f"on its device: {', '.join(on_device)}"

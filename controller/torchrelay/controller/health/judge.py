@@ -11,11 +11,11 @@ from torchrelay.protocol.health.kinds import COUNTERS, IGNORE, LEVELS, MIGRATE, 
 from torchrelay.protocol.health.policy import HealthPolicy
 
 QUIET_KINDS = (*COUNTERS, *LEVELS)
-"""Of these an `ignore` is the ordinary case, and not worth a word."""
+"""For these kinds an `ignore` is the ordinary case, and is not told."""
 
 
 class HealthJudge:
-    """Times are of one monotonic clock."""
+    """The evidence of one job. Times are of one monotonic clock."""
 
     def __init__(self, policy: HealthPolicy) -> None:
         self.policy = policy
@@ -28,12 +28,12 @@ class HealthJudge:
         """When a level that holds leads to a verdict by time alone, if one does."""
 
     def see(self, seen: SeenEvidence, now_s: float) -> DeviceVerdict | None:
-        """The verdict about new evidence, if there is one that has not been told."""
+        """Return the verdict about new evidence, if there is one that has not been told."""
         self.history.add(seen)
         return self._news(classify(self.history, seen, self.policy, now_s), now_s)
 
     def tick(self, now_s: float) -> list[DeviceVerdict]:
-        """Verdicts that are due because a level has held for long enough."""
+        """Return the verdicts that are due because a level has held for long enough."""
         if not self.is_due(now_s):
             return []
         self.due_s = None
@@ -67,7 +67,10 @@ class HealthJudge:
         return v
 
     def storm(self, now_s: float) -> str:
-        """Takes one automatic migration from what the job may have; the reason if there is none left."""
+        """Take one automatic migration from those that the job may have.
+
+        Return the reason if there is none left, else an empty text.
+        """
         limits = self.policy.limits
         while self._migrations and now_s - self._migrations[0] > limits.storm_s:
             self._migrations.popleft()
@@ -80,7 +83,7 @@ class HealthJudge:
         return ""
 
     def blamed(self, node: str, devices: list[str], now_s: float) -> str:
-        """Why a failure now is not the program's: evidence against one of its devices a moment ago; or empty."""
+        """Return why a failure now is not the program's: evidence against one of its devices a moment ago; or empty."""
         newest = (kept[-1] for kind in self._kinds_that_blame() for kept in self.history.subjects(kind) if kept)
         for seen in newest:
             if seen.node == node and seen.subject in devices and now_s - seen.time_s <= self.policy.limits.blame_s:

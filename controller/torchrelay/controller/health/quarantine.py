@@ -1,4 +1,4 @@
-"""What is given no rank, and why, until a person or the end of its reason clears it."""
+"""Keeps which nodes and devices are given no rank, and why, until a person or the end of the reason clears them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Quarantine:
         self._by_notice: dict[str, set[str]] = {}
         """Node or device -> the notices that it is in quarantine for, if nothing else was the first reason."""
         self._checks: dict[str, tuple[str, str]] = {}
-        """Subject -> why it is asked for."""
+        """Subject -> the reason for the check, and who asked for it."""
 
     def put(self, v: DeviceVerdict) -> None:
         subjects = [v.seen.node] if v.quarantine == k.NODE else self._devices_of(v) if v.quarantine == k.DEVICE else []
@@ -36,7 +36,10 @@ class Quarantine:
             self._job.quarantine.setdefault(subject, v.reason)
 
     def notice_over(self, seen: SeenEvidence) -> None:
-        """Whoever runs the machine took a notice back: that is a person's word, or the word of who acts for one."""
+        """Clear what is in quarantine for this notice only.
+
+        The operator of the machine took the notice back, or a program that acts for one.
+        """
         for subject in dict.fromkeys((seen.node, seen.subject)):
             notices = self._by_notice.get(subject, set())
             if seen.subject not in notices:
@@ -48,7 +51,7 @@ class Quarantine:
                     self._outbox.emit(QuarantineCleared(subject, f"it is over: {seen.detail}"))
 
     def check(self, subject: str, reason: str, by: str = "") -> ClearReply:
-        """Has the agent look; `checked` takes what it saw."""
+        """Have the agent look at a device or node. `checked` takes what the agent saw."""
         if subject not in self._job.quarantine:
             return self.clear(subject, reason, by)
         users = (w.node for w in self._job.workers.values() if subject in w.devices)
@@ -72,7 +75,7 @@ class Quarantine:
             self.clear(message.subject, f"{reason}; a check was passed: {message.message}", by)
 
     def _problem(self, message: DeviceChecked) -> str:
-        """What the policy would act on, had it been seen in a device that is used."""
+        """Return what the policy would act on, had it been seen in a device that is used; empty if nothing."""
         history = History()
         policy = dataclasses.replace(self._judge.policy, observe=False)
         for s in message.signals:

@@ -1,6 +1,6 @@
-"""Which rank is slow? By what each does on its own: the time of its steps outside of collectives. Pure.
+"""Tells which rank is slow, by the time of each one's steps outside of collectives. Pure.
 
-In a step everybody waits for the slowest, so the step's time is the same for all; the slow rank is the one that does not wait.
+In a step all ranks wait for the slowest, so the step's time is the same for all. The slow rank is the one that does not wait.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ MINIMUM_STEPS = 5
 SLACK_S = 1.0
 """What is known of a wait that lasts is as old as the agent's last look."""
 MINIMUM_SHARE = 0.1
-"""Of a step: a rank whose own part is longer by less than this costs the job nothing that counts."""
+"""Share of a step: a rank whose own part is longer by less than this costs the job nothing that counts."""
 LEAST_SHARE = 0.01
-"""Of a step, which peers are taken to need for their own part: a ratio of millions tells nobody anything."""
+"""Share of a step that peers are taken to need at least for their own part: a ratio of millions tells nothing."""
 
 
 def _median_without(ordered: Sequence[float], one: float) -> float:
-    """Of all values but one."""
+    """Return the median of all values but one."""
     gone, count = bisect_left(ordered, one), len(ordered) - 1
     low, high = (count - 1) // 2, count // 2
     return (ordered[low + (low >= gone)] + ordered[high + (high >= gone)]) / 2
 
 
 class Stragglers:
-    """One for the job; `forget` after each migration, when all ranks have other things to do than steps."""
+    """The ranks of one job. `forget` is called after each migration, when all ranks have other things to do than steps."""
 
     def __init__(self) -> None:
         self._kept: dict[int, deque[tuple[float, int, float]]] = {}
@@ -36,7 +36,7 @@ class Stragglers:
         self._kept.clear()
 
     def update(self, rank: int, boundary: int, waited_s: float, now_s: float) -> None:
-        """`waited_s`: since the process began."""
+        """Take note of a rank's progress. `waited_s`: since the process began."""
         kept = self._kept.setdefault(rank, deque())
         if kept and (boundary < kept[-1][1] or waited_s < kept[-1][2] - SLACK_S):
             kept.clear()
@@ -46,7 +46,7 @@ class Stragglers:
             kept.popleft()
 
     def ratios(self, world_size: int) -> dict[int, float]:
-        """Rank -> its own step time, relative to its peers' median; empty before all have done enough steps."""
+        """Return, for each rank, its own step time relative to its peers' median; empty before all have done enough steps."""
         own: dict[int, float] = {}
         step_s = 0.0
         for rank, kept in self._kept.items():

@@ -49,7 +49,7 @@ async def _lead(api: Api, settings: ClusterSettings) -> None:
 
 
 def _metrics(settings: ClusterSettings, figures: ClusterFigures) -> AbstractContextManager[object]:
-    """Raises UserError for a port that is taken."""
+    """Serve the metrics, if a port is set. Raises UserError for a port that is taken."""
     if not settings.metrics_port:
         return contextlib.nullcontext()
     return contextlib.closing(Endpoint(settings.host, settings.metrics_port, figures.samples))

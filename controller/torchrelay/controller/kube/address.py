@@ -1,6 +1,6 @@
-"""Where agents find the controller that leads: its Service has no selector, and the one endpoint that the leader writes.
+"""Leads agents to the controller that leads: its Service has no selector, and one endpoint, which the leader writes.
 
-So replicas that wait can be ready, as a rolling update wants it, and yet nobody is sent to them.
+So replicas that wait can be ready, as a rolling update wants it, and yet no agent is sent to them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Address:
         self._kind: ObjectKind = ENDPOINT_SLICES
 
     async def publish(self) -> None:
-        """Raises RetryableError while the API server is away, and Refused. Costs one look where all is as it should be."""
+        """Write the endpoint of this controller. Costs one look where all is as it should be.
+
+        Raises RetryableError while the API server is away, and Refused.
+        """
         if not self._settings.address:
             return
         wanted = slice_of(self._settings, self._kind.version)
@@ -55,7 +58,7 @@ class Address:
 
 
 def slice_of(settings: ClusterSettings, version: str) -> Object:
-    """The family is part of the name, because that of a slice cannot be changed."""
+    """Return the manifest of the endpoint slice. The family is part of its name, because that of a slice cannot be changed."""
     family = f"IPv{ipaddress.ip_address(settings.address).version}"
     ports = {"relay": settings.relay_port, "enroll": settings.enrol_port}
     pod = {"kind": "Pod", "name": settings.pod, "namespace": settings.namespace}

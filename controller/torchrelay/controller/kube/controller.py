@@ -57,11 +57,11 @@ log = logging.getLogger(__name__)
 
 STOP_S = 1.0
 PACE_STEP = 0.2
-"""Agents are not told of each one that comes: only where so much would change."""
+"""Agents are not told of each one that comes: only where the pace would change by so much."""
 
 
 class Controller:
-    """`pulse` is told that the loop moves."""
+    """The controller. `pulse` is told that the loop moves."""
 
     def __init__(self, api: Api, settings: ClusterSettings, authority: Credentials, pulse: Pulse) -> None:
         self._api, self._settings, self._authority = api, settings, authority
@@ -83,11 +83,11 @@ class Controller:
 
     @property
     def ledger(self) -> Ledger:
-        """Which jobs there are."""
+        """The jobs that there are."""
         return self._ledger
 
     async def run(self) -> None:
-        """Until cancelled. Raises UserError for a port that is taken."""
+        """Run until cancelled. Raises UserError for a port that is taken."""
         labels: dict[str, Any] = {kube.JOB: operators.exists()}
         watched = self._settings.watched
         failed = self._object_failed
@@ -121,7 +121,7 @@ class Controller:
                 await server.stop(STOP_S)
 
     async def keep_address(self) -> None:
-        """Agents are led here: to be called often while this one leads."""
+        """Lead agents to this controller. To be called often while this one leads."""
         if self._serves:
             try:
                 await self._address.publish()
@@ -182,7 +182,7 @@ class Controller:
         run.wake()
 
     def _object_failed(self, found: Object, error: Exception) -> None:
-        """Something of ours has failed at one object: the job that it belongs to is unprotected, and others go on."""
+        """Take note that torchrelay has failed at one object: the job that it belongs to is unprotected, and others go on."""
         key = job_of(found)
         if key is not None and (run := self._ledger.runs.get(key)) is not None:
             run.failed(error)
@@ -198,7 +198,10 @@ class Controller:
         return recall((job or {}).get("status") or {})
 
     async def _take_up(self) -> None:
-        """Jobs that were to begin again when the controller before this one ended: no agent may be there to tell of them."""
+        """Take up the jobs that were to begin again when the controller before this one ended.
+
+        No agent may be there to tell of them.
+        """
         while True:
             try:
                 jobs, _ = await self._api.list(TRAINING_JOBS, self._settings.watched)
@@ -216,7 +219,7 @@ class Controller:
                 log.error("the job %s is not taken up again: %s", key, e, exc_info=as_fault, extra={"run": str(key)})
 
     async def _look_after(self) -> None:
-        """What concerns no single job; those are looked after in tasks of their own."""
+        """Do what concerns no single job. Each job is looked after in a task of its own."""
         while True:
             self._pulse.beat()
             self._wishes.tick()
@@ -226,7 +229,7 @@ class Controller:
             await self._pause.sleep(LOOK_S)
 
     def _keep_pace(self) -> None:
-        """Of all agents: each word costs, and there may be thousands of them."""
+        """Tell all agents how often to send messages: each message costs, and there may be thousands of agents."""
         runs = self._ledger.runs.values()
         seconds = pace(sum(len(run.core.job.nodes) for run in runs))
         if abs(seconds - self._pace_s) > PACE_STEP * self._pace_s or seconds == TELL_S:
@@ -235,7 +238,7 @@ class Controller:
             run.contained(partial(run.relay.pace, self._pace_s))
 
     async def _look(self, run: JobRun) -> None:
-        """One look at one job."""
+        """Look after one job once."""
         if self._ledger.runs.get(run.key) is not run:
             await self._scribe.write_migrations(run)
             return

@@ -35,17 +35,17 @@ _READ = frozenset(
         events.SparesChanged,
     )
 )
-"""Events that decide what is posted; of the others there are many."""
+"""Events that decide what is posted. Of the other events there are many."""
 
 
 class ClusterNotices:
-    """`post`: returns at once. `cluster`: what the notices call it."""
+    """Posts notices. `post`: returns at once. `cluster`: what the notices call it."""
 
     def __init__(self, post: Callable[[JobNotice, NotifiedJob], None], cluster: str) -> None:
         self._post, self._cluster = post, cluster
 
     def hear(self, run: JobRun, event: JobEvent) -> None:
-        """Post what is worth it. `run`: whose event it is."""
+        """Post a notice, if the event is worth it. `run`: whose event it is."""
         try:
             self._hear(run, event)
         except Exception:  # the job is well: that nobody can be told of it must not leave it unprotected
@@ -69,13 +69,13 @@ class ClusterNotices:
 
 
 def commands_of(key: JobKey) -> JobCommands:
-    """Return what a person types to ask about the job."""
+    """Return the commands that a person types to ask about the job."""
     about = f"{key.name} -n {key.namespace}"
     return JobCommands(f"kubectl torchrelay status {about}", f"kubectl torchrelay history {about}")
 
 
 def read_notify_target(settings: ClusterSettings) -> NotifyTarget | None:
-    """Return where notices go; None where nobody is to be notified, or the folder has no URL, which is said.
+    """Return where notices go; None where none are wanted, or the folder has no URL, which is said.
 
     Raises UserError for what cannot be meant.
     """
@@ -94,7 +94,10 @@ def read_notify_target(settings: ClusterSettings) -> NotifyTarget | None:
 
 @asynccontextmanager
 async def notices_posted(settings: ClusterSettings) -> AsyncIterator[Callable[[JobRun, JobEvent], None]]:
-    """What hears the events of all jobs, for as long as this controller leads. A target that is wrong is said, and ends nothing."""
+    """Let notices be posted for as long as this controller leads. Yield what hears the events of all jobs.
+
+    A target that is wrong is said, and ends nothing.
+    """
     try:
         target = read_notify_target(settings)
     except UserError as e:

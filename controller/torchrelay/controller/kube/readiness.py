@@ -9,12 +9,15 @@ from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.errors import UserError
 
 ASK_S = 5.0
-"""For a request: whoever opens a connection and says nothing is let go."""
+"""Time for a request: a connection that says nothing for so long is closed."""
 HEAD_BYTES = 4096
 
 
 async def serve_readiness(settings: ClusterSettings, pulse: Pulse) -> asyncio.Server:
-    """A loop that is held up as a whole answers nothing, which probes notice, too. Raises UserError for a port that is taken."""
+    """Serve the kubelet's probes. Raises UserError for a port that is taken.
+
+    A loop that is held up as a whole answers nothing, which probes notice, too.
+    """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

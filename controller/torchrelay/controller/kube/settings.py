@@ -17,11 +17,11 @@ TTL_AFTER_FINISHED_S = 86_400.0
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """`namespace`, `pod`: its own. `watched`: the namespace whose pods are looked after, or `*`. `host`: to listen on.
+    """The settings. `namespace`, `pod`: its own. `host`: to listen on.
 
+    `watched`: the namespace whose pods are looked after, or `*`.
     `address`: the pod's, to which `service` leads while this one leads; empty outside of a cluster.
-
-    `health_policy`: the file of one's own, or empty. `health_observe`: no verdict of it is carried out.
+    `health_policy`: the file of a policy of one's own, or empty. `health_observe`: no verdict of it is carried out.
     """
 
     namespace: str
@@ -38,13 +38,13 @@ class ClusterSettings:
     ready_port: int = kube.READY_PORT
     ttl_after_finished_s: float = TTL_AFTER_FINISHED_S
     metrics_port: int = 0
-    """Where Prometheus is answered; 0: nowhere."""
+    """The port that answers Prometheus; 0: none."""
     platform_policy: str = ""
     """The file with what jobs may ask for; empty: anything."""
     dashboard_socket: str = ""
-    """Where the dashboard beside it is told what happens; empty: there is none."""
+    """The socket where the dashboard beside the controller is told what happens; empty: there is none."""
     notify_folder: str = ""
-    """With `url`, and `template` if there is one: where notices are posted to; empty: nowhere."""
+    """The folder with the file `url`, to which notices are posted, and `template` if there is one; empty: none are posted."""
     notify_on: str = ""
     """Kinds of notices, with commas; empty: all."""
     notify_form: str = "json"
@@ -53,12 +53,12 @@ class ClusterSettings:
 
     @property
     def role(self) -> str:
-        """Of the installation: a Role in the namespace that is watched, or a ClusterRole."""
+        """The name of the installation's role: a Role in the namespace that is watched, or a ClusterRole."""
         return f"{self.service}-jobs"
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ClusterSettings:
-        """Raises UserError for a number that is none."""
+        """Read the settings. Raises UserError for a number that is none."""
         try:
             return cls(
                 environ.get(kube.ENV_NAMESPACE) or kube.SYSTEM_NAMESPACE,

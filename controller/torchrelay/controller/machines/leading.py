@@ -1,4 +1,4 @@
-"""Several machines: whether this controller leads the job, and may go on without machines that it does not hear."""
+"""Decides, on several machines, whether this controller leads the job, and may go on without machines that it does not hear."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from torchrelay.protocol.messages import AgentHello, Follow, LeadReply, LeadRequ
 from torchrelay.protocol.quorum import QuorumAnswer, QuorumVerdict, may_go_on, next_epoch
 
 CANDIDATE_S = 12.0
-"""For enough machines to come to a controller that takes over. Less than admission.MISSING_S: until then it judges nobody."""
+"""Time for enough machines to come to a controller that takes over. It is less than admission.MISSING_S: until then this controller
+
+judges no machine.
+"""
 OTHERS_COME_S = 2.0
-"""Before half of the machines claim to be enough, the others may still come."""
+"""Before half of the machines claim to be enough, the others may still come for so long."""
 
 
 def no_claim(after: int, epoch: int) -> bool:
-    """Where machines share no folder."""
+    """Return False: machines share no folder."""
     return False
 
 
 class Leading:
-    """`claim(after, epoch)` writes into the shared folder that `epoch` follows `after`; whether it is the first to do so."""
+    """Leads the job, or does not. `claim(after, epoch)` writes into the shared folder that `epoch` follows `after`.
+
+    It returns whether this controller is the first to do so.
+    """
 
     def __init__(self, config: ControllerConfig, job: Job, outbox: Outbox, claim: Callable[[int, int], bool]) -> None:
         self._config, self._job, self._outbox, self._claim = config, job, outbox, claim
@@ -43,20 +49,23 @@ class Leading:
         self._leaving: dict[str, int] = {}
         """Machines that are to be given up, once enough of the others follow this epoch."""
         self._agreed = config.epoch if self.is_led else config.follows
-        """The newest that enough follow, or have followed before this controller."""
+        """The newest epoch that enough machines follow, or have followed before this controller."""
         self._half_since_s: float | None = None
         """Since when only half of the machines are there."""
         self._claimed_with: frozenset[str] = frozenset()
-        """The half with which it goes on, being the first to have said so."""
+        """The half of the machines with which it goes on, being the first to have said so."""
         self._said: dict[str, str] = {}
 
     @property
     def is_on(self) -> bool:
-        """Whether there could be another one."""
+        """Whether there could be another controller."""
         return self._config.epoch > 0
 
     def attached(self, hello: AgentHello, now_s: float) -> None:
-        """An agent is there. One that follows a newer controller makes this one stand down, or one of a job that trains."""
+        """Take in an agent.
+
+        This controller stands down if the agent follows a newer controller, or is of a job that has begun already.
+        """
         if not self.is_on:
             return
         self._compare(hello.node, f"the agent of {hello.node}", hello.job, hello.epoch, now_s)
@@ -70,7 +79,7 @@ class Leading:
             self._outbox.to_agent(hello.node, Follow(self._config.job_name, self._epoch_for(hello.node)))
 
     def tick(self, now_s: float) -> None:
-        """To be called until it leads."""
+        """Look whether to lead or to stand down. To be called until it leads."""
         if self.is_led or self.stood_down:
             return
         self._since_s = now_s if self._since_s is None else self._since_s
@@ -88,8 +97,10 @@ class Leading:
             self._stand_down(verdict.reason)
 
     def keep(self, now_s: float) -> None:
-        """To be called while it leads a job that has begun. With half of the machines it leads on only if it is the first to say
-        so, and it has to say so before the lease of its own machine is over.
+        """Look whether it may lead on. To be called while it leads a job that has begun.
+
+        With half of the machines it leads on only if it is the first to say so. It has to say so before the lease of its own
+        machine is over.
         """
         if not self.is_on or self.stood_down:
             return
@@ -104,7 +115,10 @@ class Leading:
             self._claim_on(there)
 
     def _is_heard_by(self, node: str) -> None:
-        """Who knows the present epoch could claim what follows it: what was claimed without them has to be claimed anew."""
+        """Drop the claim, if it was made without `node`.
+
+        A machine that knows the present epoch could claim what follows it, so what was claimed without it has to be claimed anew.
+        """
         if node not in self._claimed_with:
             self._claimed_with = frozenset()
 
@@ -112,7 +126,7 @@ class Leading:
         return bool(self._claimed_with) and self._claimed_with <= there
 
     def _claim_on(self, there: Set[str]) -> bool:
-        """Whether this controller goes on with these machines, and is the first to say so."""
+        """Claim to go on with these machines. Return whether this controller is the first to do so."""
         epoch = next_epoch(self.epoch, self._own_rank, self._config.nnodes)
         if not self._claim(self.epoch, epoch):
             self._stand_down("the shared folder says that another one leads, or cannot be written")
@@ -123,7 +137,7 @@ class Leading:
         return True
 
     def may_give_up(self, node: str, now_s: float) -> bool:
-        """Whether the job may go on without the node, which is not heard. It may have been asked before."""
+        """Return whether the job may go on without the node, which is not heard. It may have been asked before."""
         if not self.is_on:
             return True
         there = self._there(now_s) - {node}
@@ -138,10 +152,10 @@ class Leading:
         return verdict.answer is QuorumAnswer.GO_ON
 
     def _have_agreed(self, node: str, there: Set[str]) -> bool:
-        """Whether more than half of the machines follow an epoch that the node, which is to be given up, cannot know of.
+        """Return whether more than half of the machines follow an epoch that the node, which is to be given up, cannot know of.
 
-        That they were heard a moment ago is not enough: they may be cut off as well, and go on without this machine. Nobody of them
-        follows an older epoch from then on, so that the node finds none with whom it could be more than half.
+        That they were heard a moment ago is not enough: they may be cut off as well, and go on without this machine. None of them
+        follows an older epoch from then on, so that the node cannot become more than half together with some of them.
         """
         if node not in self._leaving:
             self._advance()
@@ -163,8 +177,10 @@ class Leading:
                 self._outbox.to_agent(node, Follow(self._config.job_name, self.epoch))
 
     def _epoch_for(self, node: str) -> int:
-        """What a machine is told to follow. Its own one hears of an epoch once enough others follow it: should it be cut off, and
-        come back, it would make whoever leads by then stand down for an epoch that nobody has ever followed.
+        """Return the epoch that a machine is told to follow.
+
+        The controller's own machine hears of an epoch once enough others follow it. If it was told before, was
+        cut off and came back, it would make the leading controller stand down for an epoch that no machine has ever followed.
         """
         return self._agreed if node == self._config.node else self.epoch
 
@@ -174,17 +190,20 @@ class Leading:
         return known.node_rank if known is not None else self._config.epoch % self._config.nnodes
 
     def is_followed(self, now_s: float) -> bool:
-        """Whether nobody else can lead any more: enough machines know of this controller, and follow no older one."""
+        """Return whether no other controller can lead any more.
+
+        Enough machines know of this controller then, and follow no older one.
+        """
         there = self._there(now_s)
         agreed = {n for n in there if n == self._config.node or self._follow.get(n, 0) >= self.epoch}
         return not self.is_on or 2 * len(agreed) > len(self.members) or self._has_claimed(there)
 
     def leave_out(self, node: str) -> None:
-        """It is no machine of this job any more."""
+        """Leave out a node that is no machine of this job any more."""
         self._members.pop(node, None)
 
     def answer(self, request: LeadRequest, begun: bool, migrations_begun: int, now_s: float) -> LeadReply:
-        """Takes in what the command says, too."""
+        """Answer a command that asks who leads, and take in what it says."""
         if not self.is_on:
             return LeadReply(0)
         if request.node in self._leaving:
@@ -240,12 +259,12 @@ class Leading:
 
     @property
     def all_others_are_there(self) -> bool:
-        """All members but one have come to a controller that takes over, which need not wait for more."""
+        """Whether all members but one have come to a controller that takes over: it need not wait for more."""
         return len(self.members - set(self._job.nodes)) <= 1
 
     @property
     def _shared(self) -> bool:
-        """Once the others have been told so, they rely on it."""
+        """Whether all machines share the folder. Once the others have been told so, they rely on it."""
         return self._has_said_shared or (len(self.members) > 1 and self.members <= self._sharers)
 
     def _there(self, now_s: float) -> frozenset[str]:
@@ -265,16 +284,20 @@ class Leading:
                 self._stand_down(f"{who} follows a controller that began later")
 
     def _is_followed_by_most(self, without: str, now_s: float) -> bool:
-        """Whether nobody can lead by the epoch that the machine `without` knows of: too few are left who could follow it.
+        """Return whether no controller can lead by the epoch that the machine `without` knows of.
 
-        That what the others have said may be some seconds old does no harm: nobody is given up before they follow a new epoch.
+        Too few machines are left then that could follow it. What the others have said may be some seconds old. That does no harm:
+        no node is given up before they follow a new epoch.
         """
         there = self._there(now_s) - {without}
         following = {n for n in there if n == self._config.node or self._follow.get(n, 0) >= self._agreed}
         return self.is_led and not self.stood_down and 2 * len(following) > len(self.members)
 
     def _rise_above(self, epoch: int) -> None:
-        """Who has heard of an epoch that nobody leads by follows none of an older one."""
+        """Go on with a newer epoch than `epoch`, by which no controller leads.
+
+        A machine that has heard of `epoch` follows none of an older one.
+        """
         self.epoch = max(self.epoch, epoch)
         self._advance()
         text = (

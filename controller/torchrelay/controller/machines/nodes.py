@@ -1,4 +1,4 @@
-"""Nodes as a whole: which one is lost, and which one keeps copies of another one's journals."""
+"""Watches nodes as a whole: which one is lost, and which one keeps copies of another one's journals."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from torchrelay.protocol.transport.telling import TELL_S
 from torchrelay.protocol.words.positions import STANDS_STILL
 
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 640.0
-"""Between attempts to copy journals: each may hold training up for as long as a shim waits for an answer."""
+"""Time between attempts to copy journals: each may hold training up for as long as a shim waits for an answer."""
 FORGIVEN_S = 600.0
 """Copies that went well for this long begin with the first pause again when they are lost."""
 OWN_STALL_S = 2.5
-"""Between two ticks; while all is calm there is one every second."""
+"""A longer time between two ticks means that this process did not run. While all is calm there is one tick every second."""
 
 
 @dataclass(frozen=True)
 class _Failed:
-    """Another keeper than the one that failed is tried at once: a node that has just been lost fails before it is known."""
+    """A keeper that has failed. Another keeper is tried at once: a node that has just been lost fails before that is known."""
 
     keeper: str
     at_s: float
@@ -47,9 +47,12 @@ class _Failed:
 SOON_S = 1.0
 """As long as it may take until the clock is looked at while all is calm."""
 ASKED_AFTER_S = 3.0
-"""Ranks have stood still for so long at most when agents are asked: one that is gone since then is noticed as soon as ever."""
+"""Agents are asked when ranks have stood still for this long at most.
+
+So a node that is gone since then is noticed without delay.
+"""
 WITNESSES = 16
-"""That are named of each sort in a large job."""
+"""The most ranks that are named of each sort in a large job."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,10 @@ class _Around:
 
 
 class Nodes:
-    """`lost(node)` is called when a node was given up, before its workers are; `end_job(exit_code, reason)` ends the job.
+    """The nodes of one job. `lost(node)` is called when a node was given up, before its workers are.
 
-    `may_give_up(node, now_s)`: whether the job may go on without it. `fenced_after_s`: as in Silence.
+    `end_job(exit_code, reason)` ends the job. `may_give_up(node, now_s)`: whether the job may go on without the node.
+    `fenced_after_s`: as in Silence.
     """
 
     def __init__(
@@ -87,12 +91,12 @@ class Nodes:
         """Copies of a worker's journals that failed last."""
         self._looked_s: float | None = None
         self._around: _Around | None = None
-        """As it was last seen in this look at all nodes; None where something has been done since."""
+        """What was seen in this look at all nodes; None where something has been done since."""
         self.to_hang_up: list[str] = []
-        """Nodes whose streams are of no use any more; whoever has the streams takes them out."""
+        """Nodes whose streams are of no use any more. The holder of the streams takes them out."""
 
     def is_uneasy(self, now_s: float) -> bool:
-        """Whether some node may soon have to be given up."""
+        """Return whether some node may soon have to be given up."""
         limit_s = self._policy.node_silent_s - SOON_S
         return any(
             node.away_since_s is not None or self._silent_s(node, now_s) >= limit_s
@@ -100,7 +104,10 @@ class Nodes:
         )
 
     def asked(self, now_s: float) -> None:
-        """All are to tell more often from now on: that they were silent until then was as agreed."""
+        """Count the silence of each node until now as ASKED_AFTER_S at most: it was as agreed.
+
+        All nodes are to tell more often from now on.
+        """
         for node in self._job.nodes.values():
             node.heard_s = max(node.heard_s, now_s - ASKED_AFTER_S)
 
@@ -112,21 +119,27 @@ class Nodes:
         return node in self._job.nodes and bool(self._job.nodes[node].lost)
 
     def is_back(self, node: str) -> None:
-        """A lost node's place is taken: its workers are ended."""
+        """End the workers of a lost node that is back: its ranks live elsewhere."""
         known = self._job.nodes[node]
         reason = f"{node} was given up, and its ranks live elsewhere: {known.lost}"
         self._outbox.orders.append((node, StopJob(1, int(signal.SIGKILL), reason)))
         self._outbox.log_once("warning", f"{node} is back; its workers are ended, since its ranks live elsewhere")
 
     def release(self, node: str, reason: str, now_s: float) -> None:
-        """No process of the node takes part any more: its agent ends. What it keeps for others is kept elsewhere from now on."""
+        """End the agent of a node of which no process takes part any more.
+
+        Another node keeps from now on what it has kept for others.
+        """
         if node in self._job.nodes:
             self._job.nodes[node].released = True
             self.assign_keepers(now_s)
             self._outbox.to_agent(node, StopJob(0, int(signal.SIGTERM), reason))
 
     def gone(self, node: str, reason: str, now_s: float) -> None:
-        """Nobody has to wait for its silence to prove anything. A job that cannot be repaired is left to the clock."""
+        """Give up a node that is known to be gone, without waiting for its silence.
+
+        If the job cannot be repaired, leave it to the clock.
+        """
         known = self._job.nodes.get(node)
         if known is None or known.lost or self._job.unprotected_because():
             return
@@ -148,7 +161,7 @@ class Nodes:
         self.assign_keepers(now_s)
 
     def _excuse(self, stall_s: float) -> None:
-        """This process did not run for a while: what agents said meanwhile may still be unread."""
+        """Add the time in which this process did not run: what agents said meanwhile may still be unread."""
         for node in self._job.nodes.values():
             node.heard_s += stall_s
             if node.away_since_s is not None:
@@ -158,7 +171,7 @@ class Nodes:
         return not node.lost and any(w.alive for w in self._workers_of(node))
 
     def _living(self, of: Mapping[str, Sequence[Worker]]) -> Iterator[Node]:
-        """`of`: the workers of each node."""
+        """Yield the nodes that are not lost and have a living worker. `of`: the workers of each node."""
         return (n for n in self._job.nodes.values() if not n.lost and any(w.alive for w in of.get(n.node, ())))
 
     def _workers_of(self, node: Node) -> list[Worker]:
@@ -192,13 +205,13 @@ class Nodes:
                 self._outbox.log("warning", verdict.reason)
 
     def _silent_s(self, node: Node, now_s: float) -> float:
-        """For how long it is away, or silent beyond what was agreed."""
+        """Return for how long the node is away, or silent beyond what was agreed."""
         if node.away_since_s is not None:
             return now_s - node.away_since_s
         return now_s - node.heard_s - (self._job.tell_s - TELL_S)
 
     def _look_around(self, now_s: float) -> _Around:
-        """Once for all nodes that are silent now: each look is at all ranks."""
+        """Look at all ranks, once for all nodes that are silent now."""
         living = [w for w in self._job.rank_workers if w.alive]
         witnesses = [
             WitnessRank(w.rank, w.progress.waiting or w.progress.phase in STANDS_STILL, w.silent_s(now_s), w.node)
@@ -232,7 +245,7 @@ class Nodes:
     # Copies of journals.
 
     def assign_keepers(self, now_s: float) -> None:
-        """Names to each rank the node that is to keep copies of its journals, where that has changed."""
+        """Name to each rank the node that is to keep copies of its journals, where that has changed."""
         job = self._job
         if len(job.nodes) < 2 or job.protection != "on":
             return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ServedJob:
-    """`hear` is to be told every event of the job, from the first one."""
+    """The figures. `hear` is to be told every event of the job, from the first one."""
 
     def __init__(self, core: Core, run_id: str, restarts: int) -> None:
         self._core, self._labels, self._restarts = core, ("", run_id), restarts
@@ -27,11 +27,14 @@ class ServedJob:
         self._endpoint: Endpoint | None = None
 
     def hear(self, event: JobEvent) -> None:
-        """Counts it."""
+        """Count an event."""
         self._tally.hear(event)
 
     def open(self, host: str, port: int) -> None:
-        """Port 0: nobody asks. The command has looked that the port is free: whoever took it since is no reason to end a job."""
+        """Serve the figures, unless the port is 0. A port that is taken is no reason to end a job.
+
+        The command has looked that the port is free, so another process has taken it since.
+        """
         if not port:
             return
         from torchrelay.protocol.metrics.endpoint import endpoint_or_none  # whoever does not ask need not load it
@@ -39,7 +42,7 @@ class ServedJob:
         self._endpoint = endpoint_or_none(host, port, self._samples)
 
     def close(self) -> None:
-        """Takes the port back."""
+        """Close the port."""
         if self._endpoint is not None:
             self._endpoint.close()
 

@@ -39,23 +39,23 @@ COUNTED = frozenset(
         RehearsalFinished,
     )
 )
-"""Events that change a number; the others are not read."""
+"""Events that change a number. The others are not read."""
 
 
 class Totals:
-    """Of all jobs since this controller began: they stay when a job is forgotten."""
+    """The counts of all jobs since this controller began. They stay when a job is forgotten."""
 
     def __init__(self) -> None:
         self.stops: dict[str, Histogram] = {}
         self.phases: dict[tuple[str, str], Histogram] = {}
         self.migrations: Counter[tuple[str, str, str]] = Counter()
-        """By kind, outcome and cause."""
+        """The number of migrations by kind, outcome and cause."""
         self.verdicts: Counter[tuple[str, str]] = Counter()
         self.rehearsals: Counter[str] = Counter()
         self.transferred_bytes = 0
 
     def take(self, event: Occurrence) -> None:
-        """One that changes a number of these, or another one."""
+        """Count an event, if it changes one of these numbers."""
         if isinstance(event, HealthVerdict):
             self.verdicts[event.action, event.outcome] += 1
         elif isinstance(event, RehearsalFinished):
@@ -74,23 +74,23 @@ class Totals:
 
 
 class JobTally:
-    """Of one job; what is counted for all goes on to `totals`."""
+    """The counts of one job. Events go on to `totals`, which counts for all jobs."""
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals
         self.account = Account()
         self.migrations: Counter[str] = Counter()
-        """By outcome."""
+        """The number of migrations by outcome."""
         self.incidents = 0
         self.moves_not_made = 0
 
     def hear(self, told: JobEvent) -> None:
-        """Takes an event as watchers get it."""
+        """Count an event as watchers get it."""
         if told.name in COUNTED:
             self.take(from_job_event(told), told.time_s)
 
     def take(self, event: Occurrence, time_s: float) -> None:
-        """`time_s`: the time of day at which it happened."""
+        """Count an event. `time_s`: the time of day at which it happened."""
         self.account.take(event, time_s)
         self._totals.take(event)
         if isinstance(event, MigrationFinished) and event.outcome != CLEARED:

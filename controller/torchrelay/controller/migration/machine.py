@@ -1,7 +1,7 @@
 """The migration protocol: `Migration.handle(event, now) -> instructions`. No input or output, no clock of its own.
 
-Who drives it feeds it what happened and carries out what it answers; questions among the instructions (ChooseSpare,
-ChooseBoundary, ChooseFolder, DecideTarget, ReadJournal, WriteCheckpoint) are answered by further events.
+Its driver tells it what happened, and carries out what it answers. Questions among the instructions (ChooseSpare, ChooseBoundary,
+ChooseFolder, DecideTarget, ReadJournal, WriteCheckpoint) are answered by further events.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class Migration:
         now_s: float,
         deadlines: Deadlines | None = None,
     ) -> Migration:
-        """`holders`: rank -> worker of the generation in force (none on resume); `generation`: the newest ever used."""
+        """Make a new migration. `holders`: rank -> worker of the generation in force (none on resume).
+
+        `generation`: the newest ever used.
+        """
         return cls(State(migration, world_size, generation, dict(holders), phase_since_s=now_s), deadlines)
 
     @property
@@ -42,7 +45,10 @@ class Migration:
         return bool(self.state.outcome)
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
-        """Takes note of a past fact. Raises FatalError if a handler leaves the table: a bug, never an event's fault."""
+        """Take note of a past fact. Return what is to be done.
+
+        Raises FatalError if a handler leaves the table: a bug, never an event's fault.
+        """
         s = self.state
         if self.is_over:
             return [] if isinstance(event, TimePassed) else [Ignored(f"{_name(event)}: {s.migration} is over")]
@@ -74,7 +80,7 @@ class Migration:
 
 
 def arrows(row: TableRow) -> dict[Phase, list[str]]:
-    """Next phase -> names of what leads there, for the diagram."""
+    """Return next phase -> names of what leads there, for the diagram."""
     found: dict[Phase, list[str]] = {}
     for kind, transition in row.on.items():
         for phase in transition.leads_to:

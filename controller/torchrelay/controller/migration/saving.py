@@ -1,4 +1,4 @@
-"""What each event does while a checkpoint is saved: a just-in-time one, or one that was asked for."""
+"""The handlers of events while a checkpoint is saved: a just-in-time one, or one that was asked for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchrelay.protocol.words.phases import CHECKPOINT, SAVE, SAVED
 
 
 def lost_while_saving(turn: Turn, event: RankLost) -> None:
-    """What a dead rank leaves is enough, unless it was to write tensors and has not, or all are to go on."""
+    """Take note of a dead rank. What it leaves is enough, unless it was to write tensors and has not, or all ranks are to go on."""
     s = turn.state
     if s.holders.get(event.rank) != event.worker or event.rank in s.lost or event.rank in s.departed:
         return
@@ -33,7 +33,7 @@ def lost_while_saving(turn: Turn, event: RankLost) -> None:
 
 
 def order_failed_while_saving(turn: Turn, said: Said) -> None:
-    """A rank that could not write holds what it held: it is asked for it in another folder, and is no lost one."""
+    """Take note that a rank could not write. It holds what it held: it is asked for it in another folder, and is not lost."""
     s = turn.state
     report = cast(OrderFailed, said.report)
     reason = f"{report.order} failed: {report.reason}"
@@ -49,7 +49,7 @@ def order_failed_while_saving(turn: Turn, said: Said) -> None:
 
 
 def folder_chosen(turn: Turn, event: FolderChosen) -> None:
-    """Everything is written once more, there."""
+    """Write everything once more, in the folder that was chosen."""
     s = turn.state
     s.directory, s.asked = event.directory, False
     s.unsaved.clear()

@@ -1,4 +1,4 @@
-"""Everything that a migration knows, as plain data: written down, it lets another controller go on from there."""
+"""All that a migration knows, as plain data: if it is written down, another controller can go on from there."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ class JoiningSpare:
 
 @dataclass
 class State:
-    """`holders`: who holds each rank in the generation that is in force. `generation`: the newest that was ever used.
+    """The state. `holders`: which worker holds each rank in the generation that is in force.
 
-    `lost`: ranks that need another worker, with the one that holds or held them (empty on resume). Sets and dicts of
-    ranks belong to the current round and are emptied when another loss starts a new one.
+    `generation`: the newest that was ever used.
+    `lost`: ranks that need another worker, with the one that holds or held them (empty on resume). Sets and dicts of ranks belong
+    to the current round and are emptied when another loss starts a new one.
     """
 
     migration: str
@@ -46,7 +47,7 @@ class State:
     cause: str = ""
     """A `causes.MigrationCause`."""
     by: str = ""
-    """Who asked for it; empty where nobody did."""
+    """The person or program that asked for it; empty where none did."""
     lost: dict[int, str] = field(default_factory=dict)
     fencing: set[str] = field(default_factory=set)
     journals: set[int] = field(default_factory=set)
@@ -72,7 +73,7 @@ class State:
     carried: dict[int, list[str]] = field(default_factory=dict)
     donor_collectives: dict[int, int] = field(default_factory=dict)
     helpers: dict[int, list[int]] = field(default_factory=dict)
-    """By lost rank: who gives beside its donor."""
+    """For each lost rank: the ranks that give tensors beside its donor."""
     tokens: dict[int, str] = field(default_factory=dict)
     serve_hosts: dict[int, str] = field(default_factory=dict)
     savers: list[int] = field(default_factory=list)
@@ -81,11 +82,11 @@ class State:
     asked: bool = False
     """A question to the controller (where to go, the checkpoint's manifest) is open: it is put once."""
     unanswered_serves: dict[int, list[int]] = field(default_factory=dict)
-    """By donor, the lost ranks whose Serve it has not answered yet, in the order of asking."""
+    """For each donor: the lost ranks whose Serve it has not answered yet, in the order of asking."""
     serving: dict[int, list[Any]] = field(default_factory=dict)
-    """By lost rank: host and port of its donor's channel."""
+    """For each lost rank: host and port of its donor's channel."""
     helping: dict[int, list[list[Any]]] = field(default_factory=dict)
-    """The same of those that give beside it."""
+    """For each lost rank: hosts and ports of the channels of those that give beside its donor."""
     transferred: set[int] = field(default_factory=set)
     rebuilt: set[int] = field(default_factory=set)
     verified: set[int] = field(default_factory=set)
@@ -93,12 +94,12 @@ class State:
     unsaved: dict[int, str] = field(default_factory=dict)
     """Why a survivor could not write its part of the checkpoint."""
     departed: dict[int, str] = field(default_factory=dict)
-    """Survivors that died while a checkpoint was saved which does not need them; a further round would."""
+    """Survivors that died while a checkpoint was saved which does not need them. A further round would need them."""
     resumed: set[int] = field(default_factory=set)
     stepped: set[int] = field(default_factory=set)
     finished: set[int] = field(default_factory=set)
     postponed: list[RankLost] = field(default_factory=list)
-    """Losses after the point of no return of a planned migration, which are next."""
+    """Losses after the point of no return of a planned migration. They are next."""
 
     moved: dict[int, str] = field(default_factory=dict)
     outcome: str = ""
@@ -110,7 +111,7 @@ class State:
 
     @property
     def saves(self) -> bool:
-        """Whether all save what they hold, in place of going on elsewhere."""
+        """Whether all ranks save what they hold, in place of going on elsewhere."""
         return bool(self.no_spare) or self.kind == SAVE
 
     @property
@@ -129,15 +130,15 @@ class State:
         return "" if rank in self.lost else self.holders.get(rank, "")
 
     def has_survivors(self, of: Collection[int]) -> bool:
-        """Whether all of them are in it. Cheap as long as some are missing: each rank's word asks it."""
+        """Return whether all survivors are in `of`. Cheap as long as some are missing: each rank's word asks it."""
         return len(of) >= len(self.holders) - len(self.lost) and set(of).issuperset(self.survivors)
 
     def has_members(self, of: Collection[int]) -> bool:
-        """As `has_survivors`, of all members."""
+        """Return whether all members are in `of`, as `has_survivors`."""
         return len(of) >= len(self.holders) - len(self.lost) and set(of).issuperset(self.members)
 
     def new_round(self) -> None:
-        """Forgets what was learned about the generation before, except who is lost, fenced, finished or joining."""
+        """Drop what was learned about the generation before, except which ranks are lost, fenced, finished or joining."""
         self.generation += 1
         self.rounds += 1
         self.target, self.left, self.offline, self.directory, self.asked = -1, "", False, "", False
@@ -176,7 +177,7 @@ _SETS = {f.name for f in dataclasses.fields(State) if str(f.type).startswith("se
 
 
 def snapshot(state: State) -> str:
-    """The state as JSON text."""
+    """Return the state as JSON text."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, set):
@@ -189,7 +190,7 @@ def snapshot(state: State) -> str:
 
 
 def restore(text: str) -> State:
-    """What `snapshot` wrote. Raises FatalError for anything else."""
+    """Return the state that `snapshot` wrote. Raises FatalError for anything else."""
     try:
         values = json.loads(text, object_hook=lambda d: base64.b64decode(d["base64"]) if set(d) == {"base64"} else d)
         for name in _RANK_KEYS:

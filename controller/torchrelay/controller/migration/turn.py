@@ -31,7 +31,7 @@ from torchrelay.protocol.words.phases import (
 
 
 class Turn:
-    """`arrive` has what is done on entering a phase; `hops` are the phases entered in this turn."""
+    """One event's turn. `arrive` has what is done on entering a phase; `hops` are the phases entered in this turn."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Turn:
             self.order(rank, worker, order)
 
     def enter(self, phase: Phase) -> None:
-        """Accounts for the phase that ends, sets the new one's deadline, and does what is due on arrival."""
+        """Enter a phase: account for the one that ends, set the new one's deadline, and do what is due on arrival."""
         s = self.state
         before_s = self._close_phase()
         s.phase, s.phase_since_s = phase, self.now_s
@@ -98,7 +98,7 @@ def is_joiner(turn: Turn, worker: str) -> bool:
 
 
 def tell_old_generation(turn: Turn, reason: str, except_worker: str = "") -> None:
-    """Unforced: lets everybody who holds a rank go on as if nothing had been."""
+    """Let all ranks go on as if nothing had been, in a migration that was not forced."""
     s = turn.state
     if s.survivors_told:
         for rank, worker in sorted(s.holders.items()):
@@ -108,7 +108,7 @@ def tell_old_generation(turn: Turn, reason: str, except_worker: str = "") -> Non
 
 
 def abandon(turn: Turn, reason: str) -> None:
-    """Gives up. A save, or a planned move before the leaver is told to end: the job goes on as it was. Otherwise it cannot."""
+    """Give up. A save, or a planned move before the leaver is told to end: the job goes on as it was. Otherwise it cannot."""
     s = turn.state
     harmless = s.kind in UNFORCED and s.phase is not Phase.FENCING
     if harmless:
@@ -119,9 +119,9 @@ def abandon(turn: Turn, reason: str) -> None:
 
 
 def restart(turn: Turn, losses: Iterable[tuple[int, str]], reason: str, no_spare: str = "") -> None:
-    """Starts a new round, in a new generation, in which `losses` (rank, worker) have no part.
+    """Start a new round, in a new generation, in which `losses` (rank, worker) have no part.
 
-    `no_spare`: why no spare is to be taken, so that all save what they hold.
+    `no_spare`: why no spare is to be taken, so that all ranks save what they hold.
     """
     s = turn.state
     losses = [*losses, *s.departed.items()]
@@ -143,7 +143,7 @@ def restart(turn: Turn, losses: Iterable[tuple[int, str]], reason: str, no_spare
 
 
 def _become_unplanned(turn: Turn, lost: RankLost) -> None:
-    """A rank died while another one was being moved, or all saved: that is off, the loss is what counts."""
+    """Turn the migration into that of a lost rank. What it was before, a planned move or a save, is off."""
     s = turn.state
     leaver_lost = s.lost.get(lost.rank) == lost.worker
     off = "the checkpoint" if s.kind == SAVE else f"the planned migration of rank {s.rank}"
@@ -164,7 +164,7 @@ def _become_unplanned(turn: Turn, lost: RankLost) -> None:
 
 
 def lose(turn: Turn, lost: RankLost) -> None:
-    """A worker of this migration is lost before COMMITTED."""
+    """Take note that a worker of this migration is lost before COMMITTED."""
     s = turn.state
     known = s.member(lost.rank) == lost.worker or (s.kind == PLANNED and s.lost.get(lost.rank) == lost.worker)
     if not known or lost.worker in s.fencing:

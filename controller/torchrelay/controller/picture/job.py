@@ -1,4 +1,4 @@
-"""The controller's picture of the job: nodes, workers, who holds which rank, how fast it goes."""
+"""The controller's picture of the job: nodes, workers, the holder of each rank, how fast it goes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHECKS_KEPT = 6
 
 
 class Job:
-    """`holders`: rank -> worker of the generation in force; `generation`: the newest that was ever used."""
+    """The job. `holders`: rank -> worker of the generation in force; `generation`: the newest that was ever used."""
 
     def __init__(self, world_size: int, losses_barred: str = "") -> None:
         self.world_size = world_size
@@ -38,42 +38,42 @@ class Job:
         """What the launcher has told each rank, where that was not an agent."""
         self.checks: dict[int, deque[ReplicaCheck]] = {}
         self.checks_left: dict[int, deque[ReplicaCheck]] = {}
-        """Of boundaries from which all ranks have gone back."""
+        """Checks of boundaries from which all ranks have gone back."""
         self.journals: dict[int, RankJournal] = {}
         self.quarantine: dict[str, str] = {}
         """Device or node -> why it is given no rank."""
         self.losses_barred = losses_barred
-        """Why lost ranks are not replaced, by somebody's choice."""
+        """Why lost ranks are not replaced, by the user's choice."""
         self.spares_coming = 0
-        """Spares that somebody makes, and that have not come yet."""
+        """Spares that are being made elsewhere, and that have not come yet."""
         self.spares_wanted = 0
-        """How many there are to be; whoever makes them may not have noticed yet that one is missing."""
+        """How many spares there are to be. Their maker may not have noticed yet that one is missing."""
         self.starting_again: set[str] = set()
-        """Nodes on which somebody starts a process again that has ended: it comes as a spare."""
+        """Nodes on which a process that has ended is started again: it comes as a spare."""
         self.not_again: dict[str, str] = {}
-        """The others -> why nobody does, where that is known."""
+        """The other nodes -> why no process is started again there, where that is known."""
         self.local_world_size = 1
-        """How many processes are in each pod. 1, too, where agents start them, and every spare is one for every rank."""
+        """How many processes are in each pod. 1, too, where agents start them, and every spare can take every rank."""
         self.rehearsals = RehearsalBook()
         self.join_failures: list[JoinFailure] = []
-        """Of the lost ranks that are being replaced now, in the order in which they were told."""
+        """Failed joins of the lost ranks that are being replaced now, in the order in which they were told."""
         self.generation = 0
         self.gate_secret = b""
-        """Of the first generation, once ranks have been told: by this controller, or by one before it."""
+        """The secret of the first generation, once ranks have been told it: by this controller, or by one before it."""
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"
         self.clock = StepClock()
         self.imports: dict[str, str] = {}
-        """Node -> what the script imports from its folder there, as `same_program.imports_key` tells it apart."""
+        """Node -> what the script imports from its folder there, as a key of `same_program.imports_key`."""
         self.imports_differ = False
-        """Ranks stay where that is the same."""
+        """Whether these keys differ. Ranks stay on nodes with the same key then."""
         self.ranks_per_node = 0
-        """How many each node has in the beginning, in their order; 0: others choose."""
+        """How many ranks each node has in the beginning, in the order of nodes; 0: others choose."""
         self.tell_s = TELL_S
         """How often agents were asked to tell of ranks that move on."""
 
     def attach(self, hello: AgentHello, now_s: float) -> None:
-        """Takes in a node, or one that is back: what is known of its workers stays."""
+        """Take in a node, or one that is back: what is known of its workers stays."""
         self.nodes[hello.node] = Node(
             hello.node,
             hello.node_rank,
@@ -91,7 +91,7 @@ class Job:
                 self.add(hello.node, info, info.rank, now_s)
 
     def add(self, node: str, info: WorkerInfo, rank: int, now_s: float) -> None:
-        """A process that has not been seen before, as `rank` or as a spare."""
+        """Take in a process that has not been seen before, as `rank` or as a spare."""
         known = local_ranks.place(info.launch) if info.launch else max(rank, 0)
         local_rank = known % self.local_world_size
         self.workers[info.worker] = Worker(
@@ -103,7 +103,7 @@ class Job:
                 self.launch[rank] = info.launch
 
     def forget(self, worker: Worker) -> None:
-        """It has ended before it took part in anything."""
+        """Drop a process that has ended before it took part in anything."""
         self.workers.forget(worker.worker)
         if self.is_holder(worker):
             del self.holders[worker.rank]
@@ -115,7 +115,7 @@ class Job:
         return self.holders.get(worker.rank) == worker.worker
 
     def by_node(self) -> dict[str, list[Worker]]:
-        """All workers, by where they are: at the price of one look at all."""
+        """Return the workers of each node, at the price of one look at all."""
         found: dict[str, list[Worker]] = {}
         for worker in self.workers.values():
             found.setdefault(worker.node, []).append(worker)
@@ -136,31 +136,34 @@ class Job:
         return [w for w in self.spares if w.local_rank == local_rank and self.may_go_on(rank, w.node)]
 
     def may_go_on(self, rank: int, node: str) -> bool:
-        """Whether the script imports the same there as where the rank is, or was: with other files it computes something else."""
+        """Return whether the script imports the same on `node` as where the rank is, or was.
+
+        With other files it computes something else.
+        """
         if not self.imports_differ:
             return True
         home = self.holder(rank).node if rank in self.holders else self._first_home(rank)
         return node == home or (bool(self.imports.get(home)) and self.imports[home] == self.imports.get(node))
 
     def alike(self, node: str) -> set[str]:
-        """The other nodes on which ranks of this one may go on."""
+        """Return the other nodes on which ranks of this one may go on."""
         own = self.imports.get(node)
         return {
             n for n in self.nodes if n != node and (not self.imports_differ or (own and self.imports.get(n) == own))
         }
 
     def _first_home(self, rank: int) -> str:
-        """Empty if it is not there."""
+        """Return the node that the rank begins on; empty if it is not there."""
         number = rank // self.ranks_per_node if self.ranks_per_node else -1
         return next((n.node for n in self.nodes.values() if n.node_rank == number), "")
 
     def spares_to_come(self, rank: int) -> int:
-        """For the rank, of which each pod that is made brings one."""
+        """Return how many spares are to come for the rank. Each pod that is made brings one."""
         again = sum(self.is_started_again(node, rank) for node in self.starting_again)
         return max(self.spares_coming, self.spares_wanted - len(self.spares_for(rank))) + again
 
     def is_started_again(self, node: str, rank: int) -> bool:
-        """Whether a process for ranks with the same local rank is to come there, in the place of one that has ended."""
+        """Return whether a process for ranks with the same local rank is to come there, in the place of one that has ended."""
         if node not in self.starting_again or node not in self.nodes or self.nodes[node].lost:
             return False
         local_rank = rank % self.local_world_size
@@ -168,32 +171,32 @@ class Job:
 
     @property
     def boundary(self) -> int:
-        """What every rank has reached."""
+        """The boundary that every rank has reached."""
         return min((w.seen_boundary for w in self.rank_workers), default=-1)
 
     def journal(self, rank: int) -> RankJournal:
         return self.journals.setdefault(rank, RankJournal())
 
     def move(self, rank: int, worker: str, boundary: int) -> None:
-        """The worker has the rank from now on, and has entered at `boundary`."""
+        """Give the rank to the worker from now on, which has entered at `boundary`."""
         self.holders[rank] = worker
         known = self.workers[worker]
         known.seen_boundary = max(known.seen_boundary, boundary)
 
     def add_check(self, rank: int, check: ReplicaCheck) -> None:
-        """Takes note of what a rank holds. A boundary that it took anew, in another loop, is what it says last."""
+        """Take note of what a rank holds. Of a boundary that it reached anew, in another loop, only the latest check counts."""
         known = self.checks.setdefault(rank, deque(maxlen=CHECKS_KEPT))
         for older in [c for c in known if c.boundary == check.boundary]:
             known.remove(older)
         known.append(check)
 
     def distrust_newest_check(self, rank: int) -> None:
-        """What the rank held then is suspected to be wrong: only what was checked before counts."""
+        """Drop the rank's newest check, which is suspected to be wrong: only what was checked before counts."""
         if self.checks.get(rank):
             self.checks[rank].pop()
 
     def go_back(self, boundary: int) -> None:
-        """All ranks enter anew at `boundary`: what was said of later ones is of processes that are gone."""
+        """Let all ranks enter anew at `boundary`: what was said of later boundaries is of processes that are gone."""
         self.journals.clear()
         for rank, checks in self.checks.items():
             left = self.checks_left.setdefault(rank, deque(maxlen=CHECKS_KEPT))
@@ -202,13 +205,13 @@ class Job:
         self.clock.go_back()
 
     def quarantined(self, worker: Worker) -> str:
-        """Why the worker must be given no rank, or empty."""
+        """Return why the worker must be given no rank, or empty."""
         return next((self.quarantine[s] for s in (worker.node, *worker.devices) if s in self.quarantine), "")
 
     def vacated(self, asked: Collection[str]) -> list[Worker]:
-        """Processes that have ended and whose place nobody has; that of a rank's holder is kept for the rank.
+        """Return the processes that have ended and whose place is free. The place of a rank's holder is kept for the rank.
 
-        `asked`: those in whose place one is asked for that has not come yet.
+        `asked`: those in whose place another one is asked for that has not come yet.
         """
         taken = {w.in_place_of for w in self.workers.values()} | set(asked)
         return [
@@ -227,7 +230,7 @@ class Job:
         return self.is_holder(worker) and not self.is_lost_with_node(worker.worker)
 
     def unusable(self, worker: Worker) -> str:
-        """Why nothing must be started in the worker's place, or empty."""
+        """Return why nothing must be started in the worker's place, or empty."""
         node = self.nodes[worker.node]
         return self.unusable_machine(node) or self.quarantined(worker)
 
@@ -237,7 +240,7 @@ class Job:
         return self.quarantine.get(node.node, "") or ("its agent is away" if node.away_since_s is not None else "")
 
     def is_away(self, worker: Worker) -> bool:
-        """Whether its agent cannot be told anything now."""
+        """Return whether the worker's agent cannot be told anything now."""
         node = self.nodes[worker.node]
         return bool(node.lost) or node.away_since_s is not None
 
@@ -245,21 +248,21 @@ class Job:
         return self.nodes[self.workers[worker].node].host
 
     def home_of(self, rank: int) -> str:
-        """The node that a new worker of the rank is best on; empty if it is not there."""
+        """Return the node that a new worker of the rank is best on; empty if it is not there."""
         if rank in self.holders:
             holder = self.holder(rank)
             return holder.copy_on if self.nodes[holder.node].lost and holder.copy_on else holder.node
         return self._first_home(rank)
 
     def is_gone(self, worker: Worker) -> bool:
-        """Whether it has not come to its end, and holds nothing any more."""
+        """Return whether the worker has not come to its end, and holds nothing any more."""
         return not worker.finishing and (not worker.alive or self.is_lost_with_node(worker.worker))
 
     def is_lost_with_node(self, worker: str) -> bool:
         return bool(self.nodes[self.workers[worker].node].lost)
 
     def node_with_journal(self, worker: str) -> str:
-        """Where the worker's journals can be read: on its own node, or where copies are; empty if nowhere."""
+        """Return the node where the worker's journals can be read: its own node, or the one with copies; empty if there is none."""
         known = self.workers[worker]
         if not self.nodes[known.node].lost:
             return known.node
@@ -267,9 +270,9 @@ class Job:
         return keeper.node if keeper is not None and not keeper.lost else ""
 
     def unprotected_because(self, dead: str = "", planned: bool = False) -> str:
-        """Why a lost rank could not be replaced now, or moved if `planned`; empty if it could.
+        """Return why a lost rank could not be replaced now, or moved if `planned`; empty if it could.
 
-        `dead` need not have reached its loop.
+        `dead`: a worker whose exit with code 0 does not count.
         """
         if self.protection != "on":
             return self.protection_reason

@@ -9,13 +9,13 @@ STEPS_REMEMBERED = 64
 
 
 class StepClock:
-    """How long a step takes, from when the slowest rank reached which boundary."""
+    """Measures steps, from when the slowest rank reached which boundary."""
 
     def __init__(self) -> None:
         self._last: tuple[float, int] | None = None
         self._steps: deque[tuple[float, int, float]] = deque()
         self._ordered: list[float] = []
-        """Of the same steps, what one took: it is asked for at every tick."""
+        """The time that one step took, of the same steps, in order: it is asked for at every tick."""
 
     def reached(self, boundary: int, now_s: float) -> None:
         if boundary < 0:
@@ -33,12 +33,12 @@ class StepClock:
             del self._ordered[bisect.bisect_left(self._ordered, took_s / steps)]
 
     def go_back(self) -> None:
-        """The next boundary is no later than the last one."""
+        """Take note that the next boundary may be no later than the last one."""
         self._last = None
 
     @property
     def median_step_s(self) -> float:
-        """0 before two boundaries have been seen."""
+        """The median time of a step; 0 before two boundaries have been seen."""
         if not (ordered := self._ordered):
             return 0.0
         middle = len(ordered) // 2

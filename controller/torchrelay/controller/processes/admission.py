@@ -1,4 +1,4 @@
-"""Takes in processes that others have started: says to each what it is to be, and forgets strangers.
+"""Takes in processes that others have started: tells each what it is to be, and forgets processes that take no part.
 
 A controller that is new to a job which trains finds processes that another one has let begin: it takes their word for it.
 """
@@ -32,7 +32,7 @@ from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.words.positions import STANDS_STILL
 
 MISSING_S = 15.0
-"""For the agents of a job to find a new controller; whoever does not come counts as lost, if its peers wait for it."""
+"""Time for the agents of a job to find a new controller. One that does not come counts as lost, if its peers wait for it."""
 LONE_MISSING_S = 3.0
 """As long as an agent may be away from a controller that has met it."""
 WAITED_S = 2.0
@@ -41,7 +41,7 @@ CLAIMS_AT_ONCE = 64
 
 
 class Entrance:
-    """`adopts`: whether others start the processes of this job.
+    """The entrance of one job. `adopts`: whether others start the processes of this job.
 
     `fenced_after_s`: machines that are cut off have ended their processes by then; until then they could train, if no rank is here.
     """
@@ -53,21 +53,21 @@ class Entrance:
         self._kept: list[tuple[Worker, WorkerExited]] = []
         self._claims: dict[str, WorkerInfo] = {}
         self._chosen_of = 0
-        """Of how many claims who has which rank was chosen last."""
+        """How many claims there were when the holders of ranks were chosen last."""
         self._is_settled = False
         self._missing_s = MISSING_S
         self.may_live: Callable[[str], bool] = lambda node: True
-        """Whether processes may run on a node that is not heard, as far as others than its agent know."""
+        """Returns whether processes may run on a node that is not heard, as far as others than its agent know."""
         self.gathers = False
-        """The job begins again: all are parked first, and whoever trains is of the time before."""
+        """Whether the job begins again: all processes are parked first, and one that trains is of the time before."""
         self.began_again = self.resumes = False
 
     def remember(self, holders: dict[int, str]) -> None:
-        """Rank -> the worker that had it, as an earlier controller has written down."""
+        """Take in, for each rank, the worker that had it, as an earlier controller has written down."""
         self._remembered = dict(holders)
 
     def take_in(self, node: str, info: WorkerInfo, now_s: float) -> None:
-        """Answers the process, unless it is known."""
+        """Answer the process, unless it is known."""
         if info.worker in self._job.workers:
             return
         if self.gathers or (self.began_again and info.generation >= 0):
@@ -94,7 +94,10 @@ class Entrance:
         self._outbox.to_worker(info.worker, Begin(info.worker, "", admission.rank == NO_RANK))
 
     def _add(self, node: str, info: WorkerInfo, rank: int, now_s: float) -> Worker:
-        """Whoever does not fit into the job's pods is of no use as a spare; as a rank it leaves the job unprotected."""
+        """Add a process to the job.
+
+        One that does not fit into the job's pods is of no use as a spare; as a rank it leaves the job unprotected.
+        """
         job = self._job
         job.add(node, info, rank, now_s)
         worker = job.workers[info.worker]
@@ -113,7 +116,10 @@ class Entrance:
         self._outbox.to_worker(info.worker, Begin(info.worker, "", True))
 
     def _adopt(self, node: str, info: WorkerInfo, now_s: float) -> None:
-        """One that trains, or a spare that is parked. Who has a rank that several say is settled when all are there."""
+        """Take in a process that trains, or a spare that is parked.
+
+        If several say that they have a rank, this is settled when all processes are there.
+        """
         job = self._job
         self._first_s = now_s if self._first_s is None else self._first_s
         job.generation = max(job.generation, info.generation)
@@ -130,7 +136,7 @@ class Entrance:
             self._outbox.to_agent(node, again)
 
     def _choose_holders(self, now_s: float) -> TakeOver:
-        """For now: whoever is still to come may know better, and has its time."""
+        """Choose the holders of ranks for now. A process that is still to come may know better, and has its time."""
         self._chosen_of = len(self._claims)
         workers, gone = self._job.workers, {worker.worker for worker, _ in self._kept}
         claims = [
@@ -147,11 +153,11 @@ class Entrance:
 
     @property
     def is_taking_over(self) -> bool:
-        """Whether the job trains, and it is not known yet who has which rank."""
+        """Whether the job trains, and it is not known yet which process has which rank."""
         return self._first_s is not None and not self._is_settled
 
     def settle(self, now_s: float) -> None:
-        """Once all are there, or their time is over: a migration that the predecessor led is finished, or taken back."""
+        """Finish, or take back, a migration that the earlier controller led, once all processes are there or their time is over."""
         if not self.is_taking_over:
             return
         if self._chosen_of != len(self._claims):
@@ -176,7 +182,7 @@ class Entrance:
             self._outbox.to_agent_of(worker, Fence(worker))
 
     def keeps(self, worker: Worker, exited: WorkerExited, now_s: float) -> bool:
-        """Whether the end of a process is not to be judged now, or not at all."""
+        """Return whether the end of a process is not to be judged now, or not at all."""
         if self._adopts and worker.armed is None and self._job.protection == "pending" and not self._joins(worker):
             self._job.forget(worker)  # a program that prepares data, or a start that failed
             return True
@@ -186,15 +192,15 @@ class Entrance:
         return False
 
     def _joins(self, worker: Worker) -> bool:
-        """Whether it enters from a checkpoint, so that a migration has to hear of its end."""
+        """Return whether the worker enters from a checkpoint, so that a migration has to hear of its end."""
         return self.resumes and worker.rank != NO_RANK
 
     def _is_gathering(self, now_s: float) -> bool:
-        """Whether agents of a job that trains are still to come: before that no end can be judged."""
+        """Return whether agents of a job that trains are still to come: before that no end can be judged."""
         return self._first_s is not None and self._job.protection == "pending" and not self._is_late(now_s)
 
     def others_are_there(self) -> None:
-        """All that are known to live: who is missing then has no machine any more, and only a moment is left for it."""
+        """Leave only a moment for processes that are missing: all machines that are known to live are there."""
         self._missing_s = LONE_MISSING_S
 
     def _is_late(self, now_s: float) -> bool:
@@ -204,14 +210,14 @@ class Entrance:
         return self._first_s is not None and now_s - self._first_s >= self._fenced_after_s
 
     def take_kept(self, now_s: float) -> list[tuple[Worker, WorkerExited]]:
-        """What was kept, once all are there or their time is over."""
+        """Return the ends that were kept, once all processes are there or their time is over."""
         if self._is_gathering(now_s):
             return []
         kept, self._kept = self._kept, []
         return kept
 
     def missing(self, now_s: float) -> list[Worker]:
-        """Holders that an earlier controller knew and that have not come while their peers wait; each is told once."""
+        """Return holders that an earlier controller knew and that have not come while their peers wait. Each is told once."""
         if not self._is_late(now_s) or not self._is_waited_for(now_s):
             return []
         job = self._job
@@ -237,7 +243,7 @@ class Entrance:
         return found
 
     def _is_waited_for(self, now_s: float) -> bool:
-        """Whether ranks that are here stand still for others. An agent that does not come proves nothing by itself."""
+        """Return whether ranks that are here stand still for others. An agent that does not come proves nothing by itself."""
         here = [w for w in self._job.rank_workers if w.alive]
         return (
             any(

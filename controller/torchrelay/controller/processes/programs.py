@@ -1,4 +1,7 @@
-"""What each machine of the job was told to run: compared when its agent comes, and what goes on from a checkpoint there."""
+"""The programs that the job's machines were told to run: compared when an agent comes.
+
+Also the commands that go on from a checkpoint on each machine.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class Programs:
         self._of: dict[str, Program] = {}
 
     def attached(self, node: str, program: Program) -> str:
-        """Its agent is there, or is there again. Why it cannot take part in this job, or empty."""
+        """Take in the program of a node whose agent has come. Return why the node cannot take part in this job, or empty."""
         is_new, self._of[node] = node not in self._of, program
         key = self._job.imports[node] = imports_key(program)
         if not is_new or len(self._of) < 2:
@@ -34,18 +37,18 @@ class Programs:
         return "the machines of this job were not told the same: " + "; ".join(found.refused) if found.refused else ""
 
     def compare(self, program: Program) -> MachinesCompared:
-        """What would be said of a machine that may come, which has no name yet."""
+        """Return what would be said of a machine that may come, which has no name yet."""
         found = [agree(node, known, _NOT_HERE_YET, program) for node, known in sorted(self._of.items())]
         refused = dict.fromkeys(text for each in found for text in each.refused)
         told = dict.fromkeys(text for each in found for text in (each.kept_apart, *each.told) if text)
         return MachinesCompared(tuple(sorted(self._of)), tuple(refused), tuple(told))
 
     def forget(self, node: str) -> None:
-        """It takes no part."""
+        """Drop a node that takes no part."""
         self._of.pop(node, None)
 
     def resume_commands(self, directory: str) -> dict[str, str]:
-        """By machine, what goes on from the checkpoint there; empty on one machine."""
+        """Return, for each machine, the command that goes on from the checkpoint there; empty on one machine."""
         if len(self._of) < 2:
             return {}
         return {n: p.resume_command.replace("{directory}", directory) for n, p in sorted(self._of.items())}

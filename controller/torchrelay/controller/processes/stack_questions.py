@@ -14,7 +14,7 @@ from torchrelay.protocol.words.positions import RankPhase
 
 @dataclass
 class _Inquiry:
-    """Of one worker's present silence, which began at `since_s`."""
+    """The questions about one worker's present silence, which began at `since_s`."""
 
     since_s: float
     request: int
@@ -31,7 +31,10 @@ class Witness:
         self._requests = 0
 
     def ask(self, limit_s: float, now_s: float) -> None:
-        """To be called while all is well otherwise. `limit_s`: after this much silence a verdict may fall."""
+        """Ask silent ranks where they stand. To be called while all is well otherwise.
+
+        `limit_s`: after this much silence a verdict may fall.
+        """
         workers = [w for w in self._job.rank_workers if w.alive and w.progress is not None]
         lead_s = self.lead_s(limit_s)
         silent = [w for w in workers if self._is_silent(w, lead_s, now_s)]
@@ -45,7 +48,7 @@ class Witness:
             self._ask(worker, now_s, all_wait)
 
     def lead_s(self, limit_s: float) -> float:
-        """After how much silence a rank is asked."""
+        """Return after how much silence a rank is asked."""
         return max(limit_s - self._policy.explain_lead_s, 0.0)
 
     def answered(self, worker: Worker, report: Explained) -> None:
@@ -54,12 +57,12 @@ class Witness:
             inquiry.answer = report
 
     def answer(self, worker: Worker) -> Explained | None:
-        """What was seen of the worker in its present silence."""
+        """Return what was seen of the worker in its present silence; None if nothing was."""
         inquiry = self._inquiries.get(worker.worker)
         return inquiry.answer if inquiry is not None and self._is_same_silence(inquiry, worker) else None
 
     def is_awaited(self, worker: Worker, now_s: float) -> bool:
-        """Whether an answer may still come that a verdict should wait for."""
+        """Return whether an answer may still come that a verdict should wait for."""
         inquiry = self._inquiries.get(worker.worker)
         if inquiry is None or not self._is_same_silence(inquiry, worker) or inquiry.answer is not None:
             return False

@@ -1,4 +1,4 @@
-"""Which process takes over a lost rank, or why none does."""
+"""Chooses which process takes over a lost rank, or says why none does."""
 
 from __future__ import annotations
 
@@ -43,12 +43,15 @@ class SpareChoice:
         """Called when ranks wait for a spare that is still importing."""
         self._migration = -1
         self.away: int = NO_RANK
-        """The rank whose planned move is of use to another machine alone."""
+        """The rank whose planned move is of use only to another machine."""
         self.refused: dict[int, RefusedTakeover] = {}
-        """By rank, of the latest migration."""
+        """Why each rank was not taken over by a spare, in the latest migration."""
 
     def choose(self, kind: str, rank: int, migration: int, now_s: float) -> m.SpareChosen | m.NoSpare:
-        """`kind`: of the migration, the job's `migration`th. Whoever is chosen is no spare from here on."""
+        """Choose a process for the rank. The chosen one is no spare from here on.
+
+        `kind`: of the migration, the job's `migration`th.
+        """
         if migration != self._migration:
             self._migration = migration
             self.refused.clear()
@@ -90,7 +93,10 @@ class SpareChoice:
         return m.NoSpare(rank, f"{choice.reason}{met}", choice.soon)
 
     def _choice(self, kind: str, rank: int) -> ChosenSpare:
-        """Of the spares. What is in its own place, or is waited for by another rank, is none when ranks are lost."""
+        """Choose one of the spares.
+
+        When ranks are lost, a process in its own place, or one that another rank waits for, is no spare.
+        """
         job, again = self._job, self._again if kind == UNPLANNED else None
         if kind == UNPLANNED and self._config.spares_barred:
             return ChosenSpare("", self._config.spares_barred)
@@ -104,7 +110,7 @@ class SpareChoice:
         return choose_spare(spares, rank, job.home_of(rank), to_come)
 
     def _enters_elsewhere(self) -> bool:
-        """Whether a machine of the job is missing, so that others have its ranks."""
+        """Return whether a machine of the job is missing, so that others have its ranks."""
         return not self._config.adopted and len(self._job.nodes) < self._config.nnodes
 
     def _in_its_place(self, rank: int, no_spare: ChosenSpare, now_s: float) -> m.SpareChosen | m.NoSpare:
@@ -122,7 +128,10 @@ class SpareChoice:
         return m.NoSpare(rank, f"{no_spare.reason}, and {answer.reason}{met}")
 
     def _spares_for(self, rank: int) -> list[SpareState]:
-        """Pods are where their cluster wants them: there it does not count where the other ranks are."""
+        """Return the spares for the rank.
+
+        Pods are where their cluster wants them: there it does not count where the other ranks are.
+        """
         job = self._job
         spares = [w for w in job.spares_for(rank) if w.started_for == NO_RANK]
         if self._config.adopted or len(job.nodes) < 2:
@@ -133,7 +142,7 @@ class SpareChoice:
         return [self._as_spare(w, place[w.node] == crowded) for w in spares]
 
     def if_lost_now(self, rank: int) -> str | None:
-        """The one that would take over the rank if it were lost now."""
+        """Return the spare that would take over the rank if it were lost now, or None."""
         home = self._job.home_of(rank)
         return choose_spare(self._spares_for(rank), rank, home).worker or None
 

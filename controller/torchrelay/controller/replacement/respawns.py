@@ -1,4 +1,4 @@
-"""New processes for lost ranks, in their place or where another machine has one: asks the agent, and remembers how often."""
+"""Starts new processes for lost ranks, in their place or where another machine has one: asks the agent, and remembers how often."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from torchrelay.protocol.messages import StartWorker
 from torchrelay.protocol.names import NO_RANK
 
 LOSSES_KEPT = 16
-"""Of each rank: those at its latest step are among them."""
+"""Losses that are kept of each rank: those at its latest step are among them."""
 
 
 class Respawns:
-    """`limit`: how often within an hour for each rank; 0: never. `option`: what sets it."""
+    """The processes that were started. `limit`: how often within an hour for each rank; 0: never. `option`: what sets it."""
 
     def __init__(self, limit: int, job: Job, outbox: Outbox, option: str = "--respawn-limit") -> None:
         self._limit, self._job, self._outbox, self._option = limit, job, outbox, option
         self.is_possible: Callable[[], bool] = lambda: True
-        """Whether whoever starts them would do so for each rank."""
+        """Returns whether a process would be started for each rank."""
         self.asked_for_spares: Callable[[], Collection[str]] = tuple
-        """Ended processes in whose place spares are being made."""
+        """Returns the ended processes in whose place spares are being made."""
         self._starting: dict[int, str] = {}
         """Rank -> the ended process in whose place one was asked for; empty where it has a new place."""
         self._entering: set[int] = set()
         """Ranks for which a process was asked for that enters from a checkpoint."""
         self._started_s: dict[int, list[float]] = defaultdict(list)
         self._losses: dict[int, dict[int, int]] = defaultdict(dict)
-        """By rank, the boundary that each migration has found it at, by the migration's number."""
+        """For each rank and migration number: the boundary that the migration has found the rank at."""
         self._ends: dict[int, dict[int, str]] = defaultdict(dict)
-        """By the same, how it ended."""
+        """For each rank and migration number: how the rank's process ended."""
         self.now_s = 0.0
 
     @property
@@ -52,7 +52,7 @@ class Respawns:
         return f"{self._option} {self._limit} is used up for rank {', '.join(map(str, sorted(spent)))}" if spent else ""
 
     def lost(self, rank: int, migration: int) -> None:
-        """To be told once the rank's journals are there."""
+        """Take note of a loss. To be called once the rank's journals are there."""
         self._losses[rank][migration] = max(self._job.journal(rank).boundaries, default=-1)
         self._ends[rank].setdefault(migration, _end_of(self._job.holder(rank)))
         for kept in (self._losses[rank], self._ends[rank]):
@@ -60,18 +60,18 @@ class Respawns:
                 del kept[number]
 
     def losses_at_step(self, rank: int) -> int:
-        """How often it has been lost where it was lost last."""
+        """Return how often the rank has been lost at the step where it was lost last."""
         boundaries = list(self._losses.get(rank, {}).values())
         return boundaries.count(boundaries[-1]) if boundaries else 1
 
     def comes_again(self, rank: int) -> str:
-        """Why nobody takes over the rank any more, or empty."""
+        """Return why no process takes over the rank any more, or empty."""
         at, ends = self.boundary(rank), self._ends[rank]
         story = [ends[number] for number, boundary in self._losses[rank].items() if boundary == at and number in ends]
         return comes_again(rank, at, self.losses_at_step(rank), story)
 
     def process_for(self, rank: int, now_s: float) -> m.SpareChosen | m.NoSpare:
-        """The one that was started, or why there is none (yet)."""
+        """Return the process that was started for the rank, or why there is none (yet). Ask for one if that is allowed."""
         if (started := self._started_for(rank)) is not None:
             return started
         where = self.place(rank)
@@ -85,7 +85,10 @@ class Respawns:
         return m.NoSpare(rank, verdict.reason, soon=verdict.may)
 
     def process_to_enter(self, rank: int) -> m.SpareChosen | m.NoSpare:
-        """For a rank that enters from a checkpoint and whose machine is missing: once, whatever the limit is."""
+        """Return the process for a rank that enters from a checkpoint and whose machine is missing, or why there is none (yet).
+
+        One is asked for once, whatever the limit is.
+        """
         if (started := self._started_for(rank)) is not None:
             return started
         where = choose_machine(rank, self._machines_for(rank))
@@ -98,7 +101,10 @@ class Respawns:
         return m.NoSpare(rank, f"rank {rank} waits for a process that is started {where.reason}", soon=True)
 
     def _started_for(self, rank: int) -> m.SpareChosen | m.NoSpare | None:
-        """None: there is none, and none is asked for."""
+        """Return the process that was started for the rank, or NoSpare while it is to come.
+
+        None: there is none, and none is asked for.
+        """
         job = self._job
         if (found := next((w for w in job.spares if w.started_for == rank), None)) is not None and found.warm:
             job.workers[found.worker].rank = rank
@@ -113,41 +119,50 @@ class Respawns:
         return may_respawn(self._place(rank, self.own_place(rank), now_s))
 
     def machines_with_places(self, to_enter: bool = False) -> list[MachineWithPlaces]:
-        """On which processes would be started now for ranks of other machines; `to_enter`: as `process_to_enter` does."""
+        """Return the machines on which processes would be started now for ranks of other machines.
+
+        `to_enter`: as `process_to_enter` does.
+        """
         may = to_enter or (self.is_on and not self.spent)
         return [m for m in self.machines() if not lacks(m)] if may else []
 
     def count(self, rank: int, now_s: float) -> None:
-        """One is started in its place, or was by others."""
+        """Count that a process is started in the rank's place, by this job's agents or by others."""
         self._started_s[rank] = [s for s in self._started_s[rank] if now_s - s < HOUR_S] + [now_s]
 
     def number(self, rank: int, now_s: float) -> str:
-        """Which one the next is, in words."""
+        """Return in words which start of a process the next one is."""
         return f"{self._recent(rank, now_s) + 1} of {self._limit} within the hour"
 
     def boundary(self, rank: int) -> int:
-        """Where the rank was lost last; -1 if that is not known."""
+        """Return the boundary where the rank was lost last; -1 if that is not known."""
         return next(reversed(self._losses[rank].values()), -1)
 
     def recall(self, rank: int, boundary: int, started_s: float | None) -> None:
-        """A loss before this controller, or these processes; `started_s`: when a process was started in its place then."""
+        """Take in a loss before this controller, or these processes. `started_s`: when a process was started in its place then."""
         self._losses[rank][-1 - len(self._losses[rank])] = boundary
         if started_s is not None:
             self._started_s[rank].append(started_s)
 
     def recall_starts(self, started: Iterable[str], ago_s: float) -> None:
-        """`started`: as ControllerConfig.respawned has them; `ago_s`: what takes the time of day to this clock."""
+        """Take in starts before this controller. `started`: as in ControllerConfig.respawned.
+
+        `ago_s`: what takes the time of day to this clock.
+        """
         for rank, at_s in (text.split(" ") for text in started):
             self._started_s[int(rank)].append(float(at_s) + ago_s)
 
     def own_place(self, rank: int, taken: Collection[str] = ()) -> Elsewhere:
-        """The one that it had, whoever has others; `node` is empty if nothing must be started there."""
+        """Return the place that the rank had, whatever is `taken`; `node` is empty if nothing must be started there."""
         leaver = self._job.holder(rank)
         unusable = self._job.unusable(leaver)
         return Elsewhere("" if unusable else leaver.node, leaver.worker, unusable)
 
     def place(self, rank: int, taken: Collection[str] = ()) -> Elsewhere:
-        """The one that it had, if that is well, else one elsewhere but for those `taken`; `node` is empty if there is none."""
+        """Return the place that the rank had, if that is well, else one elsewhere that is not `taken`.
+
+        `node` is empty if there is none.
+        """
         leaver, own = self._job.holder(rank), self.own_place(rank)
         if own.node:
             return own
@@ -164,7 +179,7 @@ class Respawns:
         ]
 
     def machines(self, taken: Collection[str] = ()) -> list[MachineWithPlaces]:
-        """All of the job, with the places that processes have left there. `taken`: those that are given away already."""
+        """Return all machines of the job, with the places that processes have left there. `taken`: places that are given away."""
         job, there = self._job, self._job.by_node()
         vacated: dict[str, list[str]] = defaultdict(list)
         asked = {*self._starting.values(), *self.asked_for_spares(), *taken}
@@ -192,7 +207,7 @@ class Respawns:
         return sum(now_s - started_s < HOUR_S for started_s in self._started_s.get(rank, ()))
 
     def over(self, rank: int) -> None:
-        """The process that was started for the rank could not be, or is gone."""
+        """Take note that the process for the rank could not be started, or is gone."""
         self._starting.pop(rank, None)
 
 

@@ -1,4 +1,4 @@
-"""Processes that others start again where one has died, such as the kubelet: each takes over its own rank."""
+"""Processes that others, such as the kubelet, start again where one has died. Each takes over its own rank."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from torchrelay.controller.replacement.respawns import Respawns
 
 
 class StartedAgain:
-    """`barred`: why none may take over, by somebody's choice."""
+    """The processes. `barred`: why none may take over, by the user's choice."""
 
     def __init__(self, barred: str, job: Job, respawns: Respawns) -> None:
         self._barred, self._job, self._respawns = barred, job, respawns
         self._waiting: set[int] = set()
-        """Ranks whose own process is waited for: it is no spare for others."""
+        """Ranks that wait for their own process: it is no spare for others."""
 
     def is_everywhere(self) -> bool:
-        """Whether it is so for each rank."""
+        """Return whether a process is started again for each rank."""
         return not self._barred and all(w.node in self._job.starting_again for w in self._job.rank_workers)
 
     def is_kept(self, worker: Worker, rank: int) -> bool:
-        """Whether a process is no spare for the rank: it is in the place of this one, or another one waits for it."""
+        """Return whether the process is no spare for the rank: it is in the place of this one, or another one waits for it."""
         return any(self._is_own(worker, own) for own in (rank, *self._waiting))
 
     def is_to_come(self, rank: int) -> bool:
-        """Whether `Job.spares_to_come` counts it."""
+        """Return whether `Job.spares_to_come` counts the rank's own process."""
         return self._job.is_started_again(self._job.holder(rank).node, rank)
 
     def new_migration(self) -> None:
         self._waiting.clear()
 
     def goes_elsewhere(self, rank: int) -> None:
-        """A spare has it."""
+        """Take note that a spare has the rank."""
         self._waiting.discard(rank)
 
     def process_for(self, rank: int, now_s: float) -> m.SpareChosen | m.NoSpare:
-        """The one that is there again, or why there is none (yet)."""
+        """Return the rank's own process, if it is there again, or why it is not (yet)."""
         self._waiting.discard(rank)
         job, leaver = self._job, self._job.holder(rank)
         found = next((w for w in job.spares_for(rank) if self._is_own(w, rank)), None)
@@ -63,7 +63,7 @@ class StartedAgain:
         return "" if verdict.may else verdict.reason
 
     def _is_own(self, worker: Worker, rank: int) -> bool:
-        """Whether the worker is in the place of the one that had the rank and is lost."""
+        """Return whether the worker is in the place of the one that had the rank and is lost."""
         if rank not in self._job.holders:
             return False
         leaver = self._job.holder(rank)

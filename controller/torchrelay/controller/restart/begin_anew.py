@@ -1,4 +1,4 @@
-"""Several machines: scripts are started again from their beginning, once it is clear on which machines."""
+"""Starts scripts on several machines again from their beginning, once it is clear on which machines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BeginningAnew:
         self.is_over = not config.parks_scripts
 
     def tick(self) -> None:
-        """To be called until it is over."""
+        """Look whether the scripts can begin. To be called until it is over."""
         if self.is_over or not self._machine_wait.may_begin:
             return
         missing = [rank for rank in range(self._job.world_size) if not self._is_there(rank)]
@@ -50,7 +50,10 @@ class BeginningAnew:
         return rank in job.holders and job.nodes[job.holder(rank).node].away_since_s is None
 
     def _fill(self, rank: int) -> bool:
-        """Gives the rank of a missing machine to a spare, or to a process that is started for it. False: that is to come."""
+        """Give the rank of a missing machine to a spare, or to a process that is started for it.
+
+        Return False if that is to come.
+        """
         if (spare := self._spare()) is not None:
             self._give(rank, spare)
             return True

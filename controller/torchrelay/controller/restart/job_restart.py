@@ -1,4 +1,4 @@
-"""A job that begins again: waits until there is a process for every rank, then lets all of them in, from a checkpoint."""
+"""Lets a job begin again: waits until there is a process for every rank, then lets all of them in, from a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from torchrelay.protocol.names import ENV_CHECKPOINT
 
 @dataclass(frozen=True)
 class RestartPlan:
-    """`directory`: a just-in-time checkpoint, from which ranks enter their loops. Empty: scripts run from their beginning.
+    """How the job begins again.
 
+    `directory`: a just-in-time checkpoint, from which ranks enter their loops. Empty: scripts run from their beginning.
     `checkpoint`: one of the script's own, which it is to find by itself; those in `aside` are renamed first.
     `launch`: what the launcher has told each rank.
     """
@@ -31,7 +32,10 @@ class RestartPlan:
 
 
 class Gathering:
-    """`resume(checkpoint, directory, now_s)` is called when all are there; `failed(reason)` if the checkpoint is of no use."""
+    """Waits for the processes. `resume(checkpoint, directory, now_s)` is called when all are there.
+
+    `failed(reason)` is called if the checkpoint is of no use.
+    """
 
     def __init__(
         self,
@@ -51,13 +55,13 @@ class Gathering:
 
     @property
     def state(self) -> str:
-        """In words."""
+        """In words, how many processes are there."""
         warm, pods = self._warm(), self._job.world_size // self._job.local_world_size
         there = sum(min(pods, len(those)) for those in self._by_local_rank(warm))
         return f"{there} of {self._job.world_size} processes are there to begin again"
 
     def attached(self, node: str) -> None:
-        """An agent is there: the first one reads the checkpoint."""
+        """Have the first agent that comes read the checkpoint."""
         if self.restart.directory and not self._reader and self._checkpoint is None:
             self._reader = node
             self._files.clear()
@@ -89,7 +93,7 @@ class Gathering:
         self._aside_done = True
 
     def settle(self, now_s: float) -> None:
-        """Begins, once all are there."""
+        """Begin, once all processes are there."""
         warm, pods = self._warm(), self._job.world_size // self._job.local_world_size
         if self.is_over or any(len(those) < pods for those in self._by_local_rank(warm)):
             return
@@ -111,7 +115,7 @@ class Gathering:
         ]
 
     def _by_local_rank(self, warm: list[Worker]) -> list[list[Worker]]:
-        """Each is for ranks of its own local rank."""
+        """Return the processes of each local rank: each process is for ranks of its own local rank."""
         return [[w for w in warm if w.local_rank == n] for n in range(self._job.local_world_size)]
 
     def _fail(self, reason: str) -> None:
@@ -138,8 +142,11 @@ class Gathering:
 
 
 def assign_ranks(warm: list[Worker], world_size: int, local_world_size: int) -> dict[int, Worker]:
-    """Whoever was made for a rank gets it, so that its pod's name and its rank agree where they can. Pods all of whose processes
-    are there get ranks that belong together. `warm`: at least one process for each rank."""
+    """Choose a process for each rank. `warm`: at least one process for each rank.
+
+    A process that was made for a rank gets it, so that its pod's name and its rank agree where they can. Pods all of whose
+    processes are there get ranks that belong together.
+    """
     chosen = {
         w.home_rank: w
         for w in reversed(warm)
@@ -162,7 +169,10 @@ def assign_ranks(warm: list[Worker], world_size: int, local_world_size: int) -> 
 
 
 def without_agents_store(env: Mapping[str, str]) -> dict[str, str]:
-    """torchrun's agent of rank 0 serves the store that ranks meet in; that one has seen them meet, or is gone."""
+    """Return the variables without the store of torchrun's agent.
+
+    The agent of rank 0 serves the store that ranks meet in. That store has seen them meet, or is gone.
+    """
     if env.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return dict(env)
     port = int(env["MASTER_PORT"])
@@ -170,7 +180,10 @@ def without_agents_store(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def launch_of(launch: Mapping[int, Mapping[str, str]], rank: int) -> dict[str, str]:
-    """What a rank's launcher has told it; where that is not known, what another one was told, with its number."""
+    """Return what a rank's launcher has told it.
+
+    Where that is not known, return what another rank was told, with this rank's numbers.
+    """
     if rank in launch:
         return dict(launch[rank])
     other = dict(next(iter(launch.values()), {}))

@@ -12,11 +12,11 @@ from torchrelay.protocol.transport.delivery import Inbox, SendQueue
 from torchrelay.protocol.transport.telling import ANSWER_S
 
 MOST_ORDERS = 10_000
-"""That wait for one agent: one that takes none is no agent of ours."""
+"""The most orders that wait for one agent. An agent that takes none is no agent of this job."""
 
 
 class AgentStream:
-    """One agent's stream; `over` when the agent has closed it or a newer one has taken its place."""
+    """One agent's stream. `over`: the agent has closed it, or a newer one has taken its place."""
 
     def __init__(self, inbox: Inbox, orders_session: str = "", orders_first: int = 0) -> None:
         self.something = asyncio.Event()
@@ -28,13 +28,13 @@ class AgentStream:
         self._is_answer_due = False
 
     def heard(self, now_s: float) -> None:
-        """The agent tells how far its processes are: it is answered now and then, so that it knows that it is heard."""
+        """Take note that the agent has told its progress. It is answered now and then, so that it knows that it is heard."""
         if self._answered_s is None or now_s - self._answered_s >= ANSWER_S:
             self._answered_s, self._is_answer_due = now_s, True
             self.something.set()
 
     def due_taken(self) -> Taken | None:
-        """What the agent has not been told yet of how much has arrived, or an answer."""
+        """Return what the agent has not been told yet of how much has arrived, or an answer; None if neither is due."""
         if self._taken_said == self.inbox.count and not self._is_answer_due:
             return None
         is_first, self._taken_said, self._is_answer_due = self._taken_said is None, self.inbox.count, False
@@ -46,14 +46,14 @@ class AgentStream:
 
 
 class AgentStreams:
-    """Orders for an agent are kept until it has said that it has them."""
+    """The streams. Orders for an agent are kept until it has said that it has them."""
 
     def __init__(self) -> None:
         self.orders: dict[str, SendQueue[ToAgent]] = {}
-        """By node, those that wait, and those of which nobody knows whether they have arrived."""
+        """Orders by node: those that wait, and those that may not have arrived."""
         self._session = secrets.token_hex(8)
         self._of: dict[str, str] = {}
-        """By node, the session of its agent."""
+        """The session of each node's agent."""
         self._open: dict[str, AgentStream] = {}
         self._inboxes: dict[str, Inbox] = {}
 
@@ -62,7 +62,7 @@ class AgentStreams:
         return bool(self._open)
 
     def open(self, hello: AgentHello) -> AgentStream:
-        """A new one of this agent, in the place of the one before."""
+        """Open a new stream of this agent, in the place of the one before."""
         self.hang_up(hello.node)
         inbox = self._inboxes.setdefault(hello.node, Inbox())
         inbox.attach(hello.session, hello.first)
@@ -75,12 +75,12 @@ class AgentStreams:
         return stream
 
     def taken(self, node: str, stream: AgentStream, count: int) -> None:
-        """The agent has that many orders."""
+        """Take note that the agent has so many orders."""
         if not stream.over:
             self.orders[node].taken(count)
 
     def leave(self, node: str, stream: AgentStream) -> bool:
-        """The stream has ended; whether the agent has no other one."""
+        """Drop a stream that has ended. Return whether the agent has no other one."""
         if self._open.get(node) is not stream:
             return False
         del self._open[node]
@@ -96,7 +96,7 @@ class AgentStreams:
             stream.end()
 
     def queue(self, node: str, order: ToAgent) -> None:
-        """Raises FatalError where too many wait for the agent."""
+        """Queue an order. Raises FatalError where too many wait for the agent."""
         waiting = self.orders.setdefault(node, SendQueue())
         waiting.add(order)
         if len(waiting) > MOST_ORDERS:
@@ -106,7 +106,7 @@ class AgentStreams:
             self._open[node].something.set()
 
     async def to_write(self, node: str, stream: AgentStream) -> AsyncGenerator[Taken | ToAgent, None]:
-        """Each thing to write, until the stream is over. An order counts as written once the next one is asked for."""
+        """Yield each thing to write, until the stream is over. An order counts as written once the next one is asked for."""
         while not stream.over:
             stream.something.clear()
             if taken := stream.due_taken():

@@ -51,13 +51,13 @@ log = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
 
 SHORT_BYTES = 4096
-"""A word of progress of this size, from which nothing follows, is short."""
+"""A progress message of this size, from which nothing follows, is short."""
 _UNCOUNTED = ("agent_hello", "orders_taken", PROGRESS)
 """Members of FromAgent that no number goes with (see `delivery`)."""
 
 
 class Relay:
-    """`listener` hears every event, as watchers do.
+    """Serves one job. `listener` hears every event, as watchers do.
 
     `failed(error)` is told what the core has raised, which is a bug, and may set the job aside; without it `run` raises that.
     `share`: of the processor, where other jobs have theirs. With `failed` it has a share of memory, too.
@@ -84,11 +84,11 @@ class Relay:
 
     @property
     def told(self) -> EventLog:
-        """Events of this job, as far as they are kept."""
+        """The events of this job, as far as they are kept."""
         return self._watchers.told
 
     async def run(self) -> None:
-        """Keeps time until the job has ended. Raises what the core raised, which is a bug, unless somebody else is told."""
+        """Keep time until the job has ended. Raises what the core raised, which is a bug, unless `failed` is told of it."""
         late_s = 0.0
         while not self._ended.is_set():
             with self._contained():
@@ -104,7 +104,7 @@ class Relay:
             raise self._failure
 
     async def all_gone(self, timeout_s: float) -> bool:
-        """After the end: whether all agents and watchers have left within the time."""
+        """Wait, after the job's end, until all agents and watchers have left. Return whether they have within the time."""
         try:
             await asyncio.wait_for(self._nobody.wait(), timeout_s)
         except asyncio.TimeoutError:
@@ -117,12 +117,12 @@ class Relay:
             self._flush()
 
     def set_aside(self, reason: str) -> None:
-        """Nothing is decided for this job any more."""
+        """Decide nothing for this job any more."""
         self._core.set_aside(reason, time.monotonic())
         self._flush()
 
     def resign(self) -> None:
-        """This controller ends, and the job does not: another one leads it, now or soon."""
+        """End this controller, and not the job: another controller leads it, now or soon."""
         if not self._ended.is_set():
             self._ended.set()
             self._pause.end()
@@ -151,12 +151,12 @@ class Relay:
         return self._core.compare(program)
 
     def _answer(self, reply: Reply) -> Reply:
-        """Carry out what follows from the request first."""
+        """Carry out what follows from the request, and then answer."""
         self._flush()
         return reply
 
     def stop(self, signal_number: int, by: str) -> None:
-        """The user ends the job."""
+        """End the job, as the user asks."""
         self._core.user_requests.stop(signal_number, by)
         self._flush()
 
@@ -164,31 +164,31 @@ class Relay:
         return self._core.status(time.monotonic())
 
     def want(self, rank: int, reason: str) -> None:
-        """As `migrate`, whenever it can be."""
+        """Move a rank as `migrate` does, but as soon as it can be, even if not now."""
         with self._contained():
             self._core.user_requests.want(rank, reason, time.monotonic())
             self._flush()
 
     def evidence(self, node: str, signals: HealthSignals) -> None:
-        """What a cluster says of a node."""
+        """Take in what a cluster says of a node."""
         with self._contained():
             self._core.evidence(node, signals, time.monotonic())
             self._flush()
 
     def lose(self, node: str, reason: str) -> None:
-        """It is known from elsewhere that nothing of `node` lives."""
+        """Take note that nothing of `node` lives, as is known from elsewhere."""
         with self._contained():
             self._core.lose(node, reason, time.monotonic())
             self._flush()
 
     def spares_changed(self) -> None:
-        """What others make, or start again, is another than before."""
+        """Take note that the spares which others make, or start again, have changed."""
         with self._contained():
             self._core.spares_changed(time.monotonic())
             self._flush()
 
     def pace(self, seconds: float) -> None:
-        """How often the job's agents are to tell while all goes well."""
+        """Set how often the job's agents are to tell while all goes well."""
         if seconds != self._paced_s and not self._ended.is_set():
             self._paced_s = seconds
             with self._contained():
@@ -201,13 +201,13 @@ class Relay:
             self._flush()
 
     def restart_workers(self, reason: str) -> None:
-        """All processes end; the agents come again, to whoever looks after the job then."""
+        """End all processes. The agents come again, to the run that looks after the job then."""
         with self._contained():
             self._core.hand_over(reason)
             self._flush()
 
     def release(self, node: str, reason: str) -> None:
-        """The agent of `node` is not needed any more."""
+        """Let the agent of `node` go, which is not needed any more."""
         with self._contained():
             self._core.nodes.release(node, reason, time.monotonic())
             self._flush()
@@ -215,7 +215,7 @@ class Relay:
     async def attach(
         self, hello: AgentHello, requests: AsyncIterator[relay_pb2.FromAgent]
     ) -> AsyncGenerator[Taken | ToAgent, None]:
-        """An agent's stream, after its first message: takes what it says, and yields what it is told."""
+        """Serve an agent's stream, after its first message: take what the agent says, and yield what it is told."""
         stream = self._streams.open(hello)
         self._nobody.clear()
         with self._contained():
@@ -236,7 +236,7 @@ class Relay:
                 self._note_leaving()
 
     async def watch(self, without_progress: bool, until_now: bool) -> AsyncGenerator[JobEvent, None]:
-        """All events so far, and, unless `until_now`, those to come."""
+        """Yield all events so far, and, unless `until_now`, those to come."""
         self._nobody.clear()
         try:
             async with aclosing(self._watchers.events(without_progress, until_now)) as events:
@@ -274,7 +274,7 @@ class Relay:
             stream.something.set()
 
     def understood(self, node: str, packed: relay_pb2.FromAgent) -> Any:
-        """What an agent says; None, with a line in the log, where that is no message of ours."""
+        """Return what an agent says. Return None, with a line in the log, where that is no message of torchrelay's."""
         try:
             return received(packed)
         except FrameError as e:

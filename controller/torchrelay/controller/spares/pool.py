@@ -1,4 +1,4 @@
-"""Keeps as many spares as the job is to have: makes them where a process has ended or somebody asked, and ends useless ones."""
+"""Keeps the wanted number of spares: makes them where a process has ended or a user has asked, and ends useless ones."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from torchrelay.protocol.messages import AddSparesReply, Fence, LateWorker, Ping
 from torchrelay.protocol.names import NO_RANK
 
 LONGEST_LOOK_S = 2.0
-"""Between two looks at most so much counts: while this process did not run, answers to it could not be read."""
+"""The most time that counts between two looks: while this process did not run, answers to it could not be read."""
 
 
 @dataclass
 class _Life:
-    """Of one spare, as `refill.Seen` has it. `ping_in_s`: when it is asked next; `pinged`: the open question, or 0."""
+    """The life of one spare, as `refill.Seen` has it. `ping_in_s`: when it is asked next; `pinged`: the open question, or 0."""
 
     since_s: float = 0.0
     raised_s: float | None = 0.0
@@ -60,9 +60,9 @@ class _Asked:
 
 
 class SparePool:
-    """`barred`: why none are made, by somebody's choice; empty: they are. `is_ending()`: why no more are of use, or empty.
+    """The spares. `barred`: why none are made, by the user's choice; empty: they are.
 
-    `machines()`: all of the job.
+    `is_ending()`: why no more are of use, or empty. `machines()`: all of the job.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SparePool:
         self._machines = machines
         self._lives: dict[str, _Life] = {}
         self._asked: dict[str, _Asked] = {}
-        """By the place for which one was asked; empty: a new one."""
+        """Spares that were asked for, by the place for which each was; empty: a new place."""
         self._more: Counter[str] = Counter()
         """By node, how many were asked for since the job began, and have not been started yet."""
         self._unused: list[tuple[float, str]] = []
@@ -91,7 +91,7 @@ class SparePool:
 
     @property
     def places_asked(self) -> Collection[str]:
-        """Ended processes in whose place a spare is being made."""
+        """The ended processes in whose place a spare is being made."""
         return self._asked.keys()
 
     @property
@@ -100,7 +100,7 @@ class SparePool:
 
     @property
     def is_on(self) -> bool:
-        """Whether new ones are made."""
+        """Whether new spares are made."""
         return not self._barred
 
     @property
@@ -114,11 +114,11 @@ class SparePool:
 
     @property
     def has_refilled(self) -> bool:
-        """Whether what is not ready is made in place of another one."""
+        """Whether a spare that is not ready is made in place of another one."""
         return bool(self._asked) or any(not w.warm and w.in_place_of for w in self._usable())
 
     def settle(self, now_s: float) -> None:
-        """To be called when anything may have changed, and with the clock."""
+        """Look after the spares. To be called when anything may have changed, and with the clock."""
         if self._barred:
             return
         passed_s = 0.0 if self._looked_s is None else min(now_s - self._looked_s, LONGEST_LOOK_S)
@@ -143,7 +143,7 @@ class SparePool:
         self._tell()
 
     def started(self, node: str, message: LateWorker, now_s: float) -> None:
-        """The agent has answered; the process is among the job's workers already, if there is one."""
+        """Take in an agent's answer. The process is among the job's workers already, if there is one."""
         asked = self._asked.get(message.in_place_of)
         if message.rank != NO_RANK or asked is None or asked.node != node:
             return
@@ -164,7 +164,7 @@ class SparePool:
         self._outbox.emit(SpareMade(message.worker, node, message.in_place_of))
 
     def add(self, count: int, node: str) -> AddSparesReply:
-        """Have `count` more from now on, on `node` if that is not empty; all of them or none."""
+        """Have `count` more spares from now on, on `node` if that is not empty. All of them are accepted or none."""
         barred = self._barred or ("" if self._job.protection != "off" else self._job.protection_reason)
         if barred:
             return AddSparesReply(False, barred, self.wanted)
@@ -189,14 +189,15 @@ class SparePool:
             life.pinged, life.silent_s, life.ping_in_s = 0, 0.0, PING_EVERY_S
 
     def hurry(self) -> None:
-        """Training waits for a spare that is still importing: none gives way to anybody any more."""
+        """Raise the priority of spares that are still importing: training waits for one, so none gives way any more."""
         for worker in self._spares():
             if not worker.warm:
                 self._raise(worker)
 
     def doubt(self, worker: str, rank: int, shown: str, now_s: float) -> bool:
-        """A rehearsal of `rank` in this spare has failed. Whether the spare is replaced, and another one is to be heard.
+        """Take note that a rehearsal of `rank` in this spare has failed.
 
+        Return whether the spare is replaced, and another one is to be heard.
         Two that say the same are right: the rank cannot be replaced, and no further spare is used up.
         """
         known = self._job.workers[worker]
@@ -215,7 +216,7 @@ class SparePool:
         return True
 
     def _spares(self) -> list[Worker]:
-        """That could be of use, or were to be; none that was ended."""
+        """Return the spares that could be of use, or were to be; none that was ended."""
         return [
             w
             for w in self._job.workers.values()
@@ -260,7 +261,7 @@ class SparePool:
         return left + new
 
     def _is_to_have(self, node: str) -> int:
-        """How many spares, with those that were asked for and not started yet."""
+        """Return how many spares the node is to have, with those that were asked for and not started yet."""
         return self._job.nodes[node].spares + self._more[node]
 
     def _spares_on(self, node: str) -> int:
@@ -298,7 +299,7 @@ class SparePool:
         self._came_to_nothing(worker.worker, why, now_s)
 
     def _note_ends(self, now_s: float) -> None:
-        """Spares that have ended by themselves, or were taken for a rank, are no lives of the pool any more."""
+        """Drop spares that have ended by themselves, or were taken for a rank."""
         for name in list(self._lives):
             worker = self._job.workers[name]
             if not worker.alive or worker.rank != NO_RANK:

@@ -49,9 +49,11 @@ from torchrelay.protocol.names import (
 
 
 class RehearsalController:
-    """`is_compared()`: whether all ranks have compared what they hold; `news()` is called when a rank was judged.
+    """The rehearsals of one job. `is_compared()`: whether all ranks have compared what they hold.
 
-    `doubt(spare, rank, reason, now_s)`: a rehearsal has failed; whether the spare is replaced, and another one is to be heard.
+    `news()` is called when a rank was judged.
+    `doubt(spare, rank, reason, now_s)`: a rehearsal has failed. It returns whether the spare is replaced, and another one is to be
+    heard.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class RehearsalController:
         self._feed(ResultCame(worker.worker, result), now_s)
 
     def started(self, node: str, message: RehearserStarted, now_s: float) -> None:
-        """The process that was asked for, or why there is none."""
+        """Take in the process that was asked for, or the reason that there is none."""
         if why := self._own.started(node, message):
             self._feed(NoProcess(why), now_s)
         elif not self.is_under_way:
@@ -97,14 +99,14 @@ class RehearsalController:
             self._feed(NoProcess(why), now_s)
 
     def takes(self, content: JournalContent, now_s: float) -> bool:
-        """Whether the journal was asked for from here; it is no newer state of the job then."""
+        """Take in a journal. Return whether it was asked for from here; it is no newer state of the job then."""
         if not self._rehearsals.awaits_journal_of(content.worker):
             return False
         self._feed(JournalCame(content), now_s)
         return True
 
     def settle(self, now_s: float) -> None:
-        """To be called when anything may have changed, and with the clock."""
+        """Look after the rehearsal. To be called when anything may have changed, and with the clock."""
         if self._every_s <= 0:
             return
         if self.is_under_way:
@@ -147,7 +149,7 @@ class RehearsalController:
         return rehearse(about, now_s)
 
     def _is_possible(self, rank: int) -> bool:
-        """Writes down why not, for whoever asks why nothing was rehearsed."""
+        """Return whether the rank can be rehearsed. Write down why not, for reports."""
         spare, holder = self._driver.spares.if_lost_now(rank), self._job.holder(rank)
         if spare is None and (not self._may_start or any(not w.warm for w in self._job.spares)):
             return False  # one may come

@@ -27,14 +27,14 @@ class Began:
 
 @dataclass(frozen=True)
 class ProcessReady:
-    """The one that was started for it."""
+    """The process that was started for the rehearsal is ready."""
 
     worker: str
 
 
 @dataclass(frozen=True)
 class NoProcess:
-    """There is none to rehearse in, for `reason`, or none any more."""
+    """No process can rehearse, or none can any more, for `reason`."""
 
     reason: str
 
@@ -67,7 +67,7 @@ Event = Began | ProcessReady | NoProcess | JournalCame | ResultCame | Disturbed 
 
 @dataclass(frozen=True)
 class StartProcess:
-    """On the machine of `beside`, unless one is there."""
+    """Start a process on the machine of `beside`, unless one is there."""
 
     beside: str
 
@@ -114,7 +114,7 @@ class _Now:
     request: int
     deadline_s: float
     boundary: int = -1
-    """Of the journal, once it is there."""
+    """The boundary of the journal, once it is there."""
 
     @property
     def is_reading(self) -> bool:
@@ -122,7 +122,7 @@ class _Now:
 
 
 class Rehearsals:
-    """At most one at a time; results of those that were broken off are of no interest."""
+    """The rehearsals: at most one at a time. Results of those that were broken off are of no interest."""
 
     def __init__(self) -> None:
         self._now: _Now | None = None
@@ -130,14 +130,17 @@ class Rehearsals:
 
     @property
     def rank(self) -> int | None:
-        """Of the one that is under way."""
+        """The rank whose rehearsal is under way; None if none is."""
         return self._now.began.rank if self._now is not None else None
 
     def awaits_journal_of(self, worker: str) -> bool:
         return self._now is not None and self._now.is_reading and self._now.began.holder == worker
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
-        """Raises ValueError if one begins while another is under way."""
+        """Take note of an event.
+
+        Return what is to be done. Raises ValueError if a rehearsal begins while another one is under way.
+        """
         now = self._now
         if isinstance(event, Began):
             if now is not None:

@@ -10,7 +10,7 @@ from torchrelay.protocol.names import NO_RANK
 
 
 class Rehearser:
-    """At most one at a time."""
+    """The process: at most one at a time."""
 
     def __init__(self, job: Job, outbox: Outbox) -> None:
         self._job, self._outbox = job, outbox
@@ -24,7 +24,7 @@ class Rehearser:
 
     @property
     def unusable(self) -> str:
-        """Why it cannot rehearse."""
+        """Why the process cannot rehearse; empty if it can."""
         known = self._known
         if known is None:
             return ""
@@ -34,7 +34,7 @@ class Rehearser:
         return worker == self.worker
 
     def ready_beside(self, holder: str) -> str:
-        """The process, if it is one on the machine of `holder` that can begin at once; else empty."""
+        """Return the process, if it is on the machine of `holder` and can begin at once; else empty."""
         known = self._known
         there = known is not None and known.node == self._job.workers[holder].node
         return self.worker if there and self.is_ready and not self.unusable else ""
@@ -45,7 +45,7 @@ class Rehearser:
         self._outbox.to_agent_of(beside, StartRehearser(beside))
 
     def started(self, node: str, message: RehearserStarted) -> str:
-        """Takes the process in, or says why there is none."""
+        """Take the process in. Return why there is none; empty if there is one, or one is still to come."""
         if not self._awaited:
             return ""
         self._awaited -= 1
@@ -60,7 +60,7 @@ class Rehearser:
         return ""
 
     def ended(self, exited: WorkerExited) -> str:
-        """Forgets the process; says how it ended, if nobody has ended it from here."""
+        """Drop a process that has ended. Return how it ended, if it was not ended from here; else empty."""
         self._job.workers.forget(exited.worker)
         if exited.worker != self.worker:
             return ""

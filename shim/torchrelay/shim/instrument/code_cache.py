@@ -15,6 +15,8 @@ from pathlib import Path
 from torchrelay.protocol.machine.cache_folder import code_folder
 
 _MOST_FILES = 4096
+_MAKE_OR_READ = ("instrument", "script", "bootstrap")
+"""Folders of the shim: sites are of `script`, and rewritten code calls `bootstrap`."""
 _SUFFIX = ".bin"
 
 
@@ -90,11 +92,12 @@ class CodeCache:
 
 
 def _own_version() -> bytes:
-    """Return a digest that changes with Python, and with any file of this folder."""
-    folder = os.path.dirname(os.path.abspath(__file__))
+    """Return a key that changes with Python and with any file that makes, or reads, what is kept."""
+    shim = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     files = sorted(
-        (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
-        for entry in os.scandir(folder)
+        (part, entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
+        for part in _MAKE_OR_READ
+        for entry in os.scandir(os.path.join(shim, part))
         if entry.name.endswith(".py")
     )
     return hashlib.blake2b(f"{sys.version}{sys.flags.optimize}{files}".encode(), digest_size=32).digest()

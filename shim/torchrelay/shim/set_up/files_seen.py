@@ -8,7 +8,6 @@ asked for it, made it or renamed something to it. Paths that Python's import sys
 
 from __future__ import annotations
 
-import errno
 import functools
 import io
 import os
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.shim.adapters.cpython.diverted import Diversions
+from torchrelay.shim.set_up.asked_paths import by_script, canonical, folders_changed, is_path, on_main_thread
 
 _MAX_BYTES = 2 << 20
 """Of paths and names."""
@@ -43,31 +43,6 @@ _INSTALLED = installed_in((sys.prefix, sys.base_prefix))
 """What lies there does not go while a job runs."""
 CREATES = os.O_CREAT | os.O_TRUNC
 Call = Callable[..., Any]
-
-
-_FOLDERS = 4096
-_folders: dict[str, str] = {}
-"""Where folders really are: to follow links takes a system call for each part of a path."""
-
-
-def canonical(path: Any) -> str:
-    """Return the name under which a path is known: links on the way to it are followed, but not the path itself."""
-    folder, name = os.path.split(os.path.abspath(os.fsdecode(path)))
-    real = _folders.get(folder)
-    if real is None:
-        if len(_folders) >= _FOLDERS:
-            _folders.clear()
-        real = _folders[folder] = os.path.realpath(folder)
-    return os.path.join(real, name)
-
-
-def folders_changed() -> None:
-    """Forget canonical names: links or folders were made, removed or renamed."""
-    _folders.clear()
-
-
-def is_path(path: Any) -> bool:
-    return isinstance(path, (str, bytes, os.PathLike))
 
 
 @dataclass
@@ -378,28 +353,3 @@ def _is_folder(path: Any, busy: Busy) -> bool:
         return os.path.isdir(path) and not os.path.islink(path)
     finally:
         busy.on = False
-
-
-def on_main_thread() -> bool:
-    return threading.get_ident() == threading.main_thread().ident
-
-
-def by_script(frame: Any) -> bool:
-    """Return whether the script asks in the frame of what is diverted: not where the import system asks, or we do."""
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_DIVERTED_IN):
-        frame = frame.f_back
-    return frame is not None and not str(frame.f_globals.get("__name__", "")).startswith(
-        ("torchrelay.", "importlib.", "zipimport")
-    )
-
-
-_DIVERTED_IN = (
-    "torchrelay.shim.set_up.files_seen",
-    "torchrelay.shim.set_up.files_told",
-    "torchrelay.shim.set_up.scratch_files",
-    "torchrelay.shim.adapters.cpython.diverted",
-)
-
-
-def not_found(path: Any) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -9,14 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from torchrelay.shim.set_up.asked_paths import by_script, canonical, folders_changed, is_path, not_found
 from torchrelay.shim.set_up.files_seen import (
     Busy,
     FilesSeen,
-    by_script,
-    canonical,
-    folders_changed,
-    is_path,
-    not_found,
     question,
     question_of_access,
 )

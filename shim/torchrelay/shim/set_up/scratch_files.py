@@ -22,7 +22,8 @@ from typing import IO, Any
 from torchrelay.protocol.machine.scratch import scratch_prefix, temporary_folder
 from torchrelay.shim.adapters.cpython.diverted import Diversions
 from torchrelay.shim.script.hidden_frames import hide_this_frame
-from torchrelay.shim.set_up.files_seen import FilesSeen, canonical, folders_changed, not_found
+from torchrelay.shim.set_up.asked_paths import canonical, folders_changed, not_found
+from torchrelay.shim.set_up.files_seen import FilesSeen
 from torchrelay.shim.set_up.files_told import FilesTold
 from torchrelay.shim.set_up.open_files import OpenFiles
 

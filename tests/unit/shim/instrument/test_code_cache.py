@@ -58,6 +58,20 @@ def test_another_version_of_the_shim_has_other_keys(cache: CodeCache, monkeypatc
     assert CodeCache(None).key(b"source") != key
 
 
+@pytest.mark.parametrize("part", ["instrument", "script", "bootstrap"])
+def test_a_version_differs_in_what_makes_or_reads_the_code(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("instrument", "script", "bootstrap"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file.py").write_text("")
+    monkeypatch.setattr(code_cache, "__file__", str(tmp_path / "instrument" / "code_cache.py"))
+    key = CodeCache(None).key(b"source")
+    assert CodeCache(None).key(b"source") == key
+    (tmp_path / part / "file.py").write_text("more = True")
+    assert CodeCache(None).key(b"source") != key
+
+
 def test_there_are_never_too_many_files(cache: CodeCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(10):
         cache.store(cache.key(bytes([number])), b"made")

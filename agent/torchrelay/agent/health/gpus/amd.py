@@ -22,11 +22,11 @@ from torchrelay.protocol.messages import HealthSignal
 RESET_EVENT = "GPU_PRE_RESET"
 EVENTS_AT_ONCE = 10
 _RESIDENCIES = ("prochot_residency_acc", "socket_thm_residency_acc", "vr_thm_residency_acc", "hbm_thm_residency_acc")
-"""How long the hardware has slowed the GPU down, by cause; what does not have these has `throttle_status`."""
+"""How long the hardware has slowed the GPU down, by cause. A GPU without these has `throttle_status`."""
 
 
 class AmdGpu:
-    """What is not in a single reading: `blocks` whose errors are counted, slowdowns and XGMI errors so far."""
+    """What is remembered of one GPU between readings: the `blocks` whose errors are counted, slowdowns and XGMI errors so far."""
 
     def __init__(self, uuid: str, handle: Any) -> None:
         self.uuid, self.handle = uuid, handle
@@ -40,7 +40,7 @@ class AmdGpu:
 
 
 class Amd:
-    """`smi`: the module amdsmi, with its library initialised."""
+    """All AMD GPUs. `smi`: the module amdsmi, with its library initialised."""
 
     def __init__(self, smi: Any) -> None:
         self._smi = smi
@@ -81,7 +81,7 @@ class Amd:
         return signals
 
     def wait(self, timeout_s: float) -> list[HealthSignal]:
-        """Resets that the driver announces, of whichever GPU."""
+        """Wait for resets that the driver announces, of any GPU."""
         if not self._readers:
             time.sleep(timeout_s)
             return []
@@ -113,7 +113,7 @@ class Amd:
         }
 
     def _with_block(self, gpu: AmdGpu, signal: HealthSignal) -> HealthSignal:
-        """Which block of the GPU an error was in: looked at only when the sum has moved."""
+        """Name the blocks of the GPU that an error was in. The blocks are read only when the sum has moved."""
         key = {k.RAS_CORRECTED: "correctable_count", k.RAS_UNCORRECTED: "uncorrectable_count"}.get(signal.kind)
         if key is None:
             return signal
@@ -127,7 +127,10 @@ class Amd:
         return HealthSignal(signal.kind, signal.device, value=signal.value, detail=detail)
 
     def _xgmi(self, gpu: AmdGpu) -> float | None:
-        """The status stays until it is reset; where that is not permitted, one that stays is no new error."""
+        """Return the number of XGMI errors so far; None where the device does not tell.
+
+        The status stays until it is reset. Where a reset is not permitted, a status that stays is no new error.
+        """
         status = self._told(self._smi.amdsmi_gpu_xgmi_error_status, gpu.handle)
         if status is None:
             return None
@@ -185,7 +188,10 @@ class Amd:
 
 
 def open_source(options: dict[str, Any]) -> FactSource:
-    """`env`: where ROCm is. Raises AbsentError."""
+    """Open the GPUs.
+
+    `env`: variables that say where ROCm is. Raises AbsentError where amdsmi or its library is missing, or does not start.
+    """
     os.environ.update(options.get("env", {}))
     with contextlib.redirect_stdout(sys.stderr):  # our own lines go there
         try:

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through a dcgm-exporter, where one runs: what it reads, torchrelay does not read a second time.
+"""NVIDIA GPUs through a dcgm-exporter, where one runs. torchrelay does not read a second time what the exporter reads.
 
 Leans on the metrics of dcgm-exporter 2 to 4, by the names of DCGM's fields (DCGM_FI_*, older and newer ones) and its own
 DCGM_EXP_GPU_HEALTH_STATUS, with the label UUID; on Prometheus' text format, which prometheus_client parses.
@@ -37,7 +37,7 @@ _SUMS = {
     ),
     k.PCIE_REPLAYS: ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER",),
 }
-"""Kind -> the metrics that are summed; without all of them the kind is left to the driver."""
+"""Kind -> the metrics that are summed. A GPU that lacks one of them leaves the kind to the driver."""
 _XID = "DCGM_FI_DEV_XID_ERRORS"
 _TEMPERATURE, _SLOWDOWN_AT = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_SLOWDOWN_TEMP"
 _WIDTH, _LANES = "DCGM_FI_DEV_PCIE_LINK_WIDTH", "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"
@@ -66,7 +66,10 @@ class DcgmGpu:
 
 
 class Dcgm:
-    """`url`: of the exporter's metrics. Raises AbsentError where it has nothing that is of use; OSError where it cannot be read."""
+    """All GPUs of an exporter.
+
+    `url`: of its metrics. Raises AbsentError where it has no metric that is of use, OSError where it cannot be read.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -84,7 +87,7 @@ class Dcgm:
         return [{"device": gpu.uuid, "pci": gpu.pci, "name": gpu.name} for gpu in self._gpus.values()]
 
     def covers(self) -> dict[str, dict[str, float]]:
-        """Device -> kind -> what it was when it was read last: what nobody else needs to read."""
+        """Return, for each device, the latest reading of each kind: no other source needs to read these kinds."""
         return self.readings
 
     def poll(self) -> list[HealthSignal]:
@@ -106,13 +109,17 @@ class Dcgm:
         return []
 
     def _scrape(self) -> dict[str, DcgmGpu]:
-        """Raises OSError."""
+        """Read the exporter's metrics. Raises OSError."""
         with self._opener.open(self._url, timeout=TIMEOUT_S) as answer:
             text = answer.read(MOST_BYTES).decode("utf-8", "replace")
         return read_metrics(text)
 
     def _xid(self, gpu: DcgmGpu) -> list[HealthSignal]:
-        """The metric is the last XID, which stays: one that was there before, or comes again, cannot be told from it."""
+        """Return the evidence of an XID that is new.
+
+        The metric is the last XID, and stays. An XID that was there before, or one that comes a second time, cannot be told from
+        it.
+        """
         code = int(gpu.values.get(_XID, 0))
         before = self._xids.get(gpu.uuid)
         self._xids[gpu.uuid] = code
@@ -141,7 +148,7 @@ class Dcgm:
 
 
 def read_metrics(text: str) -> dict[str, DcgmGpu]:
-    """UUID -> GPU; of MIG instances nothing is taken."""
+    """Return the GPU of each UUID. Metrics of MIG instances are left out."""
     wanted = "\n".join(line for line in text.splitlines() if line.partition("{")[0].strip() in _KNOWN)
     gpus: dict[str, DcgmGpu] = {}
     for sample in _samples(wanted + "\n"):
@@ -164,7 +171,7 @@ def _samples(text: str) -> Iterable[Any]:
 
 
 def host_engine(proc: Path = Path("/proc")) -> str:
-    """The process of DCGM's host engine, if one runs here, in words."""
+    """Return in words which process of DCGM's host engine runs here; empty if none does."""
     for comm in proc.glob("[0-9]*/comm"):
         try:
             if comm.read_text().strip() == "nv-hostengine":
@@ -175,7 +182,10 @@ def host_engine(proc: Path = Path("/proc")) -> str:
 
 
 def open_source(options: Mapping[str, Any]) -> FactSource:
-    """`url`: of the exporter; `required`: whether it was asked for. Raises AbsentError; OSError if it is required."""
+    """Open the exporter. `url`: of its metrics; `required`: whether the user asked for it.
+
+    Raises AbsentError; OSError if it is required.
+    """
     url = str(options["url"])
     try:
         return Dcgm(url)

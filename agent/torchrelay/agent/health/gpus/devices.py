@@ -13,7 +13,7 @@ from torchrelay.protocol.names import WorkerId
 
 @dataclass(frozen=True)
 class Device:
-    """`device`: GPU UUID, or port; `pci`: its address, or for ports its folder in sysfs."""
+    """A GPU or a port. `device`: GPU UUID, or port; `pci`: its address, or for ports its folder in sysfs."""
 
     device: str
     pci: str
@@ -21,7 +21,10 @@ class Device:
 
 
 def visible(gpus: Sequence[Device], selections: Iterable[str]) -> list[Device]:
-    """In the order in which a process sees them. `selections`: as `visible_gpus.selections` says them."""
+    """Return the GPUs that a process sees, in the order in which it sees them.
+
+    `selections`: as `visible_gpus.selections` says them.
+    """
     left = list(gpus)
     for selection in selections:
         left = [left[place] for place in selected([gpu.device for gpu in left], selection)]
@@ -33,7 +36,7 @@ NOBODY = WorkerId("")
 
 
 def gpus_of(workers: Sequence[WorkerId], gpus: Sequence[Device]) -> dict[WorkerId, Device]:
-    """One for each while there are enough: ranks by local rank, then spares. `workers` are in that order."""
+    """Return the GPU of each worker, as long as there are enough. `workers`: ranks by local rank, then spares."""
     return {worker: gpu for worker, gpu in zip(workers, gpus) if worker != NOBODY}
 
 
@@ -44,9 +47,9 @@ def free(workers: Sequence[WorkerId], gpus: Sequence[Device]) -> list[Device]:
 
 
 def in_place(worker: WorkerId, place: str, workers: Sequence[WorkerId], gpus: Sequence[Device]) -> list[WorkerId]:
-    """Return the workers with a further one, which uses what `place` says: an ended worker's GPU, or a GPU that is free.
+    """Return the workers with a further one in `place`: an ended worker whose GPU it takes, or a GPU that is free.
 
-    A GPU that somebody uses meanwhile stays with who uses it.
+    A GPU that another worker uses meanwhile stays with that worker.
     """
     if place in workers:
         return [worker if w == place else w for w in workers]
@@ -63,10 +66,10 @@ def in_place(worker: WorkerId, place: str, workers: Sequence[WorkerId], gpus: Se
 def choice(
     gpus: Sequence[Device], environ: Mapping[str, str], own: Device, local_rank: int, *, amd: bool
 ) -> dict[str, str]:
-    """What a process that uses GPU number `local_rank` has to find in its environment to use its own; empty if it does anyway.
+    """Return what the environment of process number `local_rank` needs so that it uses `own`; empty if it uses `own` anyway.
 
-    `gpus`: all of the machine; `environ`: by which this process's are chosen. AMD's are named by their numbers: its runtimes call
-    them otherwise than its driver does.
+    `gpus`: all of the machine; `environ`: the environment that chooses this process's GPUs. AMD's are named by their numbers: its
+    runtimes call them otherwise than its driver does.
     """
     order = order_with(visible(gpus, selections(environ, amd=amd)), own, local_rank)
     if not order:
@@ -78,7 +81,10 @@ def choice(
 
 
 def order_with(gpus: Sequence[Device], own: Device, local_rank: int) -> list[Device]:
-    """The order in which `own` is number `local_rank`; empty if it is that anyway, or no process uses that number."""
+    """Return the GPUs in an order in which `own` is number `local_rank`.
+
+    Empty if it is that anyway, if `own` is not among them, or if they have no such number.
+    """
     if own not in gpus or local_rank >= len(gpus) or gpus[local_rank] == own:
         return []
     order = list(gpus)
@@ -88,7 +94,7 @@ def order_with(gpus: Sequence[Device], own: Device, local_rank: int) -> list[Dev
 
 
 def nearest(gpu_folder: str, ports: Sequence[Device]) -> list[Device]:
-    """The ports that share the longest way through the PCI tree with the GPU; none if they share but the host bridge."""
+    """Return the ports that share the longest way through the PCI tree with the GPU; none if they share only the host bridge."""
 
     def shared(port: Device) -> int:
         return len(os.path.commonpath((gpu_folder, port.pci)).split("/")) if port.pci.startswith("/") else 0
@@ -105,7 +111,10 @@ def usage(
     folders: Mapping[str, str],
     for_all: Sequence[str],
 ) -> dict[str, str]:
-    """Worker -> its devices, separated by blanks. `folders`: PCI address -> folder in sysfs; `for_all`: used by everybody."""
+    """Return each worker's devices, separated by blanks.
+
+    `folders`: PCI address -> folder in sysfs; `for_all`: devices that every worker uses.
+    """
     mine = gpus_of(workers, gpus)
     told = {}
     for worker in workers:

@@ -21,7 +21,7 @@ from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
 
 LINKS_EVERY = 5
-"""Polls between two looks at the state of each NVLink: a call for each, and XID 74 says it at once."""
+"""Polls between two looks at the state of each NVLink. A look takes a call for each link, and XID 74 tells of a fault at once."""
 _FIELDS: dict[str, tuple[int, ...]] = {
     k.ECC_CORRECTED: (nv.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,),
     k.ECC_UNCORRECTED: (nv.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,),
@@ -67,7 +67,7 @@ class NvidiaGpu:
         return {i for i in asked if _told(functools.partial(nv.nvmlDeviceGetNvLinkState, self.handle, i)) == 1}
 
     def read(self, with_links: bool) -> dict[str, float | None]:
-        """Raises NVMLError where the device does not answer at all."""
+        """Read the GPU. Raises NVMLError where the device does not answer at all."""
         reading = self._fields()
         if self.limit_c and k.TEMPERATURE_MARGIN not in self.left:
             celsius = _told(lambda: nv.nvmlDeviceGetTemperature(self.handle, nv.NVML_TEMPERATURE_GPU))
@@ -133,7 +133,10 @@ class Nvidia:
         return signals
 
     def leave(self, covered: Covered) -> None:
-        """What is read by another source; its recovery action and whether it is lost every GPU is asked for all the same."""
+        """Leave to another source the kinds in `covered`.
+
+        The recovery action, and whether it is lost, is still asked of every GPU.
+        """
         for gpu in self._gpus:
             before, now = self._left.get(gpu.uuid, {}), covered.get(gpu.uuid, {})
             gpu.left = frozenset(now)
@@ -152,7 +155,7 @@ class Nvidia:
         return [HealthSignal(k.RECOVERY_ACTION, gpu.uuid, code=gpu.recovery)]
 
     def _register(self) -> Any:
-        """One event set for the XIDs of all GPUs, or None where the driver has none."""
+        """Return one event set for the XIDs of all GPUs, or None where the driver has none."""
         try:
             events = nv.nvmlEventSetCreate()
             for gpu in self._gpus:
@@ -177,7 +180,7 @@ class Nvidia:
 
 
 def _gpu(index: int) -> NvidiaGpu | None:
-    """None for one that was lost before: it has no name any more, and the others are to be read."""
+    """Return the GPU; None for one that was lost before. A lost GPU has no name any more, and the others have to be read."""
     try:
         return NvidiaGpu(nv.nvmlDeviceGetHandleByIndex(index))
     except (nv.NVMLError_GpuIsLost, nv.NVMLError_Unknown) as e:
@@ -186,7 +189,7 @@ def _gpu(index: int) -> NvidiaGpu | None:
 
 
 def _told(call: Callable[[], Any]) -> Any:
-    """What the driver says, or None where this device or driver does not know it."""
+    """Return what the driver says, or None where this device or driver does not know it."""
     try:
         return call()
     except (
@@ -212,7 +215,7 @@ def _number(value: Any) -> float:
 
 
 def open_source(options: dict[str, Any]) -> FactSource:
-    """`library`: path of libnvidia-ml.so.1, if it is not the system's. Raises AbsentError."""
+    """Open the GPUs. `library`: path of libnvidia-ml.so.1, if it is not the system's. Raises AbsentError."""
     if library := options.get("library"):
         os.environ.update(options.get("env", {}))
         try:

@@ -1,4 +1,4 @@
-"""Whom did the others wait for? By the dumps that PyTorch's flight recorder writes when a collective times out.
+"""Finds the rank that the others waited for, by the dumps that PyTorch's flight recorder writes when a collective times out.
 
 Leans on the dump's form in torch 2.4 to 2.13: a pickle of plain values, `entries` with `process_group`, `collective_seq_id`,
 `profiling_name` and `state`, in files whose names end with the rank. Nothing but plain values is unpickled.
@@ -34,7 +34,7 @@ class Dumps:
         self._by_rank: dict[int, dict[str, Any]] = {}
 
     def take(self, path: Path) -> Behind | None:
-        """Reads a file if it is a dump; then says who is behind, as far as the dumps so far tell."""
+        """Read a file if it is a dump. Return which rank is behind, as far as the dumps so far tell."""
         found = _NAME.search(path.name)
         if found is None:
             return None
@@ -53,7 +53,7 @@ class _PlainOnly(pickle.Unpickler):
 
 
 def read_dump(path: Path) -> dict[str, Any]:
-    """Raises OSError, UnpicklingError for anything but plain values, ValueError for what is no dump."""
+    """Read a dump. Raises OSError, UnpicklingError for anything but plain values, ValueError for a file that is no dump."""
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES} bytes")
     dump = _PlainOnly(io.BytesIO(path.read_bytes())).load()
@@ -63,7 +63,7 @@ def read_dump(path: Path) -> dict[str, Any]:
 
 
 def who_is_behind(dumps: Mapping[int, dict[str, Any]]) -> Behind | None:
-    """The rank whose last collective of a group is the furthest behind; None while all are level."""
+    """Return the rank whose last collective of a group is the furthest behind; None while all are level."""
     last: dict[str, dict[int, tuple[int, str]]] = {}
     for rank, dump in dumps.items():
         for entry in dump["entries"]:

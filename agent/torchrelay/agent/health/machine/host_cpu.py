@@ -1,4 +1,4 @@
-"""Do the job's processes get the processors that they ask for? What makes a rank slow without its device being to blame.
+"""Tells whether the job's processes get the processors that they ask for. If not, a rank is slow without its device being to blame.
 
 Leans on pressure stall information (Documentation/accounting/psi.rst), the control group's cpu.stat and /proc/stat.
 """
@@ -20,7 +20,10 @@ STEP = 0.1
 
 @dataclass(frozen=True)
 class _Counters:
-    """Since the machine or the group began. `waited_us`: in which a process waited; periods are those of a CPU limit."""
+    """Counts since the machine or the group began.
+
+    `waited_us`: time in which a process waited; periods are those of a CPU limit.
+    """
 
     at_s: float
     waited_us: int | None = None
@@ -31,7 +34,7 @@ class _Counters:
 
 
 class HostCpu:
-    """`root`: where proc and sys are. The first look is where it starts."""
+    """The processors of this machine. `root`: where proc and sys are. Shares are counted from the first look on."""
 
     def __init__(self, root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> None:
         self._root, self._now = root, now
@@ -73,7 +76,7 @@ class HostCpu:
 
 
 def _shares(before: _Counters, now: _Counters) -> dict[str, float]:
-    """Of the time between two looks, 0 to 1 each."""
+    """Return shares of the time between two looks, 0 to 1 each."""
     took_us = (now.at_s - before.at_s) * 1e6
     shares = {}
     if now.waited_us is not None and before.waited_us is not None and took_us > 0:
@@ -86,7 +89,7 @@ def _shares(before: _Counters, now: _Counters) -> dict[str, float]:
 
 
 def _lines(path: Path | None) -> list[list[str]]:
-    """The words of each line; nothing where the kernel has no such file, or does not fill it."""
+    """Return the words of each line; nothing where the kernel has no such file, or does not fill it."""
     if path is None:
         return []
     try:

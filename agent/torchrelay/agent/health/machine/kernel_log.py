@@ -1,7 +1,7 @@
-"""The kernel's log: one reader of /dev/kmsg, and what its lines say about devices. Reading wakes up by itself.
+"""The kernel's log: one reader of /dev/kmsg, and what its lines say about devices. A new line wakes the reader up.
 
-Leans on the format of /dev/kmsg (Documentation/ABI/testing/dev-kmsg) and on the texts of the NVIDIA driver (450 to 580),
-amdgpu, the OOM killer, EDAC and the block layer, which are no interface: a line that is not known is left alone.
+Leans on the format of /dev/kmsg (Documentation/ABI/testing/dev-kmsg) and on the texts of the NVIDIA driver (450 to 580), amdgpu,
+the OOM killer, EDAC and the block layer, which are no interface: a line that is not known is left alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OOM = re.compile(r"oom-kill:constraint=CONSTRAINT_(?P<why>\w+),.*?pid=(?P<pid>\
 
 
 def parse_line(text: str) -> HealthSignal | None:
-    """The evidence in one line of the log (without its prefix), or None. A device is named by its PCI address."""
+    """Return the evidence in one line of the log (without its prefix), or None. A device is named by its PCI address."""
     if found := _OOM.search(text):
         kind = k.OOM_PROGRAM if found["why"] == "MEMCG" else k.OOM_NODE
         return HealthSignal(kind, worker=f"pid {found['pid']}", detail=text[:200])
@@ -71,7 +71,7 @@ def parse_line(text: str) -> HealthSignal | None:
 
 
 def normal_pci(address: str) -> str:
-    """`PCI:0000:3B:00`, `00000000:3b:00.0` -> `0000:3b:00`: what the sources have in common."""
+    """Return the part of a PCI address that the sources have in common: `PCI:0000:3B:00`, `00000000:3b:00.0` -> `0000:3b:00`."""
     found = re.search(r"([0-9a-fA-F]+):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})", address)
     return f"{int(found[1], 16):04x}:{found[2].lower()}:{found[3].lower()}" if found else address
 
@@ -103,7 +103,10 @@ class Sieve:
 
 
 class KernelLog:
-    """`tell` gets evidence of lines that are written from now on; `died(reason)` is called if the log cannot be read on."""
+    """Reads the log.
+
+    `tell` gets the evidence of lines that are written from now on; `died(reason)` is called if reading fails later.
+    """
 
     def __init__(self, path: Path, tell: Callable[[HealthSignal], None], died: Callable[[str], None]) -> None:
         self._path, self._tell, self._died = path, tell, died
@@ -112,7 +115,7 @@ class KernelLog:
         self._sieve = Sieve()
 
     def open(self) -> str:
-        """Starts to listen; the reason if that is not possible, else empty."""
+        """Start to listen. Return the reason if that is not possible, else an empty text."""
         try:
             # A pipe that is open for writing too does not end when a writer goes.
             access = os.O_RDWR if self._path.is_fifo() else os.O_RDONLY
@@ -132,7 +135,7 @@ class KernelLog:
             self._file = -1
 
     def read(self) -> None:
-        """Takes what is there."""
+        """Read and handle the lines that have arrived."""
         for _ in range(_READS_PER_TURN):
             if self._file < 0:
                 return

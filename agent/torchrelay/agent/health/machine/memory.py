@@ -1,4 +1,4 @@
-"""Was a process killed because memory ran out, and whose fault was that? By the counters of its control group.
+"""Tells whether the kernel killed a process because memory ran out, and whose fault that was, by the counters of its control group.
 
 Leans on cgroup v2's memory.events and v1's memory.oom_control (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst).
 """
@@ -19,7 +19,7 @@ class MemoryLimit:
         self._known = self._read()
 
     def killed(self) -> str:
-        """The kind of evidence if the kernel has killed for memory since the last call, or empty."""
+        """Return the kind of evidence if the kernel has killed for memory since the last call, else an empty text."""
         before, self._known = self._known, self._read()
         if self._known.get("oom_kill", 0) <= before.get("oom_kill", 0):
             return ""

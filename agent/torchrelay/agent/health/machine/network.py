@@ -26,7 +26,7 @@ _COUNTERS = {
     "roce_slow_restart": "hw_counters/roce_slow_restart",
 }
 _MOST_BYTES = 4096
-"""Of an attribute in sysfs."""
+"""The most bytes that are read of an attribute in sysfs."""
 _DOWNED = "counters/link_downed"
 
 
@@ -45,13 +45,13 @@ class Port:
         self.was_up = self.state() == UP
 
     def state(self) -> float:
-        """As the level link-down has it. A port that never was up is not connected, which is no fault."""
+        """Return the state as the level link-down counts it. A port that never was up is not connected, which is no fault."""
         if "ACTIVE" in _read_text(self._state):
             return UP
         return DISABLED if "Disabled" in _read_text(self._physical) else DOWN
 
     def poll(self) -> tuple[dict[str, float | None], int]:
-        """The reading, and how often the link went down since the last one."""
+        """Return the reading, and how often the link went down since the last one."""
         reading: dict[str, float | None] = {kind: _read_number(file) for kind, file in self._counters.items()}
         state = self.state()
         downed = _read_number(self._downed_file)
@@ -90,7 +90,10 @@ class Interface:
 
 
 class Network:
-    """`strict`: a port that is down from the start counts as down, and not as one that is not connected."""
+    """The ports and interfaces.
+
+    `strict`: a port that is down from the start counts as down, and not as one that is not connected.
+    """
 
     def __init__(self, sys: Path, interfaces: Sequence[str], strict: bool = False) -> None:
         self._ports: list[Port | Interface] = [*_ports(sys), *_interfaces(sys, interfaces)]
@@ -136,7 +139,10 @@ def _interfaces(sys: Path, names: Sequence[str]) -> list[Interface]:
 
 
 def _read_text(path: str) -> str:
-    """Raises FileNotFoundError where the port itself is gone. Without a file object: a machine has hundreds of counters."""
+    """Read a file of sysfs. Raises FileNotFoundError where the file, and so the port, is gone.
+
+    No file object is made: a machine has hundreds of counters.
+    """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(file, _MOST_BYTES).decode("ascii", "replace").strip()
@@ -154,5 +160,5 @@ def _read_number(path: str) -> float | None:
 
 
 def open_source(options: dict[str, Any]) -> FactSource:
-    """`sys`: where sysfs is; `interfaces`: those of Ethernet that the job uses. Raises AbsentError."""
+    """Open the ports. `sys`: where sysfs is; `interfaces`: the Ethernet interfaces that the job uses. Raises AbsentError."""
     return Network(Path(options.get("sys") or "/sys"), options.get("interfaces", ()), bool(options.get("check")))

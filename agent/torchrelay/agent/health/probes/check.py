@@ -1,4 +1,4 @@
-"""May a device be used again? Looks at it afresh, by processes of their own, as the sources do."""
+"""Tells whether a device may be used again. It looks at the device afresh, by new processes, in the way that the sources do."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ LIMIT_S = 30.0
 
 
 async def check(node: str, sources: Mapping[str, dict[str, Any]], subject: str) -> DeviceChecked:
-    """`sources`: name -> options of its probe; `subject`: a device, or `node`, which is all of its devices.
+    """Look at a device, or at all devices.
 
-    A dcgm-exporter's word, which can be old, does not count where the driver can be asked; and every source has to answer.
+    `sources`: name -> options of its probe; `subject`: a device, or `node`, which is all of its devices.
+    The word of a dcgm-exporter can be old, and does not count where the driver can be asked. Every source has to answer.
     """
     seen, missing, found = [], [], False
     for name, options in sources.items():
@@ -44,11 +45,11 @@ async def check(node: str, sources: Mapping[str, dict[str, Any]], subject: str) 
 
 
 class _NotReadError(Exception):
-    """In the source's own words."""
+    """A source cannot be read; the text is the source's own."""
 
 
 async def _look(name: str, options: dict[str, Any]) -> tuple[list[str], list[HealthSignal]]:
-    """The devices of a source, and what it tells of them: levels that are not healthy, counters that move meanwhile."""
+    """Return the devices of a source, and what it tells of them: levels that are not healthy, counters that move meanwhile."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

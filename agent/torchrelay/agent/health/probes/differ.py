@@ -24,18 +24,18 @@ HEALTHY = {
     k.DRIVER_HANG: 0.0,
     k.CHECKPOINT_BROKEN: 0.0,
 }
-"""A level that starts there is not told."""
+"""Values at which a level is healthy. A level that starts there is not told."""
 
 
 class Differ:
-    """For the devices of one source. A counter's first reading is where it starts; one that goes down was reset."""
+    """Compares readings of the devices of one source. A counter starts at its first reading; one that goes down was reset."""
 
     def __init__(self) -> None:
         self._counters: dict[tuple[str, str], float] = {}
         self._levels: dict[tuple[str, str], float] = {}
 
     def update(self, device: str, reading: Mapping[str, float | None], detail: str = "") -> list[HealthSignal]:
-        """`reading`: kind -> value; None where the device does not tell."""
+        """Return the evidence in a new reading. `reading`: kind -> value; None where the device does not tell."""
         signals = []
         for kind, value in reading.items():
             if value is None:
@@ -46,7 +46,7 @@ class Differ:
         return signals
 
     def start_at(self, device: str, kind: str, value: float) -> None:
-        """Somebody else has told of a counter up to there."""
+        """Count from `value` on: another source has told of the counter up to there."""
         self._counters[device, kind] = value
 
     def _counter(self, device: str, kind: str, value: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Which sources of evidence a machine has, and where."""
+"""The sources of evidence that a machine has, and where they are."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ DCGM_POLL_S = 5.0
 
 @dataclass(frozen=True)
 class WatchedPlaces:
-    """Where to look. `root`: of a fake machine, or empty; `notices`: files that say that the machine has to go; `dcgm`: URL of
-    a dcgm-exporter, AUTO to look for one beside NVIDIA GPUs, or OFF.
+    """The places to look. `root`: of a fake machine, or empty; `notices`: files that say that the machine has to go.
+
+    `dcgm`: URL of a dcgm-exporter, AUTO to look for one beside NVIDIA GPUs, or OFF.
     """
 
     root: str = ""
@@ -38,7 +39,7 @@ class WatchedPlaces:
         return Path(self.root or "/") / "dev" / "kmsg"
 
     def probes(self) -> dict[str, dict[str, Any]]:
-        """Source -> options. Raises nothing: what is not there is `absent`."""
+        """Return the options of each source. Raises nothing: a source that is missing says itself that it is `absent`."""
         if self.root:
             library = Path(self.root) / "lib" / "libnvidia-ml.so.1"
             state = {ENV_STATE: str(Path(self.root) / "nvml.state")}
@@ -65,6 +66,6 @@ class WatchedPlaces:
 
 
 def interfaces_with(address: str) -> list[str]:
-    """The network interfaces that carry this address; none for loopback."""
+    """Return the network interfaces that carry this address; none for loopback."""
     found = [n for n, all_of_it in psutil.net_if_addrs().items() if any(a.address == address for a in all_of_it)]
     return [n for n in found if n != "lo"]

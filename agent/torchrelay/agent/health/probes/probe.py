@@ -22,7 +22,7 @@ from torchrelay.protocol.messages import HealthSignal
 from torchrelay.protocol.transport.readable import is_readable
 
 POLL_S = 0.9
-"""So that what only a poll shows is known within a second."""
+"""With this pause, what only a poll shows is known within a second."""
 SOURCES = {
     "nvidia": "torchrelay.agent.health.gpus.nvidia",
     "amd": "torchrelay.agent.health.gpus.amd",
@@ -59,13 +59,13 @@ def main(name: str, options: dict[str, Any]) -> int:
 
 
 class Orders:
-    """Lines on a file that nobody waits for."""
+    """Reads lines from a file without waiting for them."""
 
     def __init__(self, file: int = 0) -> None:
         self._file, self._rest, self._open = file, b"", True
 
     def read(self) -> list[Covered]:
-        """The whole lines that have come since the last call."""
+        """Return the whole lines that have come since the last call, parsed."""
         found: list[Covered] = []
         while self._open and is_readable(self._file):
             data = os.read(self._file, 1 << 16)

@@ -19,9 +19,9 @@ from torchrelay.protocol.messages import HealthSignal
 log = logging.getLogger(__name__)
 
 HANG_S = 5.0
-"""Without a sign of life for so long a call into the driver hangs: five polls."""
+"""A call into the driver counts as hanging after so long without a sign of life: five polls."""
 GIVE_UP_S = 60.0
-"""Then the probe is ended, if the kernel lets it, and another one begins."""
+"""After so long the probe is ended, if the kernel lets it, and another one begins."""
 END_S = 1.0
 BACKOFF_S = 5.0
 MAX_BACKOFF_S = 300.0
@@ -30,7 +30,7 @@ LINE_LIMIT_BYTES = 1 << 20
 
 
 class ProbeProcess:
-    """`tell(signals)`, `found(devices)`, `state(source, text)` and `covers(covered)` are called as its lines come."""
+    """One probe. `tell(signals)`, `found(devices)`, `state(source, text)` and `covers(covered)` are called as its lines come."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ProbeProcess:
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     def leave(self, covered: Covered) -> None:
-        """These readings are another source's from now on, also after this one was started anew."""
+        """Leave the readings in `covered` to another source from now on, also after this probe was started anew."""
         if covered != self.left:
             self.left = covered
             self._order()
@@ -67,7 +67,7 @@ class ProbeProcess:
             process.stdin.write(json.dumps(self.left).encode() + b"\n")
 
     async def run(self) -> None:
-        """Until there turns out to be no such device, or cancelled."""
+        """Keep a probe running, until it says that there is no such device, or until cancelled."""
         backoff_s = BACKOFF_S
         while True:
             self._state(self._name, "starting")
@@ -81,7 +81,7 @@ class ProbeProcess:
             await asyncio.sleep(backoff_s)
 
     async def _once(self) -> tuple[bool, str]:
-        """Whether it ever told anything, and how it ended."""
+        """Run one probe process to its end. Return whether it ever told anything, and how it ended."""
         self._reads = False
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -125,7 +125,7 @@ class ProbeProcess:
         return said, reason
 
     async def _line(self, stream: asyncio.StreamReader) -> bytes | None:
-        """The next line, None at its end. Raises TimeoutError when it hangs for good."""
+        """Return the next line, None at the stream's end. Raises TimeoutError when the probe hangs for good."""
         reading = asyncio.ensure_future(stream.readline())
         try:
             while not (await asyncio.wait((reading,), timeout=self._hang_s))[0]:
@@ -170,7 +170,10 @@ class ProbeProcess:
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """Not through Popen, which looks first whether the child has ended, and so takes the exit code away from asyncio."""
+    """Kill the process without Popen.
+
+    Popen looks first whether the child has ended, and so takes the exit code away from asyncio.
+    """
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)

@@ -13,19 +13,19 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def process_state(pid: int) -> str:
-    """The state letter of /proc/PID/stat: `R`, `S`, `D`, `T` (stopped), `Z` (dead, not yet collected); or `gone`."""
+    """Return the state letter of /proc/PID/stat: `R`, `S`, `D`, `T` (stopped), `Z` (dead, not yet collected); or `gone`."""
     return process_activity(pid)[0]
 
 
 def process_activity(pid: int) -> tuple[str, float]:
-    """State letter and processor time in seconds of the main thread, which is the one that trains."""
+    """Return state letter and processor time in seconds of the main thread, which is the one that trains."""
     return _activity(f"/proc/{pid}/task/{pid}/stat")
 
 
 def descendants_processor_s(pid: int) -> float:
-    """Return the processor time of the processes that it has started and that live, such as the workers of its data loaders.
+    """Return the processor time in seconds of the living descendants of process `pid`, such as the workers of its data loaders.
 
-    Those that other threads than its main one have started are left out, and of very many the last ones.
+    Processes that were started by other threads than a main thread are left out. Of very many, the last ones are left out.
     """
     total_s, seen, left = 0.0, {pid}, _children(pid)
     while left and len(seen) < _MOST_DESCENDANTS:
@@ -38,7 +38,10 @@ def descendants_processor_s(pid: int) -> float:
 
 
 def _children(pid: int) -> list[int]:
-    """Return none where the kernel does not tell: it was built without CONFIG_PROC_CHILDREN, or the process is hidden from us."""
+    """Return the processes that the main thread of `pid` has started.
+
+    The list is empty where the kernel does not tell: it was built without CONFIG_PROC_CHILDREN, or the process is hidden from us.
+    """
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
             return [*map(int, file.read().split())]
@@ -47,7 +50,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _activity(path: str) -> tuple[str, float]:
-    """State letter and processor time in seconds, as a file `stat` of the kernel has them."""
+    """Return state letter and processor time in seconds, from one of the kernel's files `stat`."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -65,7 +68,7 @@ def _activity(path: str) -> tuple[str, float]:
 
 
 def exit_reason(exit_code: int, signal_number: int) -> str:
-    """`killed by SIGKILL (...)`, `ended with exit code 3`, `ended`."""
+    """Return in words how a process ended: `killed by SIGKILL (...)`, `ended with exit code 3`, `ended`."""
     if signal_number:
         hint = _SIGNAL_HINTS.get(signal_number, "")
         return f"killed by {signal_name(signal_number)}" + (f" ({hint})" if hint else "")
@@ -90,6 +93,9 @@ _SIGNAL_HINTS: dict[int, str] = {
 
 
 def activity_if_seen(pid: int) -> tuple[str, float]:
-    """Of a process that cannot be seen (`pid` is 0) nothing is known: it counts as at work, so that it is never blamed in haste."""
+    """Return state letter and processor time as `process_activity` does; state `R` for a process that cannot be seen (`pid` is 0).
+
+    Nothing is known of such a process: it counts as at work, so that it is never blamed in haste.
+    """
     state, processor_s = process_activity(pid) if pid else (GONE, 0.0)
     return ("R", processor_s) if state == GONE else (state, processor_s)

@@ -14,9 +14,12 @@ ASK_S = 1.0
 """How often the kernel is asked about a worker that waits or is not in training: its state decides nothing then."""
 PROCESSOR_WINDOW_S = 1.0
 PROCESSOR_SHARE = 0.015
-"""Of one processor; 15 ms in a second, which is two ticks. Fewer are what a thread costs that polls for a dead peer."""
+"""Share of one processor from which on a worker counts as at work: 15 ms in a second, which is two ticks.
+
+A thread that polls for a dead peer costs less.
+"""
 DESCENDANTS_SHARE = 0.2
-"""The same for the processes that it has started. What only logs beside training needs less."""
+"""The same share for a worker's descendants. A process that only logs beside training needs less."""
 
 _AT_WORK = ("R", "D")
 _OUTSIDE_TRAINING = ("set-up", "standing", "finished")
@@ -25,8 +28,10 @@ _NOTHING_YET = ProgressRecord(0, -1, 0, "set-up", False, 0, 0.0)
 
 @dataclass
 class _Life:
-    """`processor_s` is the main thread's processor time at `since_s`, `descendants_s` that of the processes that it has started,
-    None where nobody has looked; `asked_s`: when the kernel was asked last.
+    """What was seen of one worker.
+
+    `processor_s`: processor time of its main thread at `since_s`. `asked_s`: when the kernel was asked last.
+    `descendants_s`: processor time of the processes that it has started, None where it was not looked up.
     """
 
     record: ProgressRecord
@@ -40,8 +45,9 @@ class _Life:
 
 
 class Vitals:
-    """`activity_of(pid)`: state and processor seconds of a process; `descendants_of(pid)`: processor seconds of those that it has
-    started. Times are of one monotonic clock.
+    """All workers of a place, as seen over time. Times are of one monotonic clock.
+
+    `activity_of(pid)`: state and processor seconds of a process; `descendants_of(pid)`: processor seconds of its descendants.
     """
 
     def __init__(
@@ -55,7 +61,7 @@ class Vitals:
     def see(
         self, worker: WorkerId, pid: int, record: ProgressRecord | None, now_s: float, ask_kernel: bool = False
     ) -> WorkerProgress:
-        """One look at one worker. Whoever has moved is at work: then the kernel is not asked, unless `ask_kernel`."""
+        """Look at one worker. One that has moved is at work: then the kernel is not asked, unless `ask_kernel`."""
         record = record or _NOTHING_YET
         life = self._lives.get(worker)
         if life is None:
@@ -81,7 +87,7 @@ class Vitals:
         )
 
     def forget(self, worker: WorkerId) -> None:
-        """It has ended."""
+        """Drop what was seen of a worker that has ended."""
         self._lives.pop(worker, None)
 
     def _ask(self, life: _Life, pid: int, now_s: float) -> None:
@@ -100,7 +106,7 @@ class Vitals:
             life.busy_s = now_s
 
     def _descendants_work(self, life: _Life, pid: int, passed_s: float) -> bool:
-        """Whether it may wait for what the workers of its data loader compute."""
+        """Return whether the worker may be waiting for what the workers of its data loader compute."""
         if not _could_hang(life.record):
             return False
         before_s, life.descendants_s = life.descendants_s, self._descendants_of(pid)
@@ -108,7 +114,7 @@ class Vitals:
 
 
 def _waits(record: ProgressRecord) -> bool:
-    """For other ranks: in a collective, or for its device, on which a collective does."""
+    """Return whether the rank waits for other ranks: in a collective, or for its device, on which a collective waits."""
     return record.waiting or record.device_wait_s > 0.0
 
 

@@ -1,9 +1,9 @@
-"""Does the job stand still, and because of whom?
+"""Tells whether the job stands still, and because of which rank.
 
-Peers that wait prove nothing by themselves: a rank may evaluate or save for minutes. The culprit is who does not wait
-while others do, and shows no life: no step of its loop, no processor time; or whose code runs in circles; or who waits for
-something that only it could bring about. Where all wait, it is who is cut off from the others (links.py), or who waits at
-another place than they.
+Ranks that wait prove nothing by themselves: another rank may evaluate or save for minutes. The culprit is a rank that does not wait
+while others do, and shows no life: no step of its loop, no processor time. Or its code runs in circles, or it waits for something
+that only it could bring about. Where all wait, the culprit is cut off from the others (links.py), or waits at another place than
+they.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Vital:
 
     `silent_s`: since its progress last moved; `idle_s`: since it was last seen computing or at the disk; `news_age_s`:
     since its agent last said anything of it; `stopped_s`: how long it has not been able to go on by itself (CANNOT_GO_ON).
-    `stack`, `motion`, `asleep`, `links`, `in_own_code`: as in messages.Explained, of this silence; empty, or None, as long as
-    nobody has looked.
+    `stack`, `motion`, `asleep`, `links`, `in_own_code`: as in messages.Explained, of this silence; empty, or None, until the
+    rank was looked at.
     """
 
     rank: int
@@ -51,7 +51,10 @@ class Vital:
 
     @property
     def waits_for_peers(self) -> bool:
-        """Whether it does, as far as anybody knows: who stands in the script's code within a backward waits for itself."""
+        """Whether the rank waits for its peers, as far as is known.
+
+        A rank that stands in the script's code within a backward waits for itself.
+        """
         return self.waiting and not self.in_own_code
 
 
@@ -67,12 +70,12 @@ class Culprit:
 
 
 def threshold_s(median_step_s: float, policy: Policy) -> float:
-    """After how much silence a rank may be to blame."""
+    """Return after how much silence a rank may be to blame."""
     return policy.hang_step_factor * median_step_s + policy.hang_extra_s
 
 
 def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) -> Culprit | None:
-    """The one rank to blame, or None as long as nobody must be."""
+    """Return the one rank to blame, or None as long as no rank must be blamed."""
     current = [v for v in vitals if v.news_age_s <= policy.stale_progress_s]
     limit_s = threshold_s(median_step_s, policy)
     waiting = [
@@ -134,7 +137,7 @@ def _hangs(v: Vital, limit_s: float, policy: Policy) -> bool:
 
 
 def _is_still(v: Vital, limit_s: float) -> bool:
-    """Whether it may wait for a stopped rank where that is not seen, in another library's communication."""
+    """Return whether the rank may wait for a stopped rank in another library's communication, where waiting is not seen."""
     return v.phase not in NOT_TRAINING and v.silent_s >= limit_s and v.idle_s >= limit_s
 
 
@@ -150,7 +153,7 @@ def _limit_s(v: Vital, limit_s: float, policy: Policy) -> float:
 
 
 def _odd_one_out(vitals: Sequence[Vital]) -> Culprit | None:
-    """All wait for others. Those at the place where most are can be right; one at another place waits in vain."""
+    """Return the rank that waits at another place than most, where all ranks wait: the most can be right, it waits in vain."""
     places = Counter(_place(v) for v in vitals)
     if len(places) == 1:
         return None
@@ -165,7 +168,7 @@ def _odd_one_out(vitals: Sequence[Vital]) -> Culprit | None:
 
 
 def _place(v: Vital) -> tuple[object, ...]:
-    """Where a rank waits. After the step, ranks may wait in different lines for the same slow transfer."""
+    """Return where a rank waits. After the step, ranks may wait in different lines for the same slow transfer."""
     return v.boundary, v.gates_passed, v.phase, v.stack if v.phase in (RankPhase.BODY, RankPhase.GATE) else ()
 
 

@@ -1,7 +1,7 @@
-"""All ranks wait for each other: is it the network? Which connections are dead, and who is cut off?
+"""Tells, where all ranks wait for each other, whether it is the network: which connections are dead, and which rank is cut off.
 
-The two ends of a connection know each other's address. A pair of ranks is apart where a connection between them is dead and
-none lives. Which of the two is to blame only their links to others can tell.
+The two ends of a connection know each other's address. A pair of ranks is apart where a connection between them is dead and none
+lives. Only their links to other ranks can tell which of the two is to blame.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torchrelay.protocol.messages import LinkState
 
 Pair = tuple[int, int]
 Links = Mapping[int, Sequence[LinkState] | None]
-"""By rank, what it sees of its connections; None as long as nobody has looked."""
+"""What each rank sees of its connections; None until it was looked at."""
 
 ANSWERED_S = 2.0
-"""Who is asked every second has answered within this time, if it can be reached."""
+"""A rank that is asked every second has answered within this time, if it can be reached."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,24 @@ class CutOff:
 
 @dataclass(frozen=True)
 class _Between:
-    """Of all connections between two ranks: the longest silence of one that is dead, and whether another one lives."""
+    """All connections between two ranks: the longest silence of one that is dead, and whether another one lives."""
 
     unanswered_s: float
     lives: bool
 
 
 def have_been_probed(links: Links, policy: Policy) -> bool:
-    """Whether they would have shown by now who is cut off."""
+    """Return whether the connections have been probed for so long that a rank that is cut off would have shown."""
     return all(
         seen is not None and all(link.probed_s >= policy.link_dead_s for link in seen) for seen in links.values()
     )
 
 
 def cut_off(links: Links, policy: Policy) -> CutOff | None:
-    """The rank whose loss would explain it best, or None where nobody is apart, or where nobody reaches anybody."""
+    """Return the rank whose loss would explain best which ranks are apart.
+
+    None where no ranks are apart, or where no rank reaches another one.
+    """
     if all(link.unanswered_s < policy.link_dead_s for seen in links.values() for link in seen or ()):
         return None  # the usual case, for which nothing has to be matched
     between = _between(links, policy)
@@ -82,7 +85,7 @@ def _between(links: Links, policy: Policy) -> dict[Pair, _Between]:
 
 
 def _connection(ends: Sequence[LinkState], policy: Policy) -> _Between:
-    """One end may hear of the other what the other does not hear of it."""
+    """Judge a connection by both of its ends: one may hear of the other what the other does not hear of it."""
     unanswered_s = max(end.unanswered_s for end in ends)
     answered = any(end.silent_s < ANSWERED_S <= end.probed_s for end in ends)
     return _Between(unanswered_s, answered and unanswered_s < policy.link_dead_s)

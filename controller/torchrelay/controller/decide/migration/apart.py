@@ -1,11 +1,11 @@
-"""Do ranks that have held the same before a migration still do after it? Pure.
+"""Tells whether ranks that have held the same before a migration still do after it. Pure.
 
-Only what was equal counts, at all the boundaries that are known: ranks that average now and then, and statistics that each rank
-has of its own data, differ at some of them. Ranks that differ in what a wrapper is to keep equal train apart from each other:
-what else they hold alike they hold so by chance, until the difference has spread to it. So do ranks that differ in anything but
-small buffers where there is no wrapper: the script averages gradients by hand, and each rank rounds otherwise what it adds to its
-weights and takes away again. And so do ranks of which each keeps another buffer of the same module for itself: a mask may be equal
-as long as what it is made of lies on the same side of a threshold. What a forward has made of other tensors is what the latest
+Only what was equal counts, at all the boundaries that are known: ranks that average now and then, and statistics that each rank has
+of its own data, differ at some of them. Ranks that differ in what a wrapper is to keep equal train apart from each other: what else
+they hold alike they hold so by chance, until the difference has spread to it. So do ranks that differ in anything but small buffers
+where there is no wrapper: the script averages gradients by hand, and each rank rounds otherwise what it adds to its weights and
+takes away again. And so do ranks of which each keeps another buffer of the same module for itself: a mask may be equal as long as
+what it is made of lies on the same side of a threshold. A tensor that a forward has made of other tensors has what the latest
 forward has left there, and a rank may evaluate alone.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from torchrelay.protocol.messages import ReplicaCheck
 
 SEEN_EQUAL = 2
-"""Boundaries after an update at which ranks have to have held the same; one is enough for what a wrapper keeps equal."""
+"""Boundaries after an update at which ranks have to have held the same; one is enough for a tensor that a wrapper keeps equal."""
 
 Alike = Mapping[str, Sequence[frozenset[int]]]
 """Path of a tensor -> groups of ranks that hold the same there."""
@@ -25,7 +25,7 @@ Alike = Mapping[str, Sequence[frozenset[int]]]
 
 @dataclass(frozen=True)
 class Apart:
-    """`ranks`: those that held the same; `path`: the first tensor that they do not hold alike any more, of `count`."""
+    """Ranks that hold the same no more. `ranks`: those that held the same; `path`: the first of `count` tensors that differ now."""
 
     ranks: tuple[int, ...]
     path: str
@@ -42,10 +42,11 @@ class Apart:
 
 
 def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritten: bool) -> Alike:
-    """What groups of ranks held the same at each boundary that all of them have told of.
+    """Return the groups of ranks that held the same at each boundary that all ranks have told of.
 
     Only boundaries before `before` speak for that. Later ones, from which ranks have gone back, can only speak against it.
-    `unwritten`: with what was equal since nobody had written to it. Once somebody does, each rank may write something of its own.
+    `unwritten`: with tensors that were equal since no rank had written to them. Once one does, each rank may write something of its
+    own.
     """
     told = {rank: {c.at: c for c in known} for rank, known in checks.items()}
     told = {rank: known for rank, known in told.items() if any(at.boundary < before for at in known)}
@@ -69,8 +70,11 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
         rank: numbers.setdefault(tuple(held[b].get(p) for p in decisive for b in seen), len(numbers))
         for rank, held in digests.items()
     }
-    """Of each rank the number of those that it trains with: the same for ranks that hold the same of what wrappers keep, or, where
-    no wrapper keeps anything, of all but small buffers."""
+    """The number of the set of ranks that each rank trains with.
+
+    It is the same for ranks that hold the same of what wrappers keep, or, where no wrapper keeps anything, the same of all but
+    small buffers.
+    """
     modules: dict[str, list[str]] = {}
     for path in sorted({p for check in newest.values() for p in check.small} - of_wrappers):
         modules.setdefault(_module_of(path), []).append(path)
@@ -95,7 +99,10 @@ def _module_of(path: str) -> str:
 
 
 def apart(known: Alike, now: Mapping[int, ReplicaCheck]) -> Apart | None:
-    """`now`: what ranks hold at one boundary, as far as they have told; None as long as all is well."""
+    """Return which ranks hold the same no more; None as long as all is well.
+
+    `now`: what ranks hold at one boundary, as far as they have told.
+    """
     differing: dict[str, frozenset[int]] = {}
     derived = _derived(now.values())
     for path, groups in known.items():

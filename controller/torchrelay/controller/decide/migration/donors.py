@@ -1,4 +1,4 @@
-"""Which survivor holds bitwise copies of a lost rank's tensors? By content, not by a framework's name."""
+"""Tells which survivor holds bitwise copies of a lost rank's tensors: by content, not by a framework's name."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ MAX_HELPERS = 3
 
 @dataclass(frozen=True)
 class ChosenDonor:
-    """`helpers`: ranks that hold the same and stand where it does, so that tensors can come from them at the same time.
+    """The chosen donor.
 
-    `carried`: what the donor need not hold, since the lost rank has copied it at the head of its step.
+    `helpers`: ranks that hold the same and stand at the same place, so that they can send tensors at the same time.
+    `carried`: tensors that the donor need not hold, since the lost rank has copied them at the head of its step.
     """
 
     rank: int
@@ -41,9 +42,11 @@ def choose_donor(
     *,
     with_carried: bool = True,
 ) -> ChosenDonor | Cannot:
-    """`checks`: the latest ones of each rank, lost ones too; `busy`: donors that serve somebody else already; `nodes`: where
-    survivors are: help comes from other nodes first, whose links are not in use. `with_carried`: whether the new process can
-    take what the lost rank has copied at its head.
+    """Choose the survivor that gives a lost rank's tensors.
+
+    `checks`: the latest ones of each rank, lost ones too; `busy`: donors that serve another rank already.
+    `nodes`: the nodes of survivors. Help comes from other nodes first, whose links are not in use.
+    `with_carried`: whether the new process can take what the lost rank has copied at its head.
     """
     carried = carried_by(checks.get(lost, ()), target) if with_carried else ()
     can_serve = [r for r, s in sorted(standings.items()) if target in (s.boundary, s.gates_passed)]
@@ -82,7 +85,7 @@ def choose_helpers(
     busy: Collection[int] = (),
     nodes: Mapping[int, str] = MappingProxyType({}),
 ) -> tuple[int, ...]:
-    """Of other replicas those that stand exactly where the donor does: elsewhere a step may have written to tensors since."""
+    """Return other replicas that stand exactly where the donor does. Elsewhere a step may have written to tensors since."""
     place = _place(standings[donor])
     alike = sorted(r for r in replicas if _place(standings[r]) == place and r not in busy)
     chosen: list[int] = []
@@ -112,11 +115,10 @@ def is_replica(
     not_averaged: Sequence[str] = (),
     carried: Collection[str] = (),
 ) -> tuple[bool, str]:
-    """Whether the donor has an equal copy of each of the lost rank's tensors, and how that is known. `ranks`: of both.
+    """Return whether the donor has an equal copy of each of the lost rank's tensors, and how that is known. `ranks`: of both.
 
-    `not_averaged`: as in the donor's Standing; counts where only a wrapper speaks for equality. `carried`: paths that need not
-    be equal; only contents that were compared can tell that all others are.
-
+    `not_averaged`: as in the donor's Standing; counts where only a wrapper speaks for equality.
+    `carried`: paths that need not be equal. Only contents that were compared can tell that all others are.
     Checks from before the training loop that the donor is in tell nothing: each loop can have tensors of its own.
     """
     since = max((c.since for c in donor), default=0)
@@ -153,7 +155,7 @@ def carried_by(checks: Sequence[ReplicaCheck], target: int) -> frozenset[str]:
 def differing_paths(ours: Sequence[ReplicaCheck], theirs: Sequence[ReplicaCheck], ranks: tuple[int, int]) -> set[str]:
     """Return the tensors of the first rank that the second one did not hold at some boundary at which contents were compared.
 
-    Those that a wrapper keeps equal count at the newest one alone, as for `is_replica`. Empty where nothing was compared.
+    Tensors that a wrapper keeps equal count at the newest boundary alone, as for `is_replica`. Empty where nothing was compared.
     """
     since = max((c.since for c in theirs), default=0)
     ours_at = {c.at: c for c in ours if c.boundary >= since}
@@ -190,7 +192,10 @@ def _always_equal(
     why: str,
     carried: Collection[str],
 ) -> tuple[bool, str]:
-    """Ranks that average now and then are equal at some boundaries, and apart in between, unless a wrapper keeps them equal."""
+    """Return whether the ranks were equal at all boundaries, but for tensors that a wrapper keeps equal.
+
+    Ranks that average now and then are equal at some boundaries, and apart in between.
+    """
     newest = max(trained)
     kept = _kept(ours[newest], theirs[newest], ranks).union(carried)
     for at in trained:
@@ -204,7 +209,7 @@ def _always_equal(
 
 
 def _kept(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> set[str]:
-    """What a wrapper keeps equal on both ranks."""
+    """Return the tensors that a wrapper keeps equal on both ranks."""
     kept = set()
     for entry in set(ours.ddp_paths) & set(theirs.ddp_paths):
         found = _AMONG.fullmatch(entry)
@@ -221,7 +226,7 @@ def _kept(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> s
 def _differed_though_kept(
     lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int, ranks: tuple[int, int]
 ) -> str:
-    """Whether a wrapper has been seen not to keep its tensors equal, at the newest boundary that both have looked at.
+    """Return why a wrapper has not kept its tensors equal, at the newest boundary that both ranks have looked at; empty if it has.
 
     A script may call the module inside of it. That boundary may be one before the training loop that runs now.
     """

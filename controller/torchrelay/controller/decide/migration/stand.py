@@ -1,4 +1,4 @@
-"""Everybody stands still: at which boundary does the new generation start, and how does each rank get there?"""
+"""Decides, when all ranks stand still, at which boundary the new generation starts, and how each rank gets there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Cannot:
 
 @dataclass(frozen=True)
 class OutOfReach(Cannot):
-    """Newer journals of the lost rank would do."""
+    """The target is out of reach, but newer journals of the lost rank could reach it."""
 
 
 _NO_WAY: dict[str, str] = {
@@ -35,7 +35,10 @@ _AT_GATE = (StandingPosition.GATE, StandingPosition.BEHIND)
 
 @dataclass(frozen=True)
 class Target:
-    """`actions`: by survivor's rank, as in messages.Plan. `offline`: nobody needs a communicator any more."""
+    """The boundary where all go on.
+
+    `actions`: by survivor's rank, as in messages.Plan. `offline`: no rank needs a communicator any more.
+    """
 
     boundary: int
     actions: dict[int, str]
@@ -47,14 +50,17 @@ class Target:
 
 @dataclass(frozen=True)
 class JoinEntry:
-    """`enter` or `shadow`, as in messages.Plan."""
+    """The joiner's way in: `enter` or `shadow`, as in messages.Plan."""
 
     action: str
     reason: str
 
 
 def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
-    """A passed gate means that every rank has its gradients of that step: all go on. Otherwise all redo the step."""
+    """Decide where all survivors go on.
+
+    A passed gate means that every rank has its gradients of that step: all finish the step. Otherwise all redo it.
+    """
     if not standings:
         return Cannot("no rank is left that holds the job's state")
     boundary = max(s.gates_passed for s in standings.values())
@@ -90,9 +96,9 @@ def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
 
 
 def _not_past(standings: Mapping[int, Standing], left: Mapping[int, Standing], boundary: int) -> str:
-    """Why a loop that some have left by its head cannot be gone past; empty if it can.
+    """Return why a loop that some ranks have left by its head cannot be gone past; empty if it can.
 
-    Whoever may still be in it would do collectives again, or for the first time, that these have done.
+    A rank that may still be in the loop would do collectives again, or for the first time, that these have done.
     """
     first, place = next((rank, s.left) for rank, s in left.items())
     for rank, s in sorted(standings.items()):
@@ -103,9 +109,9 @@ def _not_past(standings: Mapping[int, Standing], left: Mapping[int, Standing], b
 
 
 def still_at_gate(standings: Mapping[int, Standing], target: int) -> list[int]:
-    """Ranks whose gradients are complete and whose update is still to come, while others have made theirs.
+    """Return the ranks whose gradients are complete and whose update is still to come, while others have made theirs.
 
-    They hold the tensors of neither side of it: whoever needs what only they have would get it without the update.
+    They hold the tensors of neither side of it: a rank that needs what only they have would get it without the update.
     """
     return [rank for rank, s in sorted(standings.items()) if s.position in _AT_GATE and s.gates_passed < target]
 
@@ -143,9 +149,10 @@ def _reason(boundary: int, actions: Mapping[int, str], offline: bool) -> str:
 def decide_entry(
     rank: int, target: int, boundaries: Collection[int], gates: Collection[int], donor: Standing | None = None
 ) -> JoinEntry | Cannot:
-    """`boundaries` and `gates`: what the journal of the rank's last worker holds. `donor`: who gives the tensors.
+    """Decide how the lost rank gets to the target. `donor`: the rank that gives the tensors.
 
-    A donor that is still on its way to the target may have tensors to write there, and nobody can tell that it has none.
+    `boundaries` and `gates`: what the journal of the rank's last worker holds.
+    A donor that is still on its way to the target may have tensors to write there, and it cannot be known that it has none.
     """
     by_shadow = target - 1 in boundaries and target - 1 in gates
     if target in boundaries and donor is not None and donor.boundary < target:

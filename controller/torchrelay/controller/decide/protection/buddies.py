@@ -1,4 +1,4 @@
-"""Which ranks keep copies of their state, and who keeps one of them on another node?"""
+"""Decides which ranks keep copies of their state, and which rank keeps one of them on another node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHORTEST_STEP_S = 0.01
 
 @dataclass(frozen=True)
 class Keeping:
-    """`buddy`: the rank on another node that fetches the copies; -1: there is none."""
+    """Whether a rank keeps copies. `buddy`: the rank on another node that fetches the copies; -1: there is none."""
 
     on: bool
     reason: str
@@ -25,17 +25,18 @@ class Keeping:
 
 
 def choose_every(size_bytes: int, step_s: float, nodes: int = 1) -> int:
-    """Steps between two copies of `size_bytes` where nobody has said: so that they take a hundredth of the time."""
+    """Return the steps between two copies of `size_bytes` where the user has not said: the copies take a hundredth of the time."""
     copy_s = _COPY_AT_LEAST_S + size_bytes / _COPIED_BYTES_PER_S
     steps = math.ceil(copy_s / (_SHARE * max(step_s, _SHORTEST_STEP_S)))
     return min(max(steps, MOST_OFTEN if nodes == 1 else MOST_OFTEN_BETWEEN_NODES), MOST_SELDOM)
 
 
 def decide_keeping(rank: int, needing: Mapping[int, str], is_known: bool, nodes: Mapping[int, str]) -> Keeping:
-    """`needing`: ranks for whose loss nothing else may help, with why; `is_known`: contents were compared since the first step.
+    """Decide whether the rank keeps copies, and which rank on another node fetches them. `nodes`: rank -> its node.
 
-    `nodes`: rank -> its node. If one rank needs to go back, all do, so all keep copies; only those that nobody
-    could stand in for need one elsewhere, since their own may be lost with their node.
+    `needing`: ranks for whose loss nothing else may help, with why; `is_known`: contents were compared since the first step.
+    If one rank needs to go back, all do, so all keep copies. Only ranks that no other one could stand in for need a copy elsewhere,
+    since their own may be lost with their node.
     """
     if is_known and not needing:
         return Keeping(False, "every rank's tensors are held by another one as well")
@@ -44,7 +45,7 @@ def decide_keeping(rank: int, needing: Mapping[int, str], is_known: bool, nodes:
 
 
 def choose_buddy(rank: int, nodes: Mapping[int, str]) -> int:
-    """The rank in the same place on the next node of the ring; -1 if there is no other node."""
+    """Return the rank in the same place on the next node of the ring; -1 if there is no other node."""
     ring = sorted(set(nodes.values()))
     if len(ring) < 2:
         return -1

@@ -1,4 +1,4 @@
-"""Which node keeps copies of another one's journals?"""
+"""Decides which node keeps copies of another one's journals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 class Ring:
     """The nodes that are there, machine by machine.
 
-    `machines`: node -> the machine that it is on; one that is not known is its own.
+    `machines`: node -> the machine that it is on. A node that is not named is its own machine.
     """
 
     def __init__(self, nodes: Sequence[str], machines: Mapping[str, str]) -> None:
@@ -25,10 +25,10 @@ class Ring:
         self._next = dict(zip(self._machine_order, [*self._machine_order[1:], *self._machine_order[:1]]))
 
     def keeper_of(self, node: str) -> str:
-        """The one in the same place on the next machine; empty if there is no other.
+        """Return the node in the same place on the next machine; empty if there is no other node.
 
-        With its machine a node would lose copies that are there, too: the next node on the same one is taken only where there
-        is no other.
+        With its machine a node would lose copies that are there, too: the next node on the same machine is taken only where there
+        is no other machine.
         """
         if node not in self._place:
             return Ring([*self._nodes, node], self._machines).keeper_of(node)
@@ -44,5 +44,5 @@ class Ring:
 
 
 def choose_keeper(node: str, nodes: Sequence[str], machines: Mapping[str, str]) -> str:
-    """As `Ring.keeper_of`, for one node. `nodes`: those that are there."""
+    """Return the keeper of one node, as `Ring.keeper_of`. `nodes`: those that are there."""
     return Ring(nodes, machines).keeper_of(node)

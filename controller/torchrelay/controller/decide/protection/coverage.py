@@ -1,4 +1,4 @@
-"""What of this job is protected against what, by which mechanism? From the reports of all ranks."""
+"""Tells what of this job is protected against what, by which mechanism, from the reports of all ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ YES, SOME, NO = "yes", "partly", "no"
 
 
 def coverage(k: Known) -> Coverage:
-    """The protection report of the job."""
+    """Return the protection report of the job."""
     reports = [k.reports[rank] for rank in sorted(k.reports)]
     gaps = gaps_of(k)
     found = protection(k, gaps)
@@ -118,7 +118,10 @@ def _goes_back(k: Known, gaps: Sequence[RankGap]) -> bool:
 
 
 def _of_a_machine(k: Known, process: str) -> Against:
-    """`process`: what is true of a process that dies, which is the most that can be true of all of a machine's."""
+    """Return the protection against the loss of a machine.
+
+    `process`: the answer for a process that dies. No better answer can be true of all processes of a machine.
+    """
     what = f"a {k.place} that is lost"
     if process == NO:
         return Against(what, NO, "as for a process")

@@ -1,4 +1,4 @@
-"""How far is this job protected, in words that say what to do? The one place that decides it."""
+"""Decides how far this job is protected, in words that say what to do. No other place decides it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LED = "that of the controller too, if more than half of the machines are left, o
 
 @dataclass(frozen=True)
 class LevelDecision:
-    """`for_want_of_a_spare`: with one the level would be higher. `in_place`: new processes start where the lost ones were.
+    """The level. `for_want_of_a_spare`: with a spare the level would be higher.
 
-    `cause`: what the level hangs on.
+    `in_place`: new processes start where the lost ones were. `cause`: what the level hangs on.
     """
 
     level: Level
@@ -39,12 +39,12 @@ class LevelDecision:
 
 
 def protection(k: Known, gaps: Sequence[RankGap]) -> LevelDecision:
-    """From what is known now. `gaps`: as `known.gaps_of` has them."""
+    """Decide the level from what is known now. `gaps`: as `known.gaps_of` has them."""
     return _with_room(k, _with_all_the_room(k, gaps))
 
 
 def _with_room(k: Known, found: LevelDecision) -> LevelDecision:
-    """What has no room now would fail when it is needed."""
+    """Lower the level where there is no room: what has no room now would fail when it is needed."""
     if found.level.promises and k.joiner_lacks:
         why = f"no process could take over a rank: there is no room for its journals: {k.joiner_lacks}"
         return LevelDecision(Level.UNPROTECTED, why, cause=Cause.NO_ROOM)

@@ -1,4 +1,4 @@
-"""Nothing may run any more where a rank was lost: on which other machine is a process started for it? Pure."""
+"""Decides on which other machine a process is started for a lost rank, where nothing may run any more on its own. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MachineWithPlaces:
-    """`unusable`: why nothing must be started there, or empty. `vacated`: processes that have ended and whose place nobody has.
+    """A machine, and the places on it where a process can be started. `unusable`: why nothing must be started there, or empty.
 
-    `has_gpus`: each process has one of its own there, so that only a vacated place or one of `free_gpus` is one. `ranks`: how many
-    live there.
+    `vacated`: processes that have ended and whose place no other has taken. `has_gpus`: each process has a GPU of its own there, so
+    that only a vacated place or one of `free_gpus` is a place. `ranks`: how many live there.
     """
 
     node: str
@@ -23,13 +23,16 @@ class MachineWithPlaces:
 
     @property
     def places(self) -> list[str]:
-        """Where a process can be started that has a GPU of its own: first where others have ended."""
+        """The places where a process can be started that has a GPU of its own: first those where others have ended."""
         return [*sorted(self.vacated), *self.free_gpus]
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """`node` is empty if no machine has a place. `in_place_of`: whose device it gets, or a GPU that is free; empty: none."""
+    """The chosen machine. `node` is empty if no machine has a place.
+
+    `in_place_of`: the ended process whose device it gets, or a GPU that is free; empty: none.
+    """
 
     node: str
     in_place_of: str
@@ -37,7 +40,10 @@ class Elsewhere:
 
 
 def choose_machine(rank: int, machines: Sequence[MachineWithPlaces]) -> Elsewhere:
-    """A place that a process has left goes first, then the machine with the fewest ranks. `machines`: all but the lost one."""
+    """Choose a machine.
+
+    One that a process has left goes first, then the one with the fewest ranks. `machines`: all but the lost one.
+    """
     with_place = [m for m in machines if not lacks(m)]
     if not with_place:
         barred = "; ".join(f"{m.node}: {lacks(m)}" for m in sorted(machines, key=lambda m: m.node))
@@ -52,12 +58,12 @@ def choose_machine(rank: int, machines: Sequence[MachineWithPlaces]) -> Elsewher
 
 
 def lacks(m: MachineWithPlaces) -> str:
-    """Why it has no place, or empty."""
+    """Return why the machine has no place, or empty."""
     return m.unusable or ("each of its GPUs has a process" if m.has_gpus and not m.places else "")
 
 
 def places(machines: Sequence[MachineWithPlaces], wanted: int) -> int:
-    """For how many of the ranks there is one."""
+    """Return for how many of the `wanted` ranks there is a place."""
     if any(not m.unusable and not m.has_gpus for m in machines):
         return wanted
     return min(wanted, sum(len(m.places) for m in machines if not m.unusable))

@@ -1,4 +1,4 @@
-"""Would another spare fail as those before it did? Then none is spent on it."""
+"""Tells whether another spare would fail as those before it did. Then none is spent on the rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALIKE = 2
 
 @dataclass(frozen=True)
 class JoinFailure:
-    """`lasting`: as in OrderFailed."""
+    """A join that has failed. `lasting`: as in OrderFailed."""
 
     rank: int
     worker: str
@@ -24,7 +24,7 @@ class JoinFailure:
 
 
 def futile(rank: int, failures: Sequence[JoinFailure], rehearsed: Rehearsed | None = None) -> str:
-    """Why no process can take over the rank; empty as long as another one may.
+    """Return why no process can take over the rank; empty as long as another one may.
 
     `failures`: of this migration. `rehearsed`: the latest rehearsal of the rank that told anything.
     """
@@ -43,11 +43,11 @@ def futile(rank: int, failures: Sequence[JoinFailure], rehearsed: Rehearsed | No
 
 
 def first_reason(rank: int, failures: Sequence[JoinFailure]) -> str:
-    """What the first spare met, for whoever asks why all are gone."""
+    """Return why the first spare could not take over the rank, as an addition to the reason that no spare is left."""
     own = [f for f in failures if f.rank == rank]
     return f"; the first one, {own[0].worker}, could not do it: {own[0].reason}" if own else ""
 
 
 def _words(reason: str) -> str:
-    """Without what differs from process to process: numbers and addresses."""
+    """Return the reason without what differs from process to process: numbers and addresses."""
     return re.sub(r"0x[0-9a-f]+|\d+", "#", reason)

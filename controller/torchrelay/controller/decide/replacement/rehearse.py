@@ -1,4 +1,4 @@
-"""Is a rehearsal due, of which rank, and why (not)?"""
+"""Decides whether a rehearsal is due, of which rank, and why (not)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 FIRST_AFTER_S = 10.0
-"""Training has to have gone on for so long: a job that ends before needs none."""
+"""Training has to have gone on for so long: a job that ends before needs no rehearsal."""
 BETWEEN_S = 20.0
 """Rank 0 often does what no other rank does (it logs, it saves), so a second rank is rehearsed right after it."""
 CHANGED_AFTER_S = 120.0
-"""The shape of the state changes several times in a row: new ones wait for each other."""
+"""The shape of the state changes several times in a row: new shapes wait for each other."""
 OPEN_AFTER_S = 120.0
-"""What was broken off says nothing, and is tried again."""
+"""A rehearsal that was broken off says nothing, and is tried again after so long."""
 FIRST_RANKS = 2
 
 
@@ -27,10 +27,12 @@ class Past:
 
 @dataclass(frozen=True)
 class RehearsalSituation:
-    """`every_s`: from one rehearsal to the next; 0: none are made. `trains_since_s`: when it was known that all ranks train, in a
-    loop that is known, and who has replicas; None before. `shape`: grows with each kind of thing that the state has not had
-    before. `barred`: why nobody can rehearse; `busy`: what goes on that must not be disturbed. `stands`: ranks stand still
-    meanwhile, as in a check, and nothing is waited for.
+    """What the decision is made from. `every_s`: time from one rehearsal to the next; 0: none are made.
+
+    `trains_since_s`: when it was known that all ranks train, in a loop that is known, and which have replicas; None before.
+    `shape`: grows with each kind of thing that the state has not had before. `barred`: why no process can rehearse.
+    `busy`: what goes on that must not be disturbed. `stands`: ranks stand still meanwhile, as in a check, and nothing is waited
+    for.
     """
 
     world_size: int
@@ -51,7 +53,7 @@ class Due:
 
 @dataclass(frozen=True)
 class NotDue:
-    """`at_s`: when it may be, if the clock alone decides that."""
+    """No rehearsal is due. `at_s`: when one may be, if the clock alone decides that."""
 
     reason: str
     at_s: float | None = None
@@ -73,7 +75,7 @@ def rehearse(s: RehearsalSituation, now_s: float) -> Due | NotDue:
 
 
 def _next(s: RehearsalSituation) -> tuple[int, float, str]:
-    """The rank that is next, when that is, and why then."""
+    """Return the rank that is next, when that is, and why then."""
     assert s.trains_since_s is not None
     first_s = s.trains_since_s + (0.0 if s.stands else min(FIRST_AFTER_S, s.every_s))
     if not s.past:

@@ -1,4 +1,7 @@
-"""Were all machines of a job told to run the same? What differs would show only when a rank moves from one to the other."""
+"""Tells whether all machines of a job were told to run the same.
+
+A difference would show only when a rank moves between machines.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class ProgramAgreement:
-    """`refused`: why the job must not begin, `told`: what may go well; both empty if nothing differs.
+    """The outcome. `refused`: why the job must not begin, `told`: what may go well; both empty if nothing differs.
 
-    `kept_apart`: why no rank may go on on the other machine; the job begins all the same, as it would with torchrun.
+    `kept_apart`: why no rank may continue on the other machine; the job begins all the same, as it would with torchrun.
     """
 
     refused: tuple[str, ...] = ()
@@ -24,7 +27,7 @@ class ProgramAgreement:
 
 
 def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAgreement:
-    """`one` is what `node` runs. What is not known of one of them is not compared."""
+    """Compare what two machines run. `one` is what `node` runs. What is not known of one of them is not compared."""
     refused: list[str] = []
     told: list[str] = []
     kept_apart = ""
@@ -69,13 +72,16 @@ def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAg
 
 
 def imports_key(program: Program) -> str:
-    """The same for two machines where the script imports the same from its folder; empty if that is not known."""
+    """Return a key for what the script imports from its folder; empty if that is not known.
+
+    It is the same for two machines where the script imports the same.
+    """
     found = [f"{name} {program.sources.get(name, '')}" for name in sorted(program.imported)]
     return hashlib.sha256("\n".join(found).encode()).hexdigest() if found else ""
 
 
 def _not_shared(node: str, one: Program, other_node: str, other: Program) -> str:
-    """Which folder of just-in-time checkpoints is not the same one on both; empty if none, or that is not known."""
+    """Return which folder of just-in-time checkpoints differs between both machines; empty if none does, or that is not known."""
     for here, mark, there, other_mark in zip(one.jit_dirs, one.jit_marks, other.jit_dirs, other.jit_marks):
         if mark and other_mark and mark != other_mark:
             return f"{here} on {node} and {there} on {other_node} are not the same folder: neither sees what the other writes"
@@ -83,7 +89,7 @@ def _not_shared(node: str, one: Program, other_node: str, other: Program) -> str
 
 
 def _compare_sources(node: str, one: Program, other_node: str, other: Program) -> ProgramAgreement:
-    """Where what the script imports from its folder is not the same, no rank may move: it would compute something else there.
+    """Compare what the script imports from its folder. Where it differs, no rank may move: it would compute something else.
 
     It may differ on purpose: paths and addresses of that machine.
     """
@@ -114,7 +120,7 @@ def _compare_sources(node: str, one: Program, other_node: str, other: Program) -
 
 
 def _differences(names: Iterable[str], node: str, one: Program, other_node: str, other: Program) -> str:
-    """Which of these files are not the same, in words; empty if all are. One that could not be read is not compared."""
+    """Return in words which of these files are not the same; empty if all are. A file that could not be read is not compared."""
     differ, missing, missing_there = [], [], []
     for name in sorted(names):
         here, there = one.sources.get(name), other.sources.get(name)

@@ -1,4 +1,4 @@
-"""The Kubernetes API as far as the controller needs it. Objects are plain dicts, so that nothing newer than us is lost on the way.
+"""The Kubernetes API as far as the controller needs it. Objects are plain dicts, so that no field of a newer version is lost.
 
 lightkube's typed models drop fields that they do not know; its generic resources keep them, which a copy of a pod needs.
 """
@@ -30,12 +30,12 @@ NOT_FOUND, CONFLICT = 404, 409
 PAGE = 200
 """Objects in one answer of a list."""
 _LASTING = (400, 401, 403, 404, 405, 409, 422)
-"""Answers that the same request gets again; anything else may go away."""
+"""Answers that the same request gets again; any other answer may change."""
 
 
 @dataclass(frozen=True)
 class ObjectKind:
-    """One kind of object; `resource` is lightkube's class for it."""
+    """One kind of object. `resource` is lightkube's class for it."""
 
     name: str
     resource: Any
@@ -101,7 +101,7 @@ class Refused(FatalError):
 
 
 class Api:
-    """Raises RetryableError where the API server is away or overloaded, Refused where it says no."""
+    """The API. Its methods raise RetryableError where the API server is away or overloaded, Refused where it says no."""
 
     def __init__(self, client: AsyncClient, calls: ApiCalls | None = None) -> None:
         self._client, self.calls = client, calls or ApiCalls()
@@ -112,7 +112,7 @@ class Api:
     async def list(
         self, kind: ObjectKind, namespace: str = ALL, labels: dict[str, Any] | None = None
     ) -> tuple[list[Object], str]:
-        """The objects, and the version of the list to watch from."""
+        """Return the objects, and the version of the list to watch from."""
         found: list[Object] = []
         return found, await self.scan(kind, found.append, namespace, labels)
 
@@ -123,7 +123,7 @@ class Api:
         namespace: str = ALL,
         labels: dict[str, Any] | None = None,
     ) -> str:
-        """`take` is given each object; only some are in memory at a time. Returns the version to watch from."""
+        """Give each object to `take`. Return the version to watch from. Only some objects are in memory at a time."""
         with self._errors("list", kind):
             more: dict[str, Any] = {"namespace": namespace} if kind.namespaced else {}
             listed = self._client.list(kind.resource, labels=labels, chunk_size=PAGE, **more)
@@ -134,7 +134,10 @@ class Api:
     async def watch(
         self, kind: ObjectKind, version: str, namespace: str = ALL, labels: dict[str, Any] | None = None
     ) -> AsyncIterator[tuple[str, Object]]:
-        """`ADDED`, `MODIFIED` or `DELETED`, with the object; ends by an error. List again after that: there may be a gap."""
+        """Yield `ADDED`, `MODIFIED` or `DELETED`, with the object.
+
+        It ends by an error. List again after that: there may be a gap.
+        """
         with self._errors("watch", kind):
             more: dict[str, Any] = {"namespace": namespace} if kind.namespaced else {}
             stop: OnErrorHandler = _raise
@@ -146,7 +149,7 @@ class Api:
                 raise RetryableError(f"{kind.name}: an object that cannot be read: {e}") from e
 
     async def get(self, kind: ObjectKind, name: str, namespace: str | None = None) -> Object | None:
-        """None where there is none of the name."""
+        """Return the object, or None where there is none of the name."""
         try:
             with self._errors("get", kind, name):
                 return dict(await self._client.get(kind.resource, name, **_in(kind, namespace)))
@@ -160,14 +163,14 @@ class Api:
             return dict(await self._client.create(kind.resource(manifest)))
 
     async def replace(self, kind: ObjectKind, manifest: Object) -> Object:
-        """Refused with CONFLICT where somebody was faster."""
+        """Replace an object. Raises Refused with CONFLICT where another client was faster."""
         with self._errors("replace", kind, manifest["metadata"]["name"]):
             return dict(await self._client.replace(kind.resource(manifest)))
 
     async def patch(
         self, kind: ObjectKind, name: str, patch: Object, namespace: str | None = None, status: bool = False
     ) -> Object:
-        """A merge patch, of the status subresource if so said."""
+        """Apply a merge patch to the object, or to its status subresource (`status`)."""
         with self._errors("patch", kind, name):
             resource = kind.resource.Status if status else kind.resource
             patched = await self._client.patch(
@@ -178,7 +181,7 @@ class Api:
     async def delete(
         self, kind: ObjectKind, name: str, namespace: str | None = None, grace_s: int | None = None
     ) -> None:
-        """Gone already is as good."""
+        """Delete an object. One that is gone already is no error."""
         try:
             with self._errors("delete", kind, name):
                 await self._client.delete(kind.resource, name, grace_period=grace_s, **_in(kind, namespace))
@@ -188,7 +191,7 @@ class Api:
 
 
 def connect() -> Api:
-    """With the configuration of the pod that this runs in, or of KUBECONFIG. Raises FatalError without either."""
+    """Connect with the configuration of the pod that this runs in, or of KUBECONFIG. Raises FatalError without either."""
     try:
         return Api(AsyncClient(field_manager="torchrelay", trust_env=True))
     except (ConfigError, LoadResourceError) as e:

@@ -1,6 +1,6 @@
 """Leader election: keeps a Lease, or waits for it.
 
-While the API server is away nobody can take the lease, so that whoever leads goes on.
+While the API server is away no replica can take the lease, so that the one which leads goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Elector:
-    """`me`: a name that no other replica has."""
+    """One replica. `me`: a name that no other replica has."""
 
     def __init__(self, api: Api, namespace: str, me: str) -> None:
         self._api, self._namespace, self._me = api, namespace, me
@@ -38,24 +38,24 @@ class Elector:
         self._since_s = 0.0
         self._said = ""
         self.holder = ""
-        """Who had the lease when it was looked at last; empty where nobody had it."""
+        """The holder of the lease when it was looked at last; empty where there was none."""
 
     async def look(self) -> None:
-        """Returns once the lease could be looked at: from then on this one leads, or could."""
+        """Wait until the lease could be looked at: from then on this replica leads, or could."""
         while not self._looked:
             await self._turn()
             if not self._looked:
                 await asyncio.sleep(RENEW_S)
 
     async def win(self) -> None:
-        """Returns when this one leads."""
+        """Wait until this replica leads."""
         while not self._leads:
             await self._turn()
             if not self._leads:
                 await asyncio.sleep(RENEW_S)
 
     async def hold(self, renewed: Callable[[], Awaitable[None]]) -> None:
-        """Until the lease is lost. Raises FatalError then: the process ends, and begins anew as one that follows.
+        """Keep the lease until it is lost. Then raise FatalError: the process ends, and begins anew as one that follows.
 
         `renewed` is called after each renewal.
         """
@@ -65,7 +65,7 @@ class Elector:
                 await renewed()
 
     async def release(self) -> None:
-        """Lets another one lead at once."""
+        """Let another replica lead at once."""
         if self._leads:
             lease = await self._api.get(LEASES, CONTROLLER_LEASE, self._namespace)
             if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self._me:
@@ -73,7 +73,7 @@ class Elector:
                 await self._api.replace(LEASES, lease)
 
     async def _turn(self) -> bool:
-        """Whether this one leads for certain."""
+        """Look at the lease, and take or renew it if that is due. Return whether this replica leads for certain."""
         try:
             lease = await self._api.get(LEASES, CONTROLLER_LEASE, self._namespace) or await self._make()
             self._looked = True

@@ -1,4 +1,4 @@
-"""What the controller reads from a node and from a pod about the node, and what the health policy makes of it. Pure."""
+"""Reads nodes, and what a pod says of its node, and applies the health policy to it. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DISRUPTED = "DisruptionTarget"
 def read_node(
     manifest: dict[str, Any], notices: tuple[Notice, ...] = (), ended: Mapping[str, str] = MappingProxyType({})
 ) -> NodeFacts:
-    """`notices`: what else is said of the node. `ended`: how others of these came to their end."""
+    """Return the facts of a node. `notices`: what else is said of it. `ended`: how earlier notices came to their end."""
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     return NodeFacts(
         bool(spec.get("unschedulable")),
@@ -38,7 +38,7 @@ def read_node(
 
 
 def slim(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What is looked at of a node. The list of its images alone is larger than all the rest."""
+    """Return the parts of a node that are looked at. The list of its images alone is larger than all the rest."""
     meta, status = manifest["metadata"], manifest.get("status") or {}
     return {
         "metadata": {"name": meta["name"], "labels": meta.get("labels") or {}},
@@ -53,7 +53,7 @@ def is_ready(manifest: dict[str, Any]) -> bool:
 
 
 def pod_notices(pod: Pod) -> tuple[Notice, ...]:
-    """That the pod itself has to go, wherever its node is going."""
+    """Return a notice if the pod itself has to go, wherever its node is going."""
     if pod.leaves:
         return (Notice("eviction", f"pod {pod.name} is being deleted"),)
     for c in pod.conditions:
@@ -83,7 +83,10 @@ class NodeBook:
         self._history.pop(node, None)
 
     def why_leave(self, node: str, policy: HealthPolicy, now_s: float) -> str:
-        """The reason of the verdict that nothing is to stay there; empty where there is none, or it is to be observed only."""
+        """Return the reason of the verdict that nothing is to stay on the node.
+
+        Empty where there is none, or it is to be observed only.
+        """
         if (history := self._history.get(node)) is None:
             return ""
         for newest in history.levels():

@@ -1,4 +1,4 @@
-"""What the people who run a cluster allow its jobs: defaults and limits by namespace, and for all. Read once, at the start."""
+"""The policy of a cluster's operators: defaults and limits by namespace, and for all. It is read once, at the start."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _CAREFUL = (kube.POLICY_AUTO, kube.POLICY_PLANNED_ONLY, kube.POLICY_OBSERVE)
 
 @dataclass(frozen=True)
 class NamespaceLimits:
-    """`spares`: of a job that does not say. `most_spares`: spare pods of all jobs of the namespace. `mode`: as the annotation
-    `policy`; a job may ask for less than that, and not for more.
+    """The limits of one namespace. `spares`: of a job that does not say. `most_spares`: spare pods of all jobs of the namespace.
+
+    `mode`: as the annotation `policy`; a job may ask for less than that, and not for more.
     """
 
     spares: int = 1
@@ -33,7 +34,7 @@ class NamespaceLimits:
 
 
 class Bounded(NamedTuple):
-    """What a job gets, and what it does not get, in words; empty where it gets all."""
+    """The wishes that a job gets, and in words what it does not get; empty where it gets all."""
 
     wishes: PodAnnotations
     reason: str
@@ -48,8 +49,10 @@ class Allowed(NamedTuple):
 
 @dataclass(frozen=True)
 class PlatformPolicy:
-    """`most_spares`: spare pods in the cluster. `untouched`: labels of nodes; what the cluster says of a node that has one of
-    them moves no rank. `most_quarantined_nodes`: at once, in the cluster; evidence of a fault bars no more than these.
+    """The policy. `most_spares`: spare pods in the cluster.
+
+    `untouched`: labels of nodes. What the cluster says of a node with one of them moves no rank.
+    `most_quarantined_nodes`: at once, in the cluster; evidence of a fault bars no more than these.
     """
 
     namespaces: Mapping[str, NamespaceLimits] = field(default_factory=dict)
@@ -76,7 +79,7 @@ class PlatformPolicy:
         return Bounded(wishes, "; ".join(reasons))
 
     def has_budget(self, namespace: str) -> bool:
-        """Whether spares have to be counted before one more is made."""
+        """Return whether spares have to be counted before one more is made."""
         return self.most_spares is not None or self.of(namespace).most_spares is not None
 
     def allowed(self, namespace: str, asked: int, in_namespace: int, in_cluster: int) -> Allowed:
@@ -115,7 +118,7 @@ def read_platform_policy(path: str) -> PlatformPolicy:
 
 
 def parse_platform_policy(where: str, values: Any) -> PlatformPolicy:
-    """Raises UserError for anything that cannot be meant."""
+    """Read the policy from a table. Raises UserError for anything that cannot be meant."""
     top = _table(where, values, {"namespaces", "mostSpares", "neverTouchNodes", "mostQuarantinedNodes"})
     namespaces = _table(f"{where}: namespaces", top.get("namespaces") or {}, None)
     labels = _table(f"{where}: neverTouchNodes", top.get("neverTouchNodes") or {}, None)

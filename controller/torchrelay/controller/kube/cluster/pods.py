@@ -1,4 +1,4 @@
-"""What the controller reads from a pod. Pure."""
+"""Reads pods. Pure."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ class PodCondition(NamedTuple):
 
 @dataclass(frozen=True)
 class Pod:
-    """`node` is empty until it is scheduled. `annotations`: those that are read here, not all. `containers`: those that have
-    a status, with whether each has ended. `packed`: the whole manifest.
+    """One pod. `node` is empty until it is scheduled. `annotations`: those that are read here, not all.
+
+    `containers`: those that have a status, with whether each has ended. `packed`: the whole manifest.
     """
 
     key: JobKey
@@ -60,12 +61,12 @@ class Pod:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """A new copy each time, which costs something."""
+        """The manifest, as a new copy each time, which costs something."""
         return unpack(self.packed)
 
     @cached_property
     def agent(self) -> str:
-        """The name under which its agent speaks."""
+        """The name under which the pod's agent speaks."""
         return f"{self.name}:{self.uid[:8]}"
 
     @property
@@ -74,7 +75,7 @@ class Pod:
 
     @property
     def may_serve(self) -> bool:
-        """Whether a training process lives in it, or will: the kubelet may start one again."""
+        """Whether a training process lives in the pod, or will: the kubelet may start one again."""
         if self.is_over or self.leaves:
             return False
         if self.starts_again:
@@ -86,12 +87,12 @@ class Pod:
 
     @property
     def starts_again(self) -> bool:
-        """Whether the kubelet starts a process of it that was killed again."""
+        """Whether the kubelet starts a process of the pod again that was killed."""
         return self.restarts and not self.is_over and not self.leaves
 
     @property
     def unscheduled(self) -> str:
-        """Why the scheduler finds no node for it, or empty."""
+        """Why the scheduler finds no node for the pod, or empty."""
         found = (c for c in self.conditions if c.type == "PodScheduled" and c.status == "False")
         return next((f"{self.name}: {c.message or c.reason or 'no node'}" for c in found), "")
 
@@ -105,7 +106,7 @@ class Pod:
 
 
 def job_of(manifest: dict[str, Any]) -> JobKey | None:
-    """The job that a pod, or a resource of ours, is about; None where it is about none, or cannot be read."""
+    """Return the job that a pod, or a resource of torchrelay, is about. None where it is about none, or cannot be read."""
     try:
         meta = manifest["metadata"]
         named = (meta.get("labels") or {}).get(kube.JOB) or (manifest.get("spec") or {}).get("job") or meta["name"]
@@ -115,7 +116,7 @@ def job_of(manifest: dict[str, Any]) -> JobKey | None:
 
 
 def read_pod(manifest: dict[str, Any]) -> Pod | None:
-    """None for a pod that is none of ours."""
+    """Return the pod, or None for a pod that takes part in no job."""
     meta = manifest["metadata"]
     labels = meta.get("labels") or {}
     if not (job := labels.get(kube.JOB)):
@@ -146,7 +147,7 @@ def _owner(meta: dict[str, Any]) -> PodOwner:
 
 
 def _workload(meta: dict[str, Any], labels: Mapping[str, str]) -> Workload:
-    """A JobSet's pods are of the Jobs that it makes, and say whose these are."""
+    """Return the workload that the pod belongs to. A JobSet's pods belong to the Jobs that it makes, and say whose these are."""
     if (name := labels.get(_JOBSET_NAME)) and (uid := labels.get(_JOBSET_UID)):
         return Workload(_JOBSET_API, "JobSet", name, uid)
     owners = (o for o in meta.get("ownerReferences") or () if o.get("controller"))

@@ -1,4 +1,4 @@
-"""What people have put into quarantine by resources of that kind: nodes, or single devices of them, for a time or for good."""
+"""The quarantines that people have made as resources: of nodes, or of single devices, for a time or for good."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ DELETED, TIME_OVER = "its Quarantine was deleted", "its time is over"
 
 @dataclass(frozen=True)
 class Quarantined:
-    """`device`: empty for the whole node. `until_s`: seconds since the epoch; None: until the resource is deleted.
+    """A quarantine. `device`: empty for the whole node.
 
-    `cleared`: by whom, and why, where somebody has done that; it does not hold any more then.
+    `until_s`: seconds since the epoch; None: until the resource is deleted.
+    `cleared`: who has cleared it, and why; it does not hold any more then. Empty: it was not cleared.
     """
 
     node: str
@@ -34,12 +35,12 @@ class Quarantined:
 
     @property
     def what(self) -> str:
-        """What a notice of it is called."""
+        """The name of a notice of it."""
         return "device-quarantine" if self.device else "quarantine"
 
 
 def read_quarantine(manifest: dict[str, Any]) -> Quarantined:
-    """Of a resource that the API server has let in. A time that cannot be read counts as none, and is logged."""
+    """Read a resource that the API server has let in. A time that cannot be read counts as none, and is logged."""
     name, spec = manifest["metadata"]["name"], manifest["spec"]
     until_s = None
     if until := spec.get("until"):
@@ -61,15 +62,15 @@ def _cleared(manifest: dict[str, Any]) -> str:
 
 
 class Quarantines:
-    """By the names of their resources. Times are seconds since the epoch."""
+    """All quarantines, by the names of their resources. Times are seconds since the epoch."""
 
     def __init__(self) -> None:
         self._found: dict[str, Quarantined] = {}
         self._ended: dict[str, dict[str, str]] = {}
-        """Node -> what its notices are about that have ended -> how."""
+        """Node -> the subject of a notice that has ended -> how it ended."""
 
     def put(self, name: str, quarantined: Quarantined, now_s: float) -> set[str]:
-        """Return the nodes of which something else holds from now on."""
+        """Take in a quarantine. Return the nodes for which something has changed."""
         concerned = self.remove(name, quarantined.cleared or TIME_OVER)
         if quarantined.node and quarantined.holds(now_s):
             self._found[name] = quarantined
@@ -77,7 +78,7 @@ class Quarantines:
         return concerned
 
     def remove(self, name: str, how: str = DELETED) -> set[str]:
-        """Return the nodes of which something else holds from now on."""
+        """End a quarantine. Return the nodes for which something has changed."""
         before = self._found.pop(name, None)
         if before is None:
             return set()
@@ -85,12 +86,12 @@ class Quarantines:
         return {before.node}
 
     def drop_over(self, now_s: float) -> set[str]:
-        """Drop those whose time is over, and return their nodes."""
+        """Drop the quarantines whose time is over. Return their nodes."""
         over = [name for name, quarantined in self._found.items() if not quarantined.holds(now_s)]
         return {node for name in over for node in self.remove(name, TIME_OVER)}
 
     def notices(self, node: str) -> tuple[Notice, ...]:
-        """Return one for the node as a whole, and one for each device of it."""
+        """Return one notice for the node as a whole, and one for each device of it that is in quarantine."""
         reasons: dict[str, list[str]] = {}
         for quarantined in self._found.values():
             if quarantined.node == node:
@@ -105,11 +106,11 @@ class Quarantines:
         return dict(self._ended.get(node, {}))
 
     def forget(self, node: str) -> None:
-        """The node is no more."""
+        """Drop what is kept of a node that is no more."""
         self._ended.pop(node, None)
 
     def all(self) -> dict[str, Quarantined]:
-        """Return those that hold, by the names of their resources."""
+        """Return the quarantines that hold, by the names of their resources."""
         return dict(self._found)
 
     def barred_nodes(self) -> list[str]:

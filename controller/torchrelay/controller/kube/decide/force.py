@@ -1,4 +1,4 @@
-"""Is a pod on a node that does not answer to be deleted without the node's word? That frees its name, and its volumes."""
+"""Decides whether a pod on a node that does not answer is deleted without the node's word. That frees its name and its volumes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stranded:
-    """`holds_rank`: it has a rank, or is about to. `unready_s`: how long its node has been seen not ready, 0 if it is ready."""
+    """The pod. `holds_rank`: it has a rank, or is about to.
+
+    `unready_s`: how long its node has been seen not ready, 0 if it is ready.
+    """
 
     pod: str
     node: str
@@ -22,7 +25,10 @@ class ForceVerdict:
 
 
 def judge_stranded(s: Stranded, grace_s: float) -> ForceVerdict:
-    """What runs there may go on until the node is back: a rank is safe from it by the generation, and leaves first."""
+    """Decide whether the pod is deleted by force. Its processes may go on until the node is back.
+
+    A rank is safe from them by the generation. A pod that has a rank stays until the rank has moved.
+    """
     who = f"pod {s.pod} on {s.node}"
     if not s.unready_s:
         return ForceVerdict(False, f"{who}: its node answers")

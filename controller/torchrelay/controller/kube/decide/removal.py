@@ -1,4 +1,4 @@
-"""Pods of a job are deleted: do its ranks have to move, or has somebody deleted the job?"""
+"""Decides, when pods of a job are deleted, whether its ranks have to move, or the job itself was deleted."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TOGETHER_S = 10.0
-"""Whoever deletes a job deletes its pods within this time."""
+"""The pods of all ranks were deleted within this time if the job was deleted."""
 
 
 @dataclass(frozen=True)
 class Deleted:
-    """`at_s`: when the deletion of the pod that had the rank was seen; `node_is_left`: its node has to be left anyway."""
+    """A pod that had a rank. `at_s`: when its deletion was seen; `node_is_left`: its node has to be left anyway."""
 
     at_s: float
     node_is_left: bool
@@ -24,7 +24,10 @@ class RemovalVerdict:
 
 
 def judge_removal(world_size: int, deleted: Mapping[int, Deleted], now_s: float) -> RemovalVerdict:
-    """`deleted`: by rank. Otherwise spares would go on with a job that nobody wants any more."""
+    """Decide whether the job was deleted. If that was not noticed, spares would go on with a job that no user wants any more.
+
+    `deleted`: by rank.
+    """
     recent = [r for r, d in deleted.items() if now_s - d.at_s <= TOGETHER_S and not d.node_is_left]
     if len(recent) == world_size:
         return RemovalVerdict(

@@ -1,4 +1,4 @@
-"""The cluster's certificate authority: a secret that the controller makes once, and its public part for everybody.
+"""The cluster's certificate authority: a secret that the controller makes once, and its public part for all agents.
 
 It can be exchanged under running jobs (docs/security.md has the steps): the Secret may hold a `next` one, which agents learn to
 trust before anything is signed by it, and a `previous` one, whose certificates are good until they run out. Each begins with the
@@ -36,7 +36,7 @@ def _now() -> dt.datetime:
 
 
 async def open_authority(api: Api, namespace: str, now: Callable[[], dt.datetime] = _now) -> Credentials:
-    """Reads the secret, or makes it, and publishes the certificate that agents are to trust.
+    """Read the secret, or make it, and publish the certificate that agents are to trust.
 
     Raises FatalError for a secret that is none or whose time is over, Refused, RetryableError.
     """
@@ -54,7 +54,10 @@ async def open_authority(api: Api, namespace: str, now: Callable[[], dt.datetime
 
 
 def why_exchange(validity: Validity, now: dt.datetime) -> str:
-    """Empty as long as there is time. Raises FatalError when it is over."""
+    """Return a warning that the authority has to be exchanged; empty as long as there is time.
+
+    Raises FatalError when it is over.
+    """
     text = f"the certificate authority of the Secret {kube.CA_SECRET} ends on {validity.ends:%Y-%m-%d}"
     if now >= validity.ends:
         raise FatalError(f"{text}: no agent trusts it any more; docs/security.md says how to exchange it")
@@ -62,8 +65,9 @@ def why_exchange(validity: Validity, now: dt.datetime) -> str:
 
 
 def _credentials(data: Object, name: str, created: str) -> Credentials:
-    """`created`: the day on which the Secret was, for a secret of an earlier version, which has no date.
+    """Return the credentials in the Secret.
 
+    `created`: the day on which the Secret was made, for a secret of an earlier version, which has no date.
     Raises FatalError for what is no base64, UserError for a secret that could be guessed.
     """
     try:

@@ -1,4 +1,4 @@
-"""What keeps the enrolment port, which answers before it knows who asks, from costing more than it is worth."""
+"""Limits what the enrolment port costs, which answers before it knows who asks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MAX_MESSAGE_BYTES = 32 << 10
 MAX_TOKEN_BYTES = 16 << 10
 """Tokens of service accounts have 1 to 2 KiB; those of an API server with many claims a few more."""
 MAX_REQUEST_BYTES = 4 << 10
-"""Of a signing request, which has half a KiB."""
+"""The most bytes of a signing request, which has half a KiB."""
 MAX_AT_ONCE = 64
-"""Requests under way; further ones are told to come again."""
+"""The most requests under way; further ones are told to come again."""
 BURST, PER_S = 20.0, 2.0
 """Requests of one source: so many at once, and so many a second after that. An agent asks once in half an hour."""
 MAX_SOURCES = 4096
 REVIEW_S = 10.0
-"""How long the API server's word on a token is good; a pod that asks again has lost its connection."""
+"""How long the API server's word on a token is good. A pod that asks again has lost its connection."""
 MAX_REVIEWS = 4096
 
 
@@ -32,14 +32,14 @@ class _Bucket:
 
 
 class Sources:
-    """Requests by source, an address: those that have been quiet the longest are forgotten first."""
+    """Requests by source, an address. The sources that have been quiet the longest are forgotten first."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, source: str) -> None:
-        """Raises RetryableError where the source asks too often."""
+        """Count a request. Raises RetryableError where the source asks too often."""
         now_s = self._now()
         bucket = self._buckets.pop(source, None) or _Bucket(BURST, now_s)
         bucket.left = min(BURST, bucket.left + (now_s - bucket.at_s) * PER_S)
@@ -53,14 +53,14 @@ class Sources:
 
 
 class Reviews:
-    """What was found out about tokens, for a short while. Tokens themselves are not kept."""
+    """The results of token reviews, kept for a short while. Tokens themselves are not kept."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._known: OrderedDict[bytes, tuple[float, PodIdentity | RefusedError]] = OrderedDict()
 
     def known(self, token: str) -> PodIdentity | RefusedError | None:
-        """None where the API server has to be asked."""
+        """Return what is known of the token; None where the API server has to be asked."""
         until_s, verdict = self._known.get(_key(token), (0.0, None))
         return verdict if self._now() < until_s else None
 
@@ -72,7 +72,7 @@ class Reviews:
 
 
 def check_size(token: str, signing_request: bytes) -> None:
-    """Before anybody else is bothered with it. Raises RefusedError."""
+    """Check the sizes of a request, before any other work is done for it. Raises RefusedError."""
     if len(token) > MAX_TOKEN_BYTES or len(signing_request) > MAX_REQUEST_BYTES:
         raise RefusedError(
             f"a token of {len(token)} bytes and a signing request of {len(signing_request)}; at most {MAX_TOKEN_BYTES} and "
@@ -81,7 +81,7 @@ def check_size(token: str, signing_request: bytes) -> None:
 
 
 def source_of(peer: str) -> str:
-    """The address in gRPC's name of a peer (`ipv4:10.0.0.1:4711`), without the port, which changes with each connection."""
+    """Return the address in gRPC's name of a peer (`ipv4:10.0.0.1:4711`), without the port, which changes with each connection."""
     return peer.rpartition(":")[0] or peer
 
 

@@ -32,7 +32,7 @@ class Enrolment(relay_pb2_grpc.EnrolmentServicer):
         self._api, self._authority = api, authority
         self._sources, self._reviews = Sources(now), Reviews(now)
         self._under_way: dict[str, asyncio.Task[PodIdentity]] = {}
-        """Reviews, by token: whoever asks again meanwhile waits for the same one."""
+        """Reviews, by token. A second request with the token meanwhile waits for the same review."""
 
     async def Enrol(  # the service's name for it
         self, request: relay_pb2.EnrolRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -52,7 +52,7 @@ class Enrolment(relay_pb2_grpc.EnrolmentServicer):
         return reply
 
     async def _identity(self, token: str) -> PodIdentity:
-        """Raises RefusedError, RetryableError, Refused."""
+        """Return the pod that the token was made for. Raises RefusedError, RetryableError, Refused."""
         known = self._reviews.known(token)
         if isinstance(known, RefusedError):
             raise known
@@ -81,7 +81,7 @@ class Enrolment(relay_pb2_grpc.EnrolmentServicer):
 
 
 def read_review(review: dict[str, Any]) -> PodIdentity:
-    """Which pod the token was made for. Raises RefusedError for a token that is not valid, not for us, or of no pod."""
+    """Return which pod the token was made for. Raises RefusedError for a token that is not valid, not for us, or of no pod."""
     status = review.get("status") or {}
     if not status.get("authenticated"):
         raise RefusedError(f"the token is not valid: {status.get('error') or 'the API server does not say why'}")

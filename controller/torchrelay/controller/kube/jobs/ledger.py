@@ -1,4 +1,4 @@
-"""Which jobs there are: finds the run that an agent belongs to, or begins one."""
+"""The jobs that there are: finds the run that an agent belongs to, or begins one."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from torchrelay.protocol.transport.incoming import MOST_RANKS
 log = logging.getLogger(__name__)
 
 MOST_DIGITS = 12
-"""Of a number that somebody claims: to read a very long one takes long."""
+"""The most digits of a number that a process claims: to read a very long one takes long."""
 MOST_RANKS_OF_A_POD = 256
-"""As many processes as are thought possible in one, so that what a job may cost is paid for by the pods that are there."""
+"""As many processes as are thought possible in one pod. So the pods that are there limit what a job may cost."""
 
 
 class Ledger:
-    """`find(identity)`: the pod from the API, for one that the mirror does not have yet.
+    """All jobs. `find(identity)`: returns the pod from the API, for one that the mirror does not have yet.
 
-    `remember(key)`: what the job's resource says of it; for a job that another controller has begun.
+    `remember(key)`: returns what the job's resource says of it, for a job that another controller has begun.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Ledger:
         self.platform = platform if platform is not None else PlatformPolicy()
         self._health = health if health is not None else default_policy()
         self.pods = PodBook()
-        """By uid: all pods of ours."""
+        """All pods of torchrelay's jobs, by uid."""
         self.runs: dict[JobKey, JobRun] = {}
         self._nodes: dict[str, dict[str, Any]] = {}
         self._facts: dict[str, NodeFacts] = {}
@@ -73,15 +73,18 @@ class Ledger:
         self.pools: MutableMapping[JobKey, dict[str, Any]] = {}
         """SparePools by namespace and name, as the mirror has them."""
         self.totals = Totals()
-        """Of all jobs."""
+        """The counts of all jobs."""
         self.listens: Callable[[JobRun, JobEvent], None] = lambda run, event: None
-        """Told each event of each job."""
+        """Called with each event of each job."""
         self.over: list[JobRun] = []
         """Runs that are over and whose place another one has taken."""
 
     async def run_for(self, identity: PodIdentity, hello: AgentHello) -> JobRun:
-        """Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank, and for a
-        rank of a job that has too few pods by now."""
+        """Return the run of the pod's job, and begin it if needed.
+
+        Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank, and for a
+        rank of a job that has too few pods by now.
+        """
         pod = await self._pod_of(identity)
         run = await self._run_of(pod, hello)
         run.core.job.machines[pod.agent] = pod.node
@@ -116,11 +119,14 @@ class Ledger:
         return run
 
     def _agents(self, pod: Pod) -> set[str]:
-        """Return the agents of all pods of its job."""
+        """Return the agents of all pods of the pod's job."""
         return {pod.agent, *(p.agent for p in self.pods_of(pod.key))}
 
     async def _pod_of(self, identity: PodIdentity) -> Pod:
-        """One that the mirror has not seen yet is read, and stays out of it: it may be deleted before the mirror sees it."""
+        """Return the pod.
+
+        One that the mirror has not seen yet is read, but not added: it may be deleted before the mirror sees it.
+        """
         if self.pods.is_gone(identity.uid):
             raise RefusedError(f"the pod is deleted: {identity.namespace}/{identity.pod}")
         pod = self.pods.get(identity.uid) or await self._find(identity)
@@ -134,7 +140,10 @@ class Ledger:
         return pod
 
     async def may_launch(self, identity: PodIdentity) -> LaunchReply:
-        """Raises as `run_for`; RetryableError too where an earlier controller knew more than this one does yet."""
+        """Answer a launcher in a pod. Raises as `run_for` does.
+
+        Raises RetryableError too where an earlier controller knew more than this one does yet.
+        """
         pod = await self._pod_of(identity)
         run = self.runs.get(pod.key)
         if run is None:
@@ -146,7 +155,10 @@ class Ledger:
         return judge_launcher(OVER if late else _state_of(run), pod.is_spare)
 
     def _wishes(self, pod: Pod) -> PodAnnotations:
-        """The webhook has let nothing else through; where it was away, the defaults hold."""
+        """Return the wishes in the pod's annotations, within the platform's limits.
+
+        The webhook has let only correct ones through. Where the webhook was away, the defaults hold.
+        """
         try:
             wishes = read(pod.annotations)
         except UserError:
@@ -160,7 +172,7 @@ class Ledger:
         return sum(p.key.namespace == namespace for p in free), len(free)
 
     def enter(self, run: JobRun) -> None:
-        """It is the job of its name from now on."""
+        """Make the run the job of its name from now on."""
         run.tally = JobTally(self.totals)
         run.there = lambda: self.pods_of(run.key)
         run.listens = lambda event: self.listens(run, event)
@@ -168,7 +180,10 @@ class Ledger:
         self.runs[run.key] = run
 
     def _why_not_quarantined(self, run: JobRun, node: str) -> str:
-        """`node`: as the job knows it. Machines count once, whichever jobs and resources bar them."""
+        """Return why the node must not be put into quarantine; empty if it may. `node`: as the job knows it.
+
+        Machines count once, however many jobs and resources bar them.
+        """
         barred = set(self._quarantines.barred_nodes())
         for other in self.runs.values():
             job = other.core.job
@@ -176,7 +191,7 @@ class Ledger:
         return self.platform.why_not_quarantined(run.core.job.machines.get(node, node), barred)
 
     def begin_again(self, run: JobRun, restart: RestartPlan, reason: str, rung: str) -> JobRun:
-        """The job of `run`, which has fallen, in new processes."""
+        """Begin the job of `run`, which has fallen, in new processes."""
         run.relay.restart_workers(reason)
         steps = (*run.restarts, restart.step)
         size, losses = run.core.job.world_size, run.losses.known
@@ -189,7 +204,7 @@ class Ledger:
         return new
 
     def take_up(self, key: JobKey, before: Remembered, migrations: Sequence[dict[str, Any]]) -> None:
-        """A job that was to begin again when the controller before this one ended; none where nothing of it is there.
+        """Take up a job that was to begin again when the controller before this one ended, if pods of it are there.
 
         `migrations`: of all jobs.
         """
@@ -205,11 +220,11 @@ class Ledger:
             run.story.recall(key.namespace, migrations)
 
     def knows(self, run: JobRun) -> bool:
-        """Whether it is still to be looked after."""
+        """Return whether the run is still to be looked after."""
         return self.runs.get(run.key) is run or run in self.over
 
     def drop_old(self) -> None:
-        """Forgets runs that are over once everything is written, and whose pods are gone; and quarantines whose time is over."""
+        """Drop runs that are over, once everything is written and their pods are gone, and quarantines whose time is over."""
         self._note_all(self._quarantines.drop_over(self._wall_s()))
         for run in list(self.over):
             run.contained(partial(self._drop_told, run))
@@ -273,26 +288,26 @@ class Ledger:
             self._book.note(facts, time.monotonic())
 
     def facts(self, node: str) -> NodeFacts | None:
-        """None of a node that is not known. The same object as long as nothing has changed."""
+        """Return the facts of a node; None if it is not known. It is the same object as long as nothing has changed."""
         return self._facts.get(node)
 
     def take_policy(self, policy: HealthPolicy) -> None:
-        """It counts from now on, for jobs that run too."""
+        """Use another policy from now on, for jobs that run too."""
         self._health = policy
         for run in list(self.runs.values()):
             run.contained(partial(run.take_policy, policy))
 
     def why_not(self, node: str) -> str:
-        """Why nothing should be on the node, by the health policy; empty if nothing speaks against it."""
+        """Return why nothing should be on the node, by the health policy; empty if nothing speaks against it."""
         return self._book.why_leave(node, self._health, time.monotonic())
 
     def has_to_leave(self, run: JobRun) -> bool:
-        """Whether some rank of the job must not stay where it is."""
+        """Return whether some rank of the job must not stay where it is."""
         leaving = [p for p in self.pods_of(run.key) if p.leaves or self.why_not(p.node)]
         return any(run.ranks_in(p.agent) for p in leaving)
 
     def unready_s(self, node: str, now_s: float) -> float:
-        """How long the node has been seen not ready; 0 if it is ready."""
+        """Return how long the node has been seen not ready; 0 if it is ready."""
         since_s = self._unready_since_s.get(node)
         return max(now_s - since_s, 0.001) if since_s is not None else 0.0
 
@@ -300,7 +315,7 @@ class Ledger:
         return self._quarantines.barred_nodes()
 
     def quarantines(self) -> dict[str, Quarantined]:
-        """Return those that hold, by the names of their resources."""
+        """Return the quarantines that hold, by the names of their resources."""
         return self._quarantines.all()
 
     def labels_of(self, node: str) -> dict[str, str]:
@@ -325,8 +340,11 @@ def _state_of(run: JobRun | None) -> str:
 
 
 def claimed_size(launch: Mapping[str, str], pods: int) -> int:
-    """The world size that a launcher has told a process of a job which has so many pods now. Raises RefusedError for one that no
-    job has, RetryableError for one that these pods cannot have: the others may not have been made yet."""
+    """Return the world size that a launcher has told a process. `pods`: how many the job has now.
+
+    Raises RefusedError for a size that no job has, RetryableError for one that these pods cannot have: the others may not have
+    been made yet.
+    """
     claimed = launch["WORLD_SIZE"]
     if len(claimed) > MOST_DIGITS or not 1 <= int(claimed) <= MOST_RANKS:
         raise RefusedError(f"a job of {claimed[:20]} ranks is none: at most {MOST_RANKS} are looked after")

@@ -1,4 +1,4 @@
-"""What a TrainingJob says to a controller that was not there before. Pure."""
+"""The words of a TrainingJob for a controller that was not there before. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from torchrelay.protocol.kube.holders import unpack_holders
 
 @dataclass(frozen=True)
 class Remembered:
-    """`holders`: rank -> worker; `restarts`: at which steps the job has begun again; `restart`: how it does so just now, with
-    `world_size` and what the launcher has told one of its processes. `machines`: agent -> its pod's node. `losses`: the latest.
-    `used`: the job's time. `lineage`: what its just-in-time checkpoints are known by.
+    """What a TrainingJob says. `holders`: rank -> worker; `restarts`: at which steps the job has begun again.
+
+    `restart`: how it does so just now, with `world_size` and what the launcher has told one of its processes.
+    `machines`: agent -> its pod's node. `losses`: the latest. `used`: the job's time.
+    `lineage`: what its just-in-time checkpoints are known by.
     """
 
     holders: dict[int, str] = field(default_factory=dict)
@@ -33,7 +35,7 @@ class Remembered:
 
 
 def write_down(restart: RestartPlan, world_size: int, launch: Mapping[str, str]) -> str:
-    """As text that `recall` understands."""
+    """Return the restart as text that `recall` understands."""
     known = {"launch": {str(r): dict(env) for r, env in restart.launch.items()}, "first": dict(launch)}
     plan = {
         "directory": restart.directory,
@@ -45,7 +47,7 @@ def write_down(restart: RestartPlan, world_size: int, launch: Mapping[str, str])
 
 
 def recall(status: Mapping[str, Any]) -> Remembered:
-    """Raises FatalError for a record that is none."""
+    """Read the status of a TrainingJob. Raises FatalError for a record that is none."""
     restarts = tuple(status.get("restartSteps") or ())
     try:
         known = [(r["rank"], r["worker"], r.get("node", "")) for r in status.get("ranks") or () if r.get("worker")]

@@ -23,18 +23,19 @@ from torchrelay.protocol.transport.incoming import received
 log = logging.getLogger(__name__)
 
 HELLO_S = 30.0
-"""For the first message of a stream."""
+"""Time for the first message of a stream."""
 MOST_STREAMS_OF_A_POD = 4
-"""One is of use; those before it may not be known to be gone yet."""
+"""One stream is of use; those before it may not be known to be gone yet."""
 
 
 MOST_REFUSED_KNOWN = 10_000
 
 
 class Router(relay_pb2_grpc.RelayServicer):
-    """`run_for(identity, hello)` finds the job of a pod; it raises RefusedError, or RetryableError where it cannot tell yet.
-    `may_launch(identity)` answers a launcher in a pod, and raises the same.
+    """Serves agents.
 
+    `run_for(identity, hello)` finds the job of a pod; it raises RefusedError, or RetryableError where it cannot tell yet.
+    `may_launch(identity)` answers a launcher in a pod, and raises the same.
     What commands ask of one job (Watch, Status, ...) is not served here.
     """
 
@@ -59,7 +60,7 @@ class Router(relay_pb2_grpc.RelayServicer):
                 yield order
 
     def _tell_refused(self, key: str, peer: str, reason: Exception) -> None:
-        """Once for the first, second, fourth, ... of one pod: an agent on a node that is cut off goes on asking."""
+        """Log a refusal: the first, second, fourth, ... of one pod. An agent on a node that is cut off goes on asking."""
         if len(self._refused) >= MOST_REFUSED_KNOWN:
             self._refused.clear()
         self._refused[key] += 1
@@ -68,7 +69,10 @@ class Router(relay_pb2_grpc.RelayServicer):
 
     @contextlib.contextmanager
     def _one_more(self, context: grpc.aio.ServicerContext[Any, Any]) -> Iterator[bool]:
-        """Whether the peer may open one more stream. Each may have a message of the largest size on its way."""
+        """Hold a place for one more stream of the peer. Yield whether it may open one.
+
+        The number is limited, since each stream may have a message of the largest size on its way.
+        """
         peer = _key(context)
         self._open[peer] += 1
         try:
@@ -109,7 +113,7 @@ class Router(relay_pb2_grpc.RelayServicer):
         return reply
 
     async def _served_by_resources(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        """What commands ask of one job. Said here, since gRPC would log a traceback for each."""
+        """Refuse what commands ask of one job. If it was left to gRPC, it would log a traceback for each."""
         await context.abort(
             grpc.StatusCode.UNIMPLEMENTED,
             "in a cluster, look at the job's TrainingJob, and create a Migration to move a rank",
@@ -119,7 +123,10 @@ class Router(relay_pb2_grpc.RelayServicer):
 
 
 def check_hello(identity: PodIdentity, first: relay_pb2.FromAgent | None) -> AgentHello:
-    """Raises RefusedError where the first message is none, or speaks for another pod. FrameError if it is not understood."""
+    """Return the hello in the first message. Raises FrameError if it is not understood.
+
+    Raises RefusedError where the message is none, or speaks for another pod.
+    """
     hello = received(first) if first is not None else None
     if not isinstance(hello, AgentHello):
         raise RefusedError("the first message of an agent is AgentHello")
@@ -134,7 +141,7 @@ def check_hello(identity: PodIdentity, first: relay_pb2.FromAgent | None) -> Age
 async def _only_once(
     first: relay_pb2.FromAgent, rest: AsyncIterator[relay_pb2.FromAgent]
 ) -> AsyncIterator[relay_pb2.FromAgent]:
-    """No second AgentHello: it could name another pod."""
+    """Yield the messages, without a second AgentHello: it could name another pod."""
     yield first
     async for packed in rest:
         if packed.WhichOneof("kind") != "agent_hello":

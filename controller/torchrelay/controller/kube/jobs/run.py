@@ -51,17 +51,17 @@ log = logging.getLogger(__name__)
 
 NO_FOLDER = "no checkpoint can be saved: the job names no folder for it (annotation checkpoint-dir)"
 EXIT_REMOVED = 143
-"""128 + SIGTERM: what a process ends with whose pod is deleted."""
+"""128 + SIGTERM: the exit code of a process whose pod is deleted."""
 MOST_CHARS = 1000
 _UNTOLD = ("progress", "migration_progress", "rank_report", "coverage")
 """Events that are long or many, and stand in the TrainingJob."""
 
 
 class JobRun:
-    """`launch`: what the launcher told one of its processes. `restarts`: at which steps the job has begun again so far.
-    `losses`, `used`: those of before, and the job's time until now. `lineage`: of the job, where it has begun before.
+    """One run. `launch`: what the launcher told one of its processes. `restarts`: at which steps the job has begun again so far.
 
-    With `restart` it does so once more, in new processes.
+    `losses`, `used`: those of before, and the job's time until now. `lineage`: of the job, where it has begun before.
+    With `restart` the job begins again once more, in new processes.
     """
 
     def __init__(
@@ -81,16 +81,16 @@ class JobRun:
         self.lineage = lineage or self.id
         """The same for all runs of one job, which may begin again."""
         self.told_as = self.id
-        """The same for all runs of one job under one controller: who listens begins anew under the next one."""
+        """The same for all runs of one job under one controller. A listener begins anew under the next controller."""
         self.trained_before = restart is not None
-        """Under this controller or another one."""
+        """Whether the job has trained before, under this controller or another one."""
         self.holds_off = False
-        """There is something that holds off evictions of its pods, and has to be taken away."""
+        """Whether evictions of its pods are held off, so that this has to be taken back."""
         self.follows = False
-        """An earlier job of its name has ended under this controller."""
+        """Whether an earlier job of its name has ended under this controller."""
         self.launch, self.wishes, self.restarts, self.restart = dict(launch), wishes, tuple(restarts), restart
         self.there: Callable[[], Iterable[Pod]] = tuple
-        """Its pods, as far as they are known."""
+        """Returns the job's pods, as far as they are known."""
         self.end: Ended | None = None
         self.began_s = time.monotonic()
         self.trouble = ""
@@ -98,7 +98,7 @@ class JobRun:
         self.asked_s: float | None = None
         """When an agent was asked for checkpoints on disk."""
         self.wake: Callable[[], None] = _nobody
-        """Called when it is to be looked at soon."""
+        """Called when the job is to be looked at soon."""
         self._observes = wishes.policy == kube.POLICY_OBSERVE
         self.core = Core(_config(self, world_size), time.time, None, self._policy(health), restart)
         self.core.entrance.may_live = lambda agent: any(p.agent == agent and not p.is_over for p in self.there())
@@ -111,11 +111,11 @@ class JobRun:
         self.story.begins_at = restart.step if restart is not None else None
         self.tally = JobTally(Totals())
         self.told_of = ToldOfJob()
-        """What decides which of its events are worth a notice."""
+        """Decides which of its events are worth a notice."""
         self.listens: Callable[[JobEvent], None] = _nobody_listens
         self._used_before = used
         self.failure = ""
-        """What of ours has failed in this job, which is unprotected since; empty: nothing."""
+        """How torchrelay has failed in this job, which is unprotected since; empty: it has not."""
         self.relay = Relay(self.core, self._hear, self.failed, TimeShare())
         self.service = RelayService(self.relay)
         self._deleted: dict[int, tuple[str, Deleted]] = {}
@@ -126,17 +126,20 @@ class JobRun:
         self.task = asyncio.create_task(self.relay.run())
 
     def _policy(self, health: HealthPolicy | None) -> HealthPolicy | None:
-        """A job that is only observed is told what would be done."""
+        """Return the policy for this job: a job that is only observed is told what would be done."""
         if not self._observes:
             return health
         return dataclasses.replace(health if health is not None else default_policy(), observe=True)
 
     def take_policy(self, health: HealthPolicy) -> None:
-        """It counts from now on."""
+        """Use another policy from now on."""
         self.core.health.take_policy(self._policy(health) or health)
 
     def failed(self, error: Exception) -> None:
-        """Something of ours has failed in this job, or its agents go too far: it is unprotected from now on, and others go on."""
+        """Set the job aside: torchrelay has failed in it, or its agents go too far.
+
+        It is unprotected from now on, and others go on.
+        """
         if self.failure:
             return
         ours = f"a fault of torchrelay's: {type(error).__name__}: {error}"
@@ -149,7 +152,7 @@ class JobRun:
             self.relay.resign()
 
     def contained(self, work: Callable[[], object]) -> None:
-        """Do what is for this job alone: where it fails, this job is unprotected, and others go on."""
+        """Do work that is for this job alone. If it fails, this job is unprotected, and others go on."""
         try:
             work()
         except Exception as e:  # noqa: BLE001 - whatever it is, the next job must not notice
@@ -177,7 +180,7 @@ class JobRun:
         return self._used_before.plus(self.tally.account)
 
     def tell_restart(self, rung: str, reason: str, steps: int) -> None:
-        """All processes start anew: who listens is told so as on machines. `steps`: done before, to be done again."""
+        """Tell that all processes start anew, as a job on machines does. `steps`: done before, to be done again."""
         assert self.restart is not None
         self._restarted_s = time.time()
         where = self.restart.directory or self.restart.checkpoint
@@ -185,13 +188,13 @@ class JobRun:
         self.core.outbox.emit(restarted)
 
     def tell_spares(self, now: SparesChanged) -> None:
-        """How many pods for spares there are: told when it is another number than before."""
+        """Tell how many pods for spares there are, when the number has changed."""
         if now != self._spares and not self.is_over:
             self._spares = now
             self.core.outbox.emit(now)
 
     def tell_asked(self, wanted: int, by: str) -> None:
-        """So many pods for spares are asked for, the newest number by `by`: told when it is another one than before."""
+        """Tell how many pods for spares are asked for, when the number has changed. `by`: who asked for the newest number."""
         before, self._wanted = self._wanted, wanted
         if before is not None and before != wanted and not self.is_over:
             self.core.outbox.emit(SparesAsked(wanted - before, "", wanted, by))
@@ -214,7 +217,10 @@ class JobRun:
         return spares.respawns.boundary(rank), refused.spare if refused is not None else ""
 
     def pods_seen(self, not_again: Mapping[str, str], coming: int) -> None:
-        """By agent of its pods, why no process is started again there, or empty. `coming`: spares' pods without a process yet."""
+        """Take note of the pods. `coming`: spares' pods without a process yet.
+
+        `not_again`: for the agent of each pod, why no process is started again there, or empty.
+        """
         job = self.core.job
         again, stay = {n for n, why in not_again.items() if not why}, {n: why for n, why in not_again.items() if why}
         changed = (again, stay, coming) != (job.starting_again, job.not_again, job.spares_coming)
@@ -223,22 +229,22 @@ class JobRun:
             self.relay.spares_changed()
 
     def is_late(self, pod: Pod) -> bool:
-        """Whether what starts in the pod was meant for this job, which is over."""
+        """Return whether what starts in the pod was meant for this job, which is over."""
         return self.end is not None and is_late(pod.uid, pod.owner, self.end)
 
     @property
     def job_id(self) -> str:
-        """What tells its just-in-time checkpoints from those of other jobs."""
+        """The name that tells its just-in-time checkpoints from those of other jobs."""
         return job_id(self.key.namespace, self.key.name, self.lineage)
 
     @property
     def is_launched(self) -> bool:
-        """Whether a launcher in each pod starts a process that was killed again."""
+        """Whether a launcher in each pod starts a process again that was killed."""
         return "TORCHELASTIC_RUN_ID" in self.launch
 
     @property
     def processes(self) -> int:
-        """Of each pod."""
+        """The number of processes of each pod."""
         return self.core.job.local_world_size
 
     @property
@@ -266,16 +272,16 @@ class JobRun:
 
     @property
     def settled(self) -> bool:
-        """Whether it is known who has which rank, also where an earlier controller has begun it."""
+        """Whether it is known which process has which rank, also where an earlier controller has begun the job."""
         return self.core.job.protection != "pending"
 
     @property
     def gathers(self) -> bool:
-        """Whether it waits for processes to begin again in."""
+        """Whether the job waits for processes to begin again in."""
         return not self.is_over and self.core.gathering is not None and not self.core.gathering.is_over
 
     def took_over(self, agent: str) -> bool:
-        """Whether a process of the pod holds a rank, or is about to."""
+        """Return whether a process of the pod holds a rank, or is about to."""
         job = self.core.job
         return any(
             job.is_holder(w) or (w.alive and (w.rank != NO_RANK or w.started_for != NO_RANK))
@@ -283,19 +289,19 @@ class JobRun:
         )
 
     def is_warm(self, agent: str) -> bool:
-        """Whether all processes of the pod are warm spares."""
+        """Return whether all processes of the pod are warm spares."""
         return sum(w.is_spare and w.warm for w in self.core.job.workers.on(agent)) >= self.processes
 
     def is_attached(self, agent: str) -> bool:
-        """Whether the agent of the pod has come."""
+        """Return whether the agent of the pod has come."""
         return agent in self.core.job.nodes
 
     def is_here(self, agent: str) -> bool:
-        """Whether a process of the pod is known."""
+        """Return whether a process of the pod is known."""
         return bool(self.core.job.workers.on(agent))
 
     def living_in(self, agent: str) -> list[Worker]:
-        """All processes of the pod, spares too."""
+        """Return all living processes of the pod, spares too."""
         return [w for w in self.core.job.workers.on(agent) if w.alive]
 
     def ranks_in(self, agent: str) -> list[int]:
@@ -303,14 +309,14 @@ class JobRun:
         return sorted(w.rank for w in job.workers.on(agent) if w.alive and job.is_holder(w))
 
     def stays_in(self, agent: str) -> list[int]:
-        """Ranks that live in the pod, or are on their way there."""
+        """Return the ranks that live in the pod, or are on their way there."""
         migration = self.core.driver.migration
         joiners = migration.state.joiners.items() if migration is not None else ()
         coming = [rank for rank, j in joiners if self.core.job.workers[j.worker].node == agent]
         return sorted({*self.ranks_in(agent), *coming})
 
     def pod_deleted(self, agent: str, node_is_left: bool, now_s: float) -> None:
-        """A pod is being deleted, or is gone from the API; the job is over if somebody deletes all of it."""
+        """Take note that a pod is being deleted, or is gone from the API. If all pods of ranks are, end the job."""
         job = self.core.job
         for worker in job.workers.on(agent):
             if job.is_holder(worker):
@@ -332,7 +338,7 @@ class JobRun:
 
 
 def _nobody() -> None:
-    """Nobody looks after it yet."""
+    """Do nothing: the job is not looked after yet."""
 
 
 def _nobody_listens(event: JobEvent) -> None:

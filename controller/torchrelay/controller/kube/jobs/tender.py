@@ -1,4 +1,4 @@
-"""Looks after jobs, each in a task of its own: what goes wrong in one, or takes its time, is that one's affair."""
+"""Looks after jobs, each in a task of its own: a fault or a delay in one job does not affect the others."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 CALM_LOOK_S = 2.0
-"""While nothing has happened: what has to be noticed by the clock alone can wait for so long."""
+"""Time between looks while nothing has happened: what has to be noticed by the clock alone can wait for so long."""
 AWAY_S = 3.0
-"""After the API server failed."""
+"""Time to the next look after the API server failed."""
 LOOK_MOST_S = 30.0
-"""For all that one look asks of the API server."""
+"""Time for all that one look asks of the API server."""
 
 
 class Tender:
-    """`look(run)` is one look at one job. A job whose look fails is unprotected, and is looked at more rarely.
+    """Looks after jobs. `look(run)` is one look at one job. A job whose look fails is unprotected, and is looked at more rarely.
 
     `forget(key)` is called once nothing of the name is there any more: what was kept for it would stay for ever.
     """
@@ -45,7 +45,7 @@ class Tender:
         self._ends = False
 
     def begin(self) -> None:
-        """Takes in jobs that are new. To be called often."""
+        """Take in jobs that are new. To be called often."""
         for run in (*self._ledger.runs.values(), *self._ledger.over):
             if run.id not in self._tasks:
                 self._pauses[run.id] = Pause()
@@ -72,7 +72,7 @@ class Tender:
             self._forget(run.key)
 
     async def _once(self, run: JobRun) -> float:
-        """How long to wait then."""
+        """Look at one job. Return how long to wait then."""
         try:
             await asyncio.wait_for(self._look(run), LOOK_MOST_S)
         except RetryableError as e:

@@ -1,7 +1,7 @@
 """Holds off evictions by a PodDisruptionBudget for each job, as long as `decide.eviction` says so.
 
-It belongs to the role that the installation gives the controller, so that it goes when torchrelay is uninstalled: nobody would be
-there to take it away, and it would block each drain.
+It belongs to the role that the installation gives the controller, so that it goes when torchrelay is uninstalled. Otherwise no
+process would be there to take it away, and it would block each drain.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ log = logging.getLogger(__name__)
 
 ALL_OF_THEM = 1_000_000
 """More healthy pods than there are, so that none may be evicted. A budget in terms of what may be missing needs an owner with a
-scale, which bare pods do not have."""
+
+scale, which bare pods do not have.
+"""
 
 
 class Budgets:
-    """Raises RetryableError while the API server is away, and Refused."""
+    """The budgets. Methods raise RetryableError while the API server is away, and Refused."""
 
     def __init__(self, api: Api, settings: ClusterSettings) -> None:
         self._api, self._settings = api, settings
@@ -48,7 +50,10 @@ class Budgets:
         self._role: Object | None = None
 
     async def tend(self, run: JobRun, owner: Object | None, leaving: bool) -> None:
-        """`owner`: the job's TrainingJob, if there is one. `leaving`: whether a rank has to leave its node."""
+        """Make or delete the job's budget.
+
+        `owner`: its TrainingJob, if there is one. `leaving`: whether a rank has to leave its node.
+        """
         now_s = time.monotonic()
         since_s = self._since_s.setdefault(run.key, now_s) if leaving else now_s
         if not leaving:
@@ -90,7 +95,10 @@ class Budgets:
             await self._api.delete(kind, _name(key), key.namespace)
 
     async def _installation(self) -> Object | None:
-        """What stands for it as an owner; None where it has been set up by other manifests than ours."""
+        """Return what stands for the installation as an owner.
+
+        None where it has been set up by other manifests than torchrelay's.
+        """
         if self._role is None:
             watched = self._settings.watched
             kind, namespace = (CLUSTER_ROLES, None) if watched == ALL else (ROLES, watched)

@@ -15,7 +15,10 @@ from torchrelay.protocol.names import ENV_SPARE
 
 API_TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 DROPPED_ENV = ("RANK", "NODE_RANK", "GROUP_RANK", "PET_NODE_RANK")
-"""Of the worker that is copied: without them a copy that our code does not get into fails, and never trains as that rank."""
+"""Variables of the worker that the copy does not get. Without them a copy whose process runs without the shim fails, and never
+
+trains as that rank.
+"""
 NOT_COPIED = (
     # Which member of its owner a pod is: the owner's Services and counts go by these, and a spare is no member.
     "training.kubeflow.org/",
@@ -65,7 +68,9 @@ NOT_COPIED = (
     kube.ROLE,
 )
 """Labels and annotations of a rank's pod that its spare does not get, by what they begin with. All others are copied: networks,
-queues, groups, meshes, cost centres, and whatever nobody here knows."""
+
+queues, groups, meshes, cost centres, and any that are not known here.
+"""
 _OF_ONE_CLAIM = ("volumeName", "dataSource", "dataSourceRef", "selector")
 _NOT_IN_SPEC = ("nodeName", "hostname", "subdomain", "priority", "preemptionPolicy")
 
@@ -77,11 +82,11 @@ def spare_pod(
     priority_class: str = "",
     claims: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """`worker`: a pod as the webhook left it and the API has it. `owner`: a TrainingJob, with which the spare goes.
+    """Return the manifest of a spare's pod. Raises UserError where the worker's pod has no container to be parked.
 
+    `worker`: a pod as the webhook left it and the API has it. `owner`: a TrainingJob, with which the spare goes.
     `terms`: as `decide.placement` gives them. `claims`: by name, the specs of the volume claims that are this worker's own
-    (`own_claims`): the spare gets new ones like them, which go with it. Raises UserError where it has no
-    container to be parked.
+    (`own_claims`): the spare gets new ones like them, which go with it.
     """
     meta, spec = worker["metadata"], copy.deepcopy(worker["spec"])
     for name in _NOT_IN_SPEC:
@@ -117,7 +122,7 @@ def spare_pod(
 
 
 def own_claims(worker: dict[str, Any]) -> dict[str, str]:
-    """Volume -> claim, by name, for claims that belong to this one pod: a StatefulSet makes one for each of its pods."""
+    """Return volume -> claim, by name, for claims that belong to this one pod: a StatefulSet makes one for each of its pods."""
     meta, found = worker["metadata"], {}
     for volume in worker["spec"].get("volumes") or ():
         claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
@@ -140,7 +145,7 @@ def _claim_anew(spec: dict[str, Any], claims: Mapping[str, dict[str, Any]]) -> N
 
 
 def training_container(spec: dict[str, Any], annotations: dict[str, str]) -> dict[str, Any]:
-    """The one that the shim was put into. Raises UserError if there is none."""
+    """Return the container that the shim was put into. Raises UserError if there is none."""
     wanted = read(annotations).container
     for container in spec["containers"]:
         names = {e["name"] for e in container.get("env") or ()}
@@ -159,7 +164,7 @@ def _park(spec: dict[str, Any], annotations: dict[str, str]) -> None:
 
 
 def _drop_api_token(spec: dict[str, Any]) -> None:
-    """The API server adds it again, for the new pod."""
+    """Drop the API token's volume: the API server adds it again, for the new pod."""
     containers = [*spec["containers"], *(spec.get("initContainers") or [])]
     tokens = {m["name"] for c in containers for m in c.get("volumeMounts") or () if m["mountPath"] == API_TOKEN_FOLDER}
     spec["volumes"] = [v for v in spec.get("volumes") or [] if v["name"] not in tokens]
@@ -182,7 +187,7 @@ def _prefer(spec: dict[str, Any], terms: Sequence[dict[str, Any]]) -> None:
 
 
 def _require(affinity: dict[str, Any], expression: dict[str, Any]) -> None:
-    """Terms are alternatives: the expression goes into each."""
+    """Add the expression to each required term, since terms are alternatives."""
     node = affinity.setdefault("nodeAffinity", {})
     required = node.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": [{}]})
     for term in required["nodeSelectorTerms"]:

@@ -23,18 +23,18 @@ LOOK_S = 5.0
 
 @dataclass
 class _Job:
-    """`ended_s`: the time of day; None if it does not say."""
+    """A TrainingJob. `ended_s`: the time of day; None if it does not say."""
 
     uid: str
     phase: str
     ended_s: float | None
     unseen_since_s: float | None = None
     failure: str = ""
-    """Why it was not looked at, as it was said last."""
+    """Why it could not be removed, as it was said last."""
 
 
 class Expiry:
-    """`changed` takes what the mirror of TrainingJobs sees."""
+    """The TrainingJobs. `changed` takes what the mirror of TrainingJobs sees."""
 
     def __init__(self, api: Api, ledger: Ledger, ttl_s: float) -> None:
         self._api, self._ledger, self._ttl_s = api, ledger, ttl_s
@@ -53,7 +53,7 @@ class Expiry:
             now.unseen_since_s, now.failure = known.unseen_since_s, known.failure
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Look at all jobs again and again, until cancelled."""
         while True:
             try:
                 await self.look(time.time(), time.monotonic())
@@ -64,7 +64,7 @@ class Expiry:
             await asyncio.sleep(LOOK_S)
 
     async def look(self, wall_s: float, now_s: float) -> None:
-        """Whatever goes wrong at one job, the others are looked at. Raises RetryableError while the API server is away."""
+        """Look at all jobs. A fault at one job does not stop the others. Raises RetryableError while the API server is away."""
         for key, job in list(self._jobs.items()):
             try:
                 await self._look_at(key, job, wall_s, now_s)
@@ -87,7 +87,7 @@ class Expiry:
             self._jobs.pop(key, None)
 
     def _failed(self, key: JobKey, job: _Job, error: Exception) -> None:
-        """It is tried again at the next look, and said once."""
+        """Tell once that a job could not be looked at. It is tried again at the next look."""
         if (said := f"{type(error).__name__}: {error}") != job.failure:
             job.failure = said
             expected = isinstance(error, Refused)
@@ -99,7 +99,7 @@ class Expiry:
 
 
 def _read(stamp: str | None) -> float | None:
-    """None for what is none: somebody else may have written it."""
+    """Return the time of day; None for a stamp that is none: another program may have written it."""
     try:
         return dt.datetime.strptime(stamp or "", STAMP).replace(tzinfo=dt.timezone.utc).timestamp()
     except ValueError:

@@ -24,7 +24,7 @@ class MigrationRequests:
         self._open: dict[str, dict[str, Any]] = {}
         self._begun: set[str] = set()
         self._orphans: dict[str, dict[str, Any]] = {}
-        """Made by a controller, and not over: by this one, or by one that is no more."""
+        """Migrations that a controller has made and that are not over: this controller, or one that is no more."""
         self.waiting: dict[str, str] = {}
         """Name of a Migration -> why it has not begun."""
 
@@ -64,7 +64,7 @@ class MigrationRequests:
             del self._open[uid]
 
     def _close(self, uid: str, migration: dict[str, Any], run: JobRun | None) -> None:
-        """What an earlier controller led has become part of what this one found."""
+        """Close a Migration that an earlier controller led: it has become part of what this controller found."""
         if run is None or not run.settled:
             return
         del self._orphans[uid]
@@ -74,7 +74,7 @@ class MigrationRequests:
             run.story.orphaned(name, status, run.core.job.holders, time.time())
 
     def _begin(self, run: JobRun, meta: dict[str, Any], spec: dict[str, Any]) -> bool:
-        """Whether it is dealt with."""
+        """Begin a Migration, or refuse it. Return whether it is dealt with."""
         name, by = meta["name"], (meta.get("annotations") or {}).get(kube.REQUESTED_BY, "")
         reason = spec.get("reason") or f"Migration {name} asks for it"
         ranks = [] if spec.get("save") else ranks_meant(run, self._ledger, spec)
@@ -98,7 +98,7 @@ class MigrationRequests:
 
 
 def ranks_meant(run: JobRun, ledger: Ledger, spec: dict[str, Any]) -> list[int] | str:
-    """The rank that a Migration's spec names, or all ranks of the pod that it names; or why there is none."""
+    """Return the rank that a Migration's spec names, or all ranks of the pod that it names; or the reason that there is none."""
     if (rank := spec.get("rank")) is not None:
         return [int(rank)]
     if pod_name := spec.get("pod"):

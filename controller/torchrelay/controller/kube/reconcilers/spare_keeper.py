@@ -30,13 +30,13 @@ from torchrelay.protocol.logs.log_records import of_run
 log = logging.getLogger(__name__)
 
 COMES_BACK_S = 30.0
-"""For a container to be started again in the pod of a rank that lives elsewhere by now: after that a spare's pod is made."""
+"""Time for a container to start again in the pod of a rank that lives elsewhere by now: after that a spare's pod is made."""
 OWNER_S = 30.0
-"""For the controller of a job's pods to make new ones, when the job begins again."""
+"""Time for the controller of a job's pods to make new ones, when the job begins again."""
 
 
 FIRST_WAIT_S, MAX_WAIT_S = 1.0, 15.0
-"""After the API server refused a pod, by a quota or a policy, say."""
+"""Pauses after the API server refused a pod, for example by a quota or a policy."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _HeldBack:
 
 
 class SpareKeeper:
-    """Methods raise RetryableError while the API server is away, and Refused."""
+    """The spares. Methods raise RetryableError while the API server is away, and Refused."""
 
     def __init__(self, api: Api, ledger: Ledger, scribe: Scribe, node_grace_s: float = NODE_GRACE_S) -> None:
         self._api, self._ledger, self._scribe, self._node_grace_s = api, ledger, scribe, node_grace_s
@@ -59,10 +59,10 @@ class SpareKeeper:
         self._gathering_since_s: dict[str, float] = {}
         self._held_back: dict[JobKey, _HeldBack] = {}
         self._empty_since_s: dict[str, float] = {}
-        """By uid of a pod without a process, that may come back."""
+        """Since when each pod (by uid) has no process. One may come back."""
 
     async def tend(self, run: JobRun) -> None:
-        """One look at one job."""
+        """Look after the spares of one job once."""
         template = self._template(run.key)
         if template is None:
             return
@@ -84,13 +84,13 @@ class SpareKeeper:
         await self._keep_spares(run, template, owner, wishes, bounds)
 
     def forget(self, key: JobKey) -> None:
-        """No job of this name is there: a later one has nothing to do with it."""
+        """Drop what is kept of jobs of this name: none is there, and a later one has nothing to do with it."""
         self._scribe.forget(key)
         for kept in (self._templates, self._said, self._held_back):
             kept.pop(key, None)
 
     def _template(self, key: JobKey) -> Pod | None:
-        """A worker's pod of this job, the newest that is known; kept when all are gone."""
+        """Return a worker's pod of this job, the newest that is known. It is kept when all are gone."""
         injected = [p for p in self._ledger.pods_of(key) if p.is_injected]
         workers = [p for p in injected if not p.is_spare] or ([] if key in self._templates else injected)
         if workers:
@@ -113,7 +113,7 @@ class SpareKeeper:
             run.story.left.pop(0)
 
     async def _free_stranded(self, run: JobRun) -> None:
-        """Pods on nodes that do not answer."""
+        """Delete by force pods on nodes that do not answer, if no rank is in them any more."""
         now_s = time.monotonic()
         for pod in self._ledger.pods_of(run.key):
             unready_s = self._ledger.unready_s(pod.node, now_s)
@@ -173,7 +173,7 @@ class SpareKeeper:
         return why_not_again(PodPlace(pod.leaves, pod.is_over, pod.restarts, launched, self._ledger.why_not(pod.node)))
 
     def _is_parked(self, run: JobRun, pod: Pod) -> bool:
-        """Whether a pod that had a rank is a spare by now, or is about to be one, since its containers start again."""
+        """Return whether a pod that had a rank is a spare by now, or is about to be one, since its containers start again."""
         if not pod.is_injected or pod.leaves or not run.is_attached(pod.agent) or self._ledger.why_not(pod.node):
             return False
         if there := run.living_in(pod.agent):
@@ -183,26 +183,26 @@ class SpareKeeper:
         return empty_s < COMES_BACK_S and not self._why_not_again(run, pod)
 
     def _trouble(self, key: JobKey, spares: list[Pod]) -> str:
-        """Why spares that are wanted do not come, as the API server and the scheduler say it; empty if nothing is known."""
+        """Return why spares that are wanted do not come, as the API server and the scheduler say it; empty if nothing is known."""
         if (held_back := self._held_back.get(key)) is not None:
             return held_back.reason
         return next((p.unscheduled for p in spares if p.unscheduled), "")
 
     def _wanted_to_begin(self, run: JobRun, serving: list[Pod]) -> int:
-        """How many pods are to be made for a job that begins again, for want of those that its owner makes."""
+        """Return how many pods are to be made for a job that begins again, for want of those that its owner makes."""
         missing = max(0, run.core.job.world_size // run.processes - len(serving))
         since_s = self._gathering_since_s.setdefault(run.id, time.monotonic())
         owned = any(p.has_controller for p in self._ledger.pods_of(run.key) if not p.is_spare)
         return missing if not owned or time.monotonic() - since_s >= OWNER_S else 0
 
     def _release_ended(self, run: JobRun) -> None:
-        """Agents beside training containers that do not start again."""
+        """Let agents end that are beside training containers which do not start again."""
         for pod in self._ledger.pods_of(run.key):
             if not pod.may_serve and not pod.is_over and not run.is_here(pod.agent):
                 run.relay.release(pod.agent, f"pod {pod.name} does not start again")
 
     async def _pool(self, key: JobKey, wishes: PodAnnotations) -> Object:
-        """The pool that says how many spares this job is to have."""
+        """Return the pool that says how many spares this job is to have."""
         if not wishes.pool:
             return await self._scribe.spare_pool(key, wishes.spares or 0)
         pool = self._ledger.pools.get(JobKey(key.namespace, wishes.pool))
@@ -227,7 +227,7 @@ class SpareKeeper:
             self._held_back.pop(run.key, None)
 
     async def _create(self, run: JobRun, template: Pod, owner: Object, count: int, pool: Object) -> None:
-        """Raises UserError where the platform's policy does not allow all of them; what it allows is made."""
+        """Make spares, as many as the platform's policy allows. Raises UserError where it does not allow all of them."""
         namespace, platform, allowed = run.key.namespace, self._ledger.platform, Allowed(count, "")
         # Pods that a job needs to begin again are none that stand by.
         if count and not run.gathers and platform.has_budget(namespace):
@@ -248,7 +248,10 @@ class SpareKeeper:
             raise UserError(allowed.reason)
 
     async def _claims(self, key: JobKey, template: Pod) -> dict[str, Object]:
-        """Specs of the claims that are the copied pod's own. One that is gone is named as it was: the scheduler says so then."""
+        """Return the specs of the claims that are the copied pod's own. One that is gone is left out.
+
+        The spare names it as it was, and the scheduler says that it is missing.
+        """
         found = {}
         for name in own_claims(template.manifest).values():
             claim = await self._api.get(CLAIMS, name, key.namespace)
@@ -263,5 +266,8 @@ class SpareKeeper:
 
 
 def _unnamed(refusal: str) -> str:
-    """Without the name that the API server has made up for a pod that is not there: the same refusal is said once."""
+    """Return the refusal without the name that the API server has made up for a pod that is not there.
+
+    So the same refusal is said once.
+    """
     return re.sub(r'pods "[^"]*"', "pods", refusal)

@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 
 NO_SPARES_WANTED = "the pool asks for no spares"
 STEP_WRITES_PER_S = 10.0
-"""How often it is written, for all jobs together, that a job has come further, when that is all there is to say."""
+"""How often, for all jobs together, it is written that a job has come further, when that is all there is to say."""
 
 
 class Scribe:
-    """Methods raise RetryableError while the API server is away, and Refused."""
+    """Writes resources. Methods raise RetryableError while the API server is away, and Refused."""
 
     def __init__(self, api: Api, ledger: Ledger) -> None:
         self._api, self._ledger = api, ledger
@@ -50,7 +50,7 @@ class Scribe:
         self._told: dict[JobKey, Object] = {}
         self._told_pools: dict[JobKey, tuple[str, Object]] = {}
         self._of: dict[JobKey, str] = {}
-        """Whose the known resource is, by lineage."""
+        """The lineage of the job that the known resource belongs to."""
         self._removed: dict[JobKey, str] = {}
         self._step_due_s: dict[JobKey, float] = {}
         self._packed: dict[JobKey, tuple[dict[int, str], str]] = {}
@@ -58,7 +58,10 @@ class Scribe:
         self._pool_conditions: dict[tuple[JobKey, str], Conditions] = {}
 
     async def training_job(self, run: JobRun, pod: Pod, wishes: PodAnnotations) -> Object:
-        """The job's TrainingJob, made where there is none; what a job of the same name has left there counts no more."""
+        """Return the job's TrainingJob, and make it where there is none.
+
+        What a job of the same name has left there counts no more.
+        """
         key, belongs = run.key, judge_belongs(p.workload for p in self._ledger.pods_of(run.key) if not p.is_spare)
         spec = _spec(pod, wishes, belongs.to.uid)
         references = [_reference(belongs.to)] if belongs.to.uid else []
@@ -74,7 +77,7 @@ class Scribe:
         return self._jobs[key]
 
     async def _take_in(self, run: JobRun, spec: Object, references: list[Object]) -> None:
-        """Finds the resource, or makes it."""
+        """Find the job's TrainingJob, or make it."""
         key = run.key
         found = await self._api.get(TRAINING_JOBS, key.name, key.namespace)
         if found is None:
@@ -97,24 +100,24 @@ class Scribe:
         self._told.pop(key, None)
 
     async def _follow(self, key: JobKey, found: Object, spec: Object) -> None:
-        """Annotations have changed: the pods were made anew."""
+        """Write the spec anew: annotations have changed, since the pods were made anew."""
         if spec["spares"] != found["spec"].get("spares"):
             await self._set_spares(key, spec["spares"])
         self._jobs[key] = await self._api.patch(TRAINING_JOBS, key.name, {"spec": spec}, key.namespace)
 
     async def _set_spares(self, key: JobKey, spares: int | None) -> None:
-        """Of the job's own pool, if it has one already."""
+        """Set the number of spares in the job's own pool, if it has one already."""
         pool = self._ledger.pools.get(key)
         if spares is not None and pool is not None and pool["spec"].get("job") == key.name:
             patch = {"spec": {"spares": spares}}
             self._ledger.pools[key] = await self._api.patch(SPARE_POOLS, key.name, patch, key.namespace)
 
     def is_removed(self, run: JobRun) -> bool:
-        """Whether the job has ended and somebody has removed its resource: it is not made again."""
+        """Return whether the job has ended and its resource was removed: it is not made again."""
         return self._removed.get(run.key) == run.lineage
 
     def forget(self, key: JobKey) -> None:
-        """Nothing of the name is there any more."""
+        """Drop what is kept of a name: nothing of it is there any more."""
         kept = (
             self._jobs,
             self._of,
@@ -134,7 +137,10 @@ class Scribe:
         return self._jobs.get(key)
 
     async def spare_pool(self, key: JobKey, spares: int) -> Object:
-        """The job's own SparePool, made where there is none; people may change its number. It goes with its TrainingJob."""
+        """Return the job's own SparePool, and make it where there is none. People may change its number.
+
+        It goes with its TrainingJob.
+        """
         if key not in self._ledger.pools:
             manifest = _manifest("SparePool", key.namespace, key.name, {"job": key.name, "spares": spares})
             if owner := self._jobs.get(key):
@@ -153,7 +159,7 @@ class Scribe:
             return found  # somebody was faster, or it was made by a call whose answer was lost
 
     async def write(self, run: JobRun) -> None:
-        """All that has changed."""
+        """Write all that has changed."""
         await self.write_migrations(run)
         now_s = time.monotonic()
         nodes = {p.name: p.node for p in self._ledger.pods_of(run.key)}
@@ -194,7 +200,7 @@ class Scribe:
         return kept.as_status(found, time.time())
 
     def _holders(self, run: JobRun, node_of: Callable[[str], str]) -> str:
-        """Packed once for as long as nobody has moved."""
+        """Return the holders of all ranks as packed text. It is packed once for as long as no rank has moved."""
         known = self._packed.get(run.key)
         if known is None or known[0] != run.core.job.holders:
             holders = dict(run.core.job.holders)
@@ -202,7 +208,7 @@ class Scribe:
         return known[1]
 
     async def _write_events(self, run: JobRun) -> None:
-        """After what they are about has been written. An event that is refused is lost: they are a convenience."""
+        """Write the events, after the resources that they are about. An event that is refused is lost: they are a convenience."""
         job, tellings = self._jobs.get(run.key), run.story.tellings
         while tellings:
             telling = tellings[0]
@@ -234,7 +240,7 @@ class Scribe:
                 await self._write_migration(run.key, story)
 
     async def pool_status(self, key: JobKey, name: str, status: Object) -> None:
-        """Written where it has changed, with the pool's condition."""
+        """Write the pool's status with its condition, where it has changed."""
         found = {ConditionType.SPARES_READY: find_spares_ready(status["warm"], status["wanted"], NO_SPARES_WANTED)}
         if (conditions := self._pool_conditions.get((key, name))) is None:
             pool = self._ledger.pools.get(JobKey(key.namespace, name)) or {}
@@ -283,7 +289,7 @@ class Scribe:
 
 
 def _spec(pod: Pod, wishes: PodAnnotations, workload_uid: str) -> Object:
-    """Fields that are None are to be absent."""
+    """Return a TrainingJob's spec. Fields that are None are to be absent."""
     return {
         "owner": pod.annotations.get(kube.OWNER) or None,
         "policy": wishes.policy,
@@ -300,7 +306,10 @@ def without_none(spec: Object) -> Object:
 
 
 def without_empty(status: Object) -> Object:
-    """In a merge patch null takes a field away. An empty text must not be sent: API servers have been seen to read it as null."""
+    """Return the status for a merge patch, where null takes a field away.
+
+    An empty text must not be sent: API servers have been seen to read it as null.
+    """
     return {k: None if v == "" else _dropped(v) for k, v in status.items()}
 
 

@@ -1,4 +1,4 @@
-"""What `kubectl describe` shows of a job and its migrations: events, one for each turn of the story. Pure."""
+"""The events that `kubectl describe` shows of a job and its migrations, one for each turn of the story. Pure."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _LEVELS = {
     Level.PROTECTED: "Protected",
 }
 MOST_BYTES = 1024
-"""Of an event's message, as the API server allows it."""
+"""The most bytes of an event's message, as the API server allows it."""
 
 
 @dataclass(frozen=True)
 class Telling:
-    """`migration`: the number of the one that it is about, too; the job is told everything but decisions."""
+    """An event to write. `migration`: the number of the migration that it is about, too. The job gets every event but decisions."""
 
     warning: bool
     reason: str
@@ -53,7 +53,7 @@ class Telling:
 
 
 def tell(what: Occurrence, time_s: float) -> Telling | None:
-    """None for what is no turn of the story."""
+    """Return the event for an occurrence; None for one that is no turn of the story."""
     match what:
         case MigrationStarted():
             who = f", rank {what.rank}" if what.rank >= 0 else ""
@@ -92,7 +92,10 @@ def tell(what: Occurrence, time_s: float) -> Telling | None:
 
 
 def _tell_verdict(what: HealthVerdict, time_s: float) -> Telling | None:
-    """What was done about it is a migration's story. What was not, and what is given no rank from now on, is told here."""
+    """Return the event for a verdict that was not carried out, or that bars a device or node from now on.
+
+    What was done about a verdict is told as a migration's story.
+    """
     aside = what.node if what.quarantine == NODE else what.subject or what.node
     aside = f"{aside} is given no rank any more" if what.quarantine != NOBODY else ""
     who = f" rank {', '.join(map(str, what.ranks))}" if what.ranks else ""
@@ -111,7 +114,7 @@ class SparesTeller:
 
     def __init__(self) -> None:
         self._said: bool | None = None
-        """Whether all are ready; None where neither that nor that there is none was told last."""
+        """Whether all are ready was told last; None where neither that nor that there is none was."""
 
     def tell(self, now: SparesChanged, time_s: float) -> Telling | None:
         if now.wanted == 0:
@@ -143,7 +146,7 @@ def tell_rungs(tried: Sequence[Tried], migration: str, time_s: float) -> list[Te
 
 
 def event(telling: Telling, kind: str, namespace: str, name: str, uid: str) -> dict[str, Any]:
-    """The manifest of an event about one object of ours."""
+    """Return the manifest of an event about one of torchrelay's objects."""
     at = dt.datetime.fromtimestamp(telling.time_s, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",

@@ -24,8 +24,9 @@ def timestamp(time_s: float) -> str:
 
 @dataclass(frozen=True)
 class Loss:
-    """`rank` was lost `at_s`, in the step after `step`, because of `reason`. `rung`: what was done, empty while that is not known.
+    """A loss of `rank` at the time `at_s`, in the step after `step`, because of `reason`.
 
+    `rung`: what was done, empty while that is not known.
     It took `seconds` until training went on, and `steps_redone` steps were done again.
     """
 
@@ -39,7 +40,7 @@ class Loss:
 
 
 class Losses:
-    """The latest ones, the oldest first."""
+    """The latest losses, the oldest first."""
 
     def __init__(self, known: Sequence[Loss] = ()) -> None:
         self.known = list(known)
@@ -48,12 +49,12 @@ class Losses:
         self.known = [*self.known, loss][-KEPT:]
 
     def begins_again(self, rung: str) -> None:
-        """After the latest one all ranks begin again."""
+        """Take note that all ranks begin again after the latest loss."""
         if self.known and not self.known[-1].rung:
             self.known[-1] = dataclasses.replace(self.known[-1], rung=rung)
 
     def goes_on(self, now_s: float, step: int | None) -> Loss | None:
-        """All ranks have begun again at the step: the loss after which they did, if it is known."""
+        """Take note that all ranks have begun again at `step`. Return the loss after which they did, if it is known."""
         loss = self.known[-1] if self.known else None
         if loss is None or loss.rung not in BEGIN_AGAIN:
             return None
@@ -63,7 +64,7 @@ class Losses:
 
     @property
     def began_with(self) -> str:
-        """Why the first of the latest losses was, since which the job has never come to train again; empty if it has."""
+        """The reason of the first of the latest losses, since which the job has never come to train again; empty if it has."""
         reason = ""
         for loss in reversed(self.known):
             if loss.rung and (loss.rung not in BEGIN_AGAIN or loss.seconds):
@@ -73,7 +74,7 @@ class Losses:
 
     @property
     def rungs(self) -> dict[str, int]:
-        """How often each was taken, all of them: a merge patch takes none away."""
+        """How often each rung was taken. All rungs are listed: a merge patch takes none away."""
         taken = Counter(loss.rung for loss in self.known)
         return {rung: taken[rung] for rung in kube.FALLBACKS}
 
@@ -93,7 +94,7 @@ class Losses:
 
 
 def read_losses(status: Sequence[Mapping[str, Any]]) -> tuple[Loss, ...]:
-    """Raises KeyError, TypeError, ValueError for what another version has written."""
+    """Read the losses in a status. Raises KeyError, TypeError, ValueError for what another version has written."""
     return tuple(
         Loss(
             int(s["rank"]),

@@ -43,12 +43,12 @@ REFUSED = "refused"
 
 
 def pod_of(worker: str) -> str:
-    """`train-1:0a1b2c3d.1` is a process in the pod `train-1`."""
+    """Return the pod of a process: `train-1:0a1b2c3d.1` is in the pod `train-1`."""
     return worker.partition(":")[0]
 
 
 def precise(time_s: float) -> str:
-    """With microseconds: phases take less than a second."""
+    """Return a time stamp with microseconds: phases take less than a second."""
     return dt.datetime.fromtimestamp(time_s, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -79,8 +79,9 @@ class Left:
 
 
 class Story:
-    """`prefix`: of the names of migrations that nobody has asked for. `holders()`: rank -> the worker that has it now.
+    """The story of a job. `holders()`: rank -> the worker that has it now.
 
+    `prefix`: of the names of migrations that no user has asked for.
     `lost_at(rank)`: at which step the rank was lost last, and why no spare took it over, if that is so.
     """
 
@@ -95,28 +96,28 @@ class Story:
         self._job, self._prefix, self._holders, self._lost_at = job, prefix, holders, lost_at
         self.losses = losses
         self._begun: dict[str, tuple[float, str]] = {}
-        """By migration of ranks that were lost: since when it is known, and why they were."""
+        """For each migration of lost ranks: since when the loss is known, and its reason."""
         self.begins_at: int | None = None
-        """At which step the job begins again, if it does."""
+        """The step at which the job begins again, if it does."""
         self._by_number: dict[str, MigrationStory] = {}
         self._leavers: dict[str, dict[int, str]] = {}
         self._continued: MigrationStory | None = None
         self.migrations: list[MigrationStory] = []
         self.left: list[Left] = []
-        """Workers that have been replaced; whoever deletes their pods takes them out."""
+        """Workers that have been replaced. The code that deletes their pods takes them out."""
         self.waiting: dict[str, MigrationStory] = {}
-        """By name, those that people want and that cannot begin yet."""
+        """By name, the migrations that people want and that cannot begin yet."""
         self.finished: JobFinished | None = None
         self.finished_s = 0.0
-        """The time of day then."""
+        """The time of day of the job's end."""
         self.anew: dict[str, str] | None = None
         """The condition that says why what was told of a job of the same name counts no more, if there was one."""
         self.tellings: list[Telling] = []
-        """What is to be told as events; whoever tells it takes it out."""
+        """Events to write. The code that writes them takes them out."""
         self._spares = SparesTeller()
 
     def adopt(self, number: str, name: str) -> None:
-        """The migration `number` was asked for with the resource `name`."""
+        """Take note that the migration `number` was asked for with the resource `name`."""
         self.waiting.pop(name, None)
         known = self._by_number.get(number)
         if known is None:
@@ -125,7 +126,7 @@ class Story:
         known.name, known.exists, known.changed = name, True, True
 
     def refuse(self, name: str, kind: str, reason: str, time_s: float) -> None:
-        """`kind`: planned, or save."""
+        """Write down that a Migration is refused. `kind`: planned, or save."""
         self.waiting.pop(name, None)
         story = MigrationStory(name, {}, exists=True)
         at = timestamp(time_s)
@@ -133,14 +134,14 @@ class Story:
         self.migrations.append(story)
 
     def wait(self, name: str, kind: str, reason: str) -> None:
-        """One that a person wants cannot begin yet."""
+        """Write down that a migration which a person wants cannot begin yet."""
         story = self.waiting.setdefault(name, MigrationStory(name, {}, exists=True))
         status = {"phase": WAITING, "kind": kind, "reason": reason}
         story.changed = story.changed or story.status != status
         story.status = status
 
     def fell(self, tried: Sequence[Tried], time_s: float) -> None:
-        """The last migration has ended without a way on in these processes: what was tried then."""
+        """Write down what was tried: the last migration has ended without a way on in these processes."""
         if not self.migrations:
             return
         story, at = self.migrations[-1], timestamp(time_s)
@@ -154,12 +155,12 @@ class Story:
         story.changed = True
 
     def begins_anew(self, reason: str, time_s: float) -> None:
-        """There was a job of the same name."""
+        """Write down that the job begins anew, since there was a job of the same name."""
         self.anew = condition(BEGUN_ANEW, True, BEGUN_ANEW, reason, timestamp(time_s))
         self.tellings.append(Telling(False, BEGUN_ANEW, reason, time_s))
 
     def recall(self, namespace: str, migrations: Sequence[Mapping[str, Any]]) -> None:
-        """Goes on with the migration that another controller has told of, after which the job was to begin again."""
+        """Go on with the migration that another controller has told of, after which the job was to begin again."""
         for found in migrations:
             meta, status = found["metadata"], found.get("status") or {}
             is_ours = (meta["namespace"], found["spec"]["job"]) == (namespace, self._job)
@@ -168,7 +169,7 @@ class Story:
                 self.migrations.append(self._continued)
 
     def go_on(self, before: Story) -> None:
-        """The job begins again after what `before` tells, of which the last migration is not over yet."""
+        """Go on with the last migration of `before`: the job begins again after it, so it is not over yet."""
         if before.migrations:
             self._continued = before.migrations.pop()
             self.migrations.append(self._continued)
@@ -180,7 +181,7 @@ class Story:
         return any(m.name == name for m in self.migrations)
 
     def orphaned(self, name: str, status: Mapping[str, Any], holders: Mapping[int, str], time_s: float) -> None:
-        """A migration that an earlier controller began and did not end; `holders`: who has which rank now."""
+        """Close a migration that an earlier controller began and did not end. `holders`: the worker that has each rank now."""
         before, now = status.get("fromPod", ""), pod_of(holders.get(status.get("rank", -1), ""))
         done = bool(now) and bool(before) and now != before
         reason = f"the controller that led it is gone; rank {status.get('rank')} lives in pod {now or 'none'}"
@@ -198,7 +199,7 @@ class Story:
         self.migrations.append(story)
 
     def take(self, event: JobEvent) -> None:
-        """What is not known is left out: the event log has it."""
+        """Take in an event. One that is not known is left out: the event log has it."""
         try:
             what = from_job_event(event)
         except FrameError:
@@ -235,7 +236,7 @@ class Story:
         self._decided(story, reason)
 
     def _price(self, time_s: float) -> str:
-        """What it has cost to begin again."""
+        """Return in words what it has cost to begin again."""
         loss = self.losses.goes_on(time_s, self.begins_at)
         return cost(loss.seconds, loss.steps_redone) if loss is not None else "it is not known since when it stood"
 
@@ -313,7 +314,7 @@ class Story:
                     self.left.append(Left(leavers[rank], rank, what.kind == "planned", what.reason))
 
     def _account(self, what: MigrationFinished, story: MigrationStory, time_s: float) -> None:
-        """Ranks that were lost: which rung was taken; where none is yet, `fell` will tell."""
+        """Write down the losses of a migration, and which rung was taken. Where none is yet, `fell` will tell."""
         begun_s, why = self._begun.pop(what.migration, (time_s, what.reason))
         if what.kind in UNFORCED:
             return
@@ -348,11 +349,10 @@ def job_status(
     conditions: Sequence[Mapping[str, str]] = (),
     lineage: str = "",
 ) -> dict[str, Any]:
-    """Of a TrainingJob. `node_of(pod)`.
+    """Return the status of a TrainingJob. `node_of(pod)`: the pod's node. `lineage`: what its checkpoints are known by.
 
-    `restarts`: at which steps the job has begun again; `gathers`: how far it is with doing so, or empty. `record`, `holders`: what
-    another controller needs to go on with that, and who has which rank where not all of them are named. `used`: the job's time.
-    `lineage`: what its checkpoints are known by.
+    `restarts`: at which steps the job has begun again; `gathers`: how far it is with that, or empty. `used`: the job's time.
+    `record`, `holders`: what another controller needs to go on with that, and which worker has which rank where not all are named.
     """
     ranks = [
         {

@@ -68,7 +68,10 @@ class Reader:
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock. `now_s`: time of day. `built_s`: when this torchrelay was installed, which is past. `synchronized`: None if unknown."""
+    """The machine's clock. `now_s`: time of day. `synchronized`: None if not known.
+
+    `built_s`: when this torchrelay was installed, which is past.
+    """
 
     now_s: float
     built_s: float

@@ -49,7 +49,10 @@ class Struck:
 
 @dataclass
 class Heat:
-    """A run of an arm. `ended`: empty if the script came to its end, else why not. `missed`: faults that found nothing to strike."""
+    """A run of an arm. `ended`: empty if the script came to its end, else why not.
+
+    `missed`: faults that found nothing to strike.
+    """
 
     wall_s: float
     ended: str

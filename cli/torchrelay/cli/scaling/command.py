@@ -36,7 +36,10 @@ _COLOURS = {
 
 @dataclass(frozen=True)
 class ScalingOptions:
-    """The command line, in numbers of ranks. `walks`: of migrations that are walked; `gates`: of gates; `sizes`: of jobs to reckon."""
+    """The command line, in numbers of ranks.
+
+    `walks`: of the migrations that are walked; `gates`: of the gates; `sizes`: of the jobs that are reckoned.
+    """
 
     site: Installation
     walks: tuple[int, ...]

@@ -27,7 +27,7 @@ def local_world_size(launch: Mapping[str, str]) -> int:
 
 
 def local_rank(launch: Mapping[str, str]) -> int:
-    """Return the local rank; -1 if the environment does not name it."""
+    """Return the local rank; -1 if the environment does not name it, or names a number that is far too large."""
     return _number(launch.get("LOCAL_RANK", ""))
 
 

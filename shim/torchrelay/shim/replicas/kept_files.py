@@ -1,4 +1,4 @@
-"""Files in the folder of checkpoints, which the training process can write to and neither its agent nor the controller can."""
+"""Write and remove files in the folder of checkpoints: the training process can, its agent and the controller cannot."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
 from torchrelay.shim.agent_link.link import AgentLink
 
 BROKEN = ".torchrelay-aside"
-"""What the name of a checkpoint that must not be taken ends with: no script looks for that."""
+"""The ending of the name of a checkpoint that must not be used: no script looks for such a name."""
 
 
 def keep(folder: Path, name: str, data: bytes, whole: bool) -> None:
-    """One piece of a file, in order; the file has its name, durably, once it is `whole`. Raises OSError, CheckpointError."""
+    """Append one piece to a file. Pieces come in order. The file gets its name, durably, with the piece that makes it `whole`.
+
+    Raises OSError, CheckpointError.
+    """
     if Path(name).name != name:
         raise CheckpointError(f"{name} points out of {folder}")
     make_private(folder)
@@ -41,7 +44,10 @@ def keep(folder: Path, name: str, data: bytes, whole: bool) -> None:
 
 
 def set_aside(paths: Sequence[str]) -> str:
-    """Renames each; what could not be, or empty. What is gone already is as good."""
+    """Rename each checkpoint so that it is not used. Return which could not be renamed, or empty.
+
+    One that is gone already is no failure.
+    """
     failed = []
     for path in paths:
         try:
@@ -54,7 +60,11 @@ def set_aside(paths: Sequence[str]) -> str:
 
 
 def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink, log: LogLines) -> None:
-    """Removes beside training; but where nothing may be left, here: what comes next, such as the end, waits for it."""
+    """Carry out the controller's order to set checkpoints aside or to remove them.
+
+    Checkpoints are removed beside training. But where none may be left, they are removed at once: what comes next, such as the end,
+    waits for it.
+    """
     if isinstance(order, SetAside):
         link.send(AsideSet(set_aside(order.paths)))
         return
@@ -70,11 +80,11 @@ def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink, log: LogLines
 
 
 def clear(folder: Path, job: str, keep: int, job_id: str) -> str:
-    """Remove just-in-time checkpoints of jobs called `job`, but for the `keep` newest whole ones of this one. Return what could not
-    be removed, or empty.
+    """Remove just-in-time checkpoints of jobs called `job`. Return which could not be removed, or empty.
 
-    What an earlier job of the name has left is of no use to this one. A job of another namespace may have the same folder: what
-    it has saved whole stays. The manifest goes first: what is left half removed is no whole one.
+    The `keep` newest whole ones of this job stay. What an earlier job of the name has left is of no use to this one. A job of
+    another namespace may have the same folder: its whole checkpoints stay. The manifest is removed first, so a checkpoint that is
+    half removed is not whole.
     """
     name = re.compile(rf"{re.escape(JIT_PREFIX + job)}-[0-9a-f]+-step\d+")
     try:
@@ -99,7 +109,7 @@ def clear(folder: Path, job: str, keep: int, job_id: str) -> str:
 
 
 def _saver(checkpoint: Path) -> str:
-    """Return the job that has saved it, or empty where nothing says so."""
+    """Return the job that has saved the checkpoint, or empty where nothing says so."""
     try:
         return saved_by(json.loads((checkpoint / MANIFEST).read_bytes()))
     except (OSError, ValueError, TypeError, AttributeError):
@@ -107,7 +117,7 @@ def _saver(checkpoint: Path) -> str:
 
 
 def _written_s(checkpoint: Path) -> float | None:
-    """When it was whole, or None."""
+    """Return when the checkpoint became whole, or None."""
     try:
         return (checkpoint / MANIFEST).stat().st_mtime
     except OSError:

@@ -18,7 +18,7 @@ from torchrelay.shim.adapters.cpython import frame_memory
 
 _WRITE_THROUGH = sys.version_info >= (3, 13)
 MODULE = "<module>"
-"""Name of the code of a module."""
+"""The name of a module's code."""
 
 
 def is_module_frame(frame: FrameType) -> bool:
@@ -26,7 +26,7 @@ def is_module_frame(frame: FrameType) -> bool:
 
 
 def read_locals(frame: FrameType, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """A copy, of those with these names that are bound.
+    """Return a copy of the local variables that are bound. `names`: only of these.
 
     Nothing of it lives on in the frame: what the script rebinds, a batch or its logits, is free at once.
     """
@@ -45,11 +45,11 @@ def read_locals(frame: FrameType, names: Sequence[str] | None = None) -> dict[st
 
 
 _ONLY_THE_FRAME = 3
-"""References to what the frame keeps: the frame's, the variable's, and that of the call that counts."""
+"""The number of references to the frame's dictionary: the frame's, the variable's, and that of the call that counts."""
 
 
 def set_locals(frame: FrameType, values: Mapping[str, Any]) -> None:
-    """Binds names in the frame; names that it does not know as locals are ignored in functions."""
+    """Bind names in the frame. In a function, names that are no locals of it are ignored."""
     if is_module_frame(frame):
         frame.f_globals.update(values)
         return

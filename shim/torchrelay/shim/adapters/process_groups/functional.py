@@ -36,12 +36,15 @@ def group_name(module: ModuleType, name: str, args: tuple[Any, ...], kwargs: dic
 
 
 def complete(result: torch.Tensor) -> torch.Tensor:
-    """Raises RuntimeError where the communication failed."""
+    """Wait for the result and return it. Raises RuntimeError where the communication failed."""
     return waited_for(result)
 
 
 def wrap(module: ModuleType, around: Around) -> None:
-    """`around(name, original, args, kwargs)` is called in place of each, and of `WAIT`, but not by compilers."""
+    """Call `around(name, original, args, kwargs)` in place of each functional collective, and of `WAIT`.
+
+    Compilers get the originals.
+    """
     for name in (*NAMES, WAIT):
         original = getattr(module, name, None)
         if original is not None:

@@ -1,4 +1,4 @@
-"""Keys of dicts as text, the same in each process. No method of a key's own class is asked."""
+"""Write keys of dicts as text, the same in each process. No method of a key's own class is asked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BUILT_IN = frozenset({str, bytes, bool, int, float, complex, type(None), range,
 
 
 def text_of(key: Any) -> str:
-    """Return what a key is called in paths; one of an unforeseen class by its class and a sum of its pickle."""
+    """Return what a key is called in paths. A key of an unforeseen class is called by its class and a sum of its pickle."""
     cls = type(key)
     if cls in _BUILT_IN or cls in _OF_TORCH:
         return repr(key)

@@ -1,4 +1,4 @@
-"""How the walk treats an object of a type: by value, as a container, as an object with attributes, or not at all."""
+"""Tell how the walk treats an object of a type: by value, as a container, as an object with attributes, or not at all."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ _known: dict[type, Kind] = {}
 
 
 def kind_of(cls: type) -> Kind:
-    """The kind of instances of `cls`; the answer for a type never changes."""
+    """Return the kind of instances of `cls`. The answer for a type never changes."""
     kind = _known.get(cls)
     if kind is None:
         kind = _known[cls] = _find(cls)
@@ -310,7 +310,7 @@ def _is_machinery(module: str) -> bool:
 
 
 def _says_that_it_has_state(cls: type) -> bool:
-    """Such as a gradient scaler, of which torch has some in the packages of its machinery."""
+    """Return whether the class itself says that it has state, as a gradient scaler: torch has some in packages of its machinery."""
     return all(callable(getattr(cls, name, None)) for name in ("state_dict", "load_state_dict"))
 
 

@@ -86,7 +86,7 @@ def _is_whole_loader(rebuild: StateRebuild, node: EncodedNode) -> bool:
 
 
 def _fill_loader(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    """Fill a loader. What is written beside plain values and iterators the lost rank's training had changed."""
+    """Fill a loader. All that is written beside plain values and iterators was changed by the lost rank's training."""
     if not is_set_up(obj):
         set_attributes(obj, rebuild.mapping(node.extra, {}), remove_new=False)
     changed = [name for name, value in node.content.items() if type(value) is tuple]
@@ -101,7 +101,7 @@ def _of_loader(parent: Any, key: Any) -> Any:
 
 
 def _capture_loader_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """Capture an iterator with its loader: a new process's loader has to make the iterator, and may be nowhere else any more."""
+    """Capture an iterator with its loader, which nothing else may hold any more: in a new process the loader has to make it."""
     number, loader = walk.add(kind, obj, parent, key, None), LOADER_OF.get(obj)
     if loader is not None:
         _carry_made_data(walk.trees, obj, loader)
@@ -184,7 +184,7 @@ def _undo_dataset(node: StateNode) -> None:
 
 
 def _fill_dataset(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    """Fill a data set. What is written beside plain values the lost rank's training had changed: it is state here as well."""
+    """Fill a data set. All that is written beside plain values was changed by the lost rank's training: it is state here, too."""
     changed = [name for name, value in node.content.items() if type(value) is tuple]
     if changed:
         data_changes.carry(obj, changed)

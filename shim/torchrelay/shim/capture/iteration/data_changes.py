@@ -1,6 +1,6 @@
-"""Find the containers and objects below a data set that training changes. From then on they are state, as those of other objects.
+"""Find the containers and objects below a data set that training changes. From then on they are state, like those of other objects.
 
-So it is with what a class or a script has given a loader.
+That holds also for what a class or a script has given a loader.
 
 A data set is data: thousands of items that stay as they are, and are not walked into. But a script may take items out between two
 epochs, put harder ones in, relabel some, or turn up an augmentation, and a new process has what its own set-up made. So what hangs

@@ -32,7 +32,10 @@ BEFORE = "before."
 
 
 def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
-    """Yield the modules that have tensors, numbered. Others do not count: ranks may have made different numbers of metrics."""
+    """Yield the roots that have parameters or large buffers, numbered.
+
+    Others do not count: ranks may differ in how many metrics they have.
+    """
     place = 0
     for root in roots:
         if next(root.parameters(), None) is not None or any(not small.is_small(b) for b in root.buffers()):

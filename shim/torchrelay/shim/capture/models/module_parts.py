@@ -56,7 +56,7 @@ def written(encoder: Encoder, tree: ModuleTree, number: int) -> Parts:
 
 
 def may_be_new(tree: ModuleTree) -> bool:
-    """Return whether set-up may not have made the tree: in a process that has taken over a rank that is not known."""
+    """Return whether more than set-up may have made the tree. In a process that has taken over a rank this is not known."""
     return tree.of_set_up is None or tree.is_rebound
 
 

@@ -345,7 +345,7 @@ class ModuleTrees:
         self.changed: dict[int, ModuleTree] = {}
         """Trees that have other modules than when set-up was over, by the root's id."""
         self.rebound: set[int] = set()
-        """Roots of those whose modules a new process may not have when it comes to where this one's set-up was over, by id."""
+        """Ids of roots whose modules a new process may not have when it comes to where this one's set-up was over."""
         self._owners = Owners()
 
     def anew(self) -> ModuleTrees:

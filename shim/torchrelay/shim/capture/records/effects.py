@@ -184,7 +184,7 @@ def _value(found: Mapping[Way, HeldValue], way: Way) -> tuple[Any, ...]:
 
 
 def _held(node: StateNode, other: Any = None) -> Iterator[tuple[Any, Any]]:
-    """Yield keys and values. `other`: another content of the same node, of which equal values are left out."""
+    """Yield keys and values. `other`: another content of the same node, of which the same values are left out."""
     content = node.content
     if content is other:
         return

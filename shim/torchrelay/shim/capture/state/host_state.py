@@ -41,14 +41,14 @@ class HostState:
     versions: list[tuple[torch.Tensor, int, str]] = field(default_factory=list)
     """Tensors too large to copy, with the version that they had."""
     tree_versions: TreeVersions = field(default_factory=list)
-    """The same for parameters and large buffers of each tree of modules."""
+    """Parameters and large buffers of each tree of modules, with the versions that they had."""
     large: dict[str, torch.Tensor] = field(default_factory=dict)
-    """The same by path: part of the device state."""
+    """Tensors too large to copy, by path: part of the device state."""
     roots: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[tuple[str, torch.optim.Optimizer]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     places: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    """Of each unknown thing, by name: the node that it hangs below, and by which key."""
+    """By name of each unknown object, the node that it hangs below, and by which key."""
     iterators: list[tuple[str, Any]] = field(default_factory=list)
     """The unknown objects that are drawn from, by name: what comes next is state."""
     drawn_from: set[int] = field(default_factory=set)
@@ -74,7 +74,7 @@ class HostState:
     written: Numbered[bytes] = field(default_factory=list[bytes])
     """The nodes in a journal: of the state that the walk went on from until `encoded`, of this one from then on."""
     blocks: list[tuple[bytes, ...]] = field(default_factory=list)
-    """The same, pickled by so many together: a journal of thousands of objects of which few have changed is written quickly."""
+    """The written nodes, pickled many together: a journal of thousands of objects of which few have changed is written quickly."""
     encoded: bool = False
     takes_over: bool = False
     """Whether `written` holds for nodes that are not renewed."""
@@ -185,7 +185,7 @@ class Definition(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """Key of a value that stands in a tuple, or behind a bound method or the like: these are looked through, not nodes."""
+    """Key of a value that stands in a tuple, or behind a bound method or the like. These are looked through, and have no nodes."""
 
     key: Any
     place: int | str

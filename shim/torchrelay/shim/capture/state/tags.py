@@ -1,4 +1,4 @@
-"""What a value that is not plain is written as: the first element of a tuple. See `encode`."""
+"""Name the forms in which values that are not plain are written: the first element of a tuple. See `encode`."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class _Limited(io.BytesIO):
 
 
 _kept: dict[int, tuple[Any, bytes]] = {}
-"""By id, each with its object, so that the id stays its own. For objects that nothing changes."""
+"""What was written of objects that nothing changes, by id, each with its object, so that the id stays its own."""
 _not_values: set[type] = set()
 
 

@@ -93,7 +93,7 @@ def is_foreign(obj: Any) -> bool:
 
 
 def leads_to_state(value: Any) -> bool:
-    """Return whether the walk has to look at the value at all. It is no container and no object with attributes."""
+    """Return whether the walk has to look at a value that is no container and no object with attributes."""
     kind = kind_of(type(value))
     if kind is Kind.FUNCTION:
         return is_users_function(value) or any(is_users_function(inner) for _, inner in parts(value))

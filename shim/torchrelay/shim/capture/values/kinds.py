@@ -152,7 +152,7 @@ class Kind(enum.IntEnum):
     PLAIN = 0
     OPAQUE = 1
     UNKNOWN = 2
-    """Of a type that nothing is known of: carried if it pickles, and otherwise named in the protection report."""
+    """An object of an unknown type: carried if it pickles, and otherwise named in the protection report."""
     LIST = 3
     DICT = 4
     SET = 5
@@ -188,11 +188,11 @@ class Kind(enum.IntEnum):
     OBJECT_ARRAY = 36
     """An array of numpy that holds objects."""
     HANDLE = 40
-    """What the script speaks to through it is elsewhere: named in the protection report."""
+    """A handle for something outside of the process's objects, such as a socket: named in the protection report."""
     PROMISE = 32
     """The future of a save that a thread does: known by which save that is."""
     ITERATOR = 33
-    """One of Python's own, of which it is known where it stands."""
+    """An iterator of Python's own, of which it is known where it stands."""
     LOOPS = 34
     """The iterators of the running loops."""
     SHARED_VALUE = 37

@@ -33,7 +33,7 @@ class LongContent:
     seen: _Seen
     length: int
     same_as_before: bool = False
-    """At a gate: nothing happened to the list since the boundary, whose journal has it."""
+    """Whether, at a gate, the list is unchanged since the boundary, whose journal has it."""
 
     def is_in(self, items: list[Any]) -> bool:
         """Return whether the list holds just these values now."""

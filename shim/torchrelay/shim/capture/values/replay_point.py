@@ -10,7 +10,7 @@ ABSENT = object()
 
 
 class ReplayPoint(abc.ABC):
-    """An iterator that looks into the record of its draws by itself, whoever asks it.
+    """An iterator that looks into the record of its draws by itself, whatever draws from it.
 
     In a joiner it is put to the recorded place.
     """

@@ -76,7 +76,7 @@ class Rewalk(Walk):
         aside: bool = False,
         within: Collection[int] | None = None,
     ) -> None:
-        """Begin. `aside`: the next walk goes on from `base` once more, and not from this one's state.
+        """Prepare a walk that goes on from `base`. `aside`: the next walk goes on from `base`, too, and not from this one's state.
 
         `within`: the nodes that are looked at, beside what is found to be new below them; all unless given.
         """
@@ -257,7 +257,7 @@ class Rewalk(Walk):
                 continue
             self._replace(number, StateNode(GLOBALS, values, -1, name, names, not_plain(names), seen))
 
-    # What is not as it was.
+    # Objects that have changed.
 
     def _visit_again(self, number: int, node: StateNode) -> None:
         self._pending = number

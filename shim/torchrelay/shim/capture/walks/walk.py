@@ -40,9 +40,9 @@ class Walk:
     def __init__(
         self, trees: modules.ModuleTrees, before: HostState | None = None, state: HostState | None = None
     ) -> None:
-        """Begin.
+        """Prepare a walk.
 
-        `before`: the boundary's state, for a walk at the gate: tensors that the step made are copied up to a larger size.
+        `before`: the boundary's state, for a walk at the gate: it copies tensors that the step made up to a larger size.
         """
         self.state = state or HostState()
         self.trees = trees

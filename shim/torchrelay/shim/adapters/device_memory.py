@@ -1,8 +1,8 @@
-"""Where graphs of a device are captured, and where its memory is opened to other processes.
+"""Tell when graphs of a device are captured, and when its memory is opened to other processes.
 
-Leans on `torch.cuda.CUDAGraph.capture_begin` and `capture_end`, on `UntypedStorage._share_cuda_` and `_new_shared_cuda`, which
-torch.multiprocessing gives and takes a tensor with, on `empty`, `rendezvous`, `get_symm_mem_workspace` and `get_backend` of
-torch.distributed._symmetric_memory, and on `init` of nvshmem.core. A name that is missing is left out. Read in torch 2.13.0, and
+Leans on `torch.cuda.CUDAGraph.capture_begin` and `capture_end`; on `UntypedStorage._share_cuda_` and `_new_shared_cuda`, with which
+torch.multiprocessing gives and takes a tensor; on `empty`, `rendezvous`, `get_symm_mem_workspace` and `get_backend` of
+torch.distributed._symmetric_memory; and on `init` of nvshmem.core. A name that is missing is left out. Read in torch 2.13.0, and
 seen on no device.
 """
 

@@ -1,9 +1,11 @@
-"""torch's elastic agent, which is what torchrun runs. Seen: 2.13. Where another version lacks what is used of it, or something
-of ours fails, the launcher runs as it is, and a line says why; a spare's ends, where it would train.
+"""Hook torch's elastic agent, which is what torchrun runs. Seen on 2.13.
 
-While a job is protected its agents leave each other alone: none looks whether others want to join, tells the others that it
-lives, or waits for them at its end, since the pod with their common store may be gone by then. A training process that was
-killed is started again, to be parked: its rank lives elsewhere by then. The others of its pod train on. Anything else ends as it
+Where another version lacks what is used of it, or something of ours fails, the launcher runs as it is, and a line says why. A
+spare's launcher ends instead, where it would train.
+
+While a job is protected its agents leave each other alone: none looks whether others want to join, tells the others that it lives,
+or waits for them at its end, since the pod with their common store may be gone by then. A training process that was killed is
+started again, to be parked: its rank lives elsewhere by then. The other processes of its pod train on. Anything else ends as it
 always does.
 """
 

@@ -1,8 +1,9 @@
-"""Reading and writing the local variables of a running frame.
+"""Read and write the local variables of a running frame.
 
-Python 3.13 and newer read and write through `f_locals` (PEP 667). Before, `f_locals` is a dictionary that the frame keeps,
-filled anew each time it is asked for, and `PyFrame_LocalsToFast` copies it back. The script has that dictionary if it has called
-`locals()`: variables are read past it (`frame_memory`), and what writing makes of it is taken back. Seen on 3.10, 3.11, 3.12, 3.13.
+Python 3.13 and newer read and write through `f_locals` (PEP 667). Before, `f_locals` is a dictionary that the frame keeps and that
+is filled anew each time it is asked for, and `PyFrame_LocalsToFast` copies it back. The script has that dictionary if it has called
+`locals()`. So variables are read past it (`frame_memory`), and what writing does to it is taken back. Seen on 3.10, 3.11, 3.12,
+3.13.
 """
 
 from __future__ import annotations

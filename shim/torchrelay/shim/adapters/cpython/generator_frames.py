@@ -196,7 +196,7 @@ def made(code: CodeType, namespace: dict[str, Any], name: str, cells: tuple[Any,
 
 
 def wake(generator: Generator[Any, Any, Any], other: Generator[Any, Any, Any]) -> None:
-    """Give a generator that is over the frame of `other`, which has the same code and is known to nobody else.
+    """Give a generator that is over the frame of `other`, which has the same code and no other holder.
 
     Raises StateMismatchError where that cannot be done.
     """

@@ -1,10 +1,10 @@
-"""Which local variables of a running frame can still be read: the others are leftovers of the iteration before.
+"""Find which local variables of a running frame can still be read: the others are leftovers of the iteration before.
 
-A backward data flow over the bytecode. After a rewind a `for` that was rewritten yields the same item again: that it could
-end there is no way on, and keeps no variable of the iteration before alive. Of some variables only attributes are read
+It is a backward data flow over the bytecode. After a rewind a rewritten `for` yields the same item again. So the way on which it
+would end there is not taken, and keeps no variable of the iteration before alive. Of some variables only attributes are read
 (`outputs.loss`), or nothing at all (`del outputs`): the rest of their content does not matter. Seen on 3.10 to 3.13; opcodes are
 told by their names, and an unknown one that names a local counts as a read. Code that uses `locals`, `vars`, `dir`, `eval` or
-`exec` may read every variable there. Every one counts as live at all times where such a function is kept for later, and in a
+`exec` may read every variable there. Every variable counts as live at all times where such a function is kept for later, and in a
 module that has `eval` or `exec`: what that defines may read the module's variables whenever it is called.
 """
 
@@ -57,7 +57,7 @@ class CodeLiveness(NamedTuple):
     live: frozenset[str] | None
     """What `live_locals` returns."""
     in_order: tuple[str, ...] | None
-    """The same in the order of the code, but for names that begin with two underscores."""
+    """The live names in the order of the code, but for names that begin with two underscores."""
     partly: Mapping[str, tuple[str, ...]]
     """For variables of a function of which only attributes may be read, which ones. `size()`: a method that is called."""
     dead: frozenset[str]

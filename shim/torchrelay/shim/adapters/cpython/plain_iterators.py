@@ -85,8 +85,8 @@ _MAKERS: dict[type, Maker] = {
 }
 TYPES = frozenset(_MAKERS)
 _kept_results: dict[type, frozenset[int] | None] = {}
-"""Of types that work: words that mean nothing elsewhere. That is a tuple which is given out again and again, and the address of
-the number 1, which `enumerate` borrows: each process has it somewhere else."""
+"""For types that work, the words that mean nothing elsewhere: a tuple that is given out again and again, and the address of the
+number 1, which `enumerate` borrows and which differs from process to process."""
 
 
 def _words(obj: Any, kind: Any) -> Any:

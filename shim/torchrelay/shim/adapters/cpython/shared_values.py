@@ -1,4 +1,4 @@
-"""Numbers that lie in memory of their own, which other processes may share: `multiprocessing.Value`, `Array`, and those of ctypes.
+"""Read and write numbers in memory that other processes may share: `multiprocessing.Value`, `Array`, and those of ctypes.
 
 Leans on `SynchronizedBase.get_obj` and on `ctypes._SimpleCData._type_`. Seen on CPython 3.11.
 """

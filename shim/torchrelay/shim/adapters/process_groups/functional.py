@@ -1,8 +1,8 @@
-"""Functional collectives: DTensors communicate by them, and frameworks for their metrics.
+"""Wrap functional collectives: DTensors communicate by them, and frameworks for their metrics.
 
-They return a new tensor, and fail where it is first looked at; `complete` looks at it at once. torch.compile traces the
-originals. Leans on `torch.distributed._functional_collectives` (`_resolve_group_name`, and the functions named here, of which
-the tensor is the first parameter). Seen on torch 2.13.0; a name that a torch lacks is left out.
+They return a new tensor, and fail where it is first looked at; `complete` looks at it at once. torch.compile traces the originals.
+Leans on `torch.distributed._functional_collectives` (`_resolve_group_name`, and the functions named here, of which the tensor is
+the first parameter). Seen on torch 2.13.0; a name that a torch lacks is left out.
 """
 
 from __future__ import annotations

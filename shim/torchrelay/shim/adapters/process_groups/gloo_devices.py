@@ -1,4 +1,4 @@
-"""Make a gloo communicator that connects to nobody until it is used: its device is told to be lazy.
+"""Make a gloo communicator that connects to no peer until it is used: its device is told to be lazy.
 
 Seen on torch 2.13.0 and 2.14.1.
 """
@@ -12,9 +12,9 @@ import torch.distributed as dist
 
 
 def unconnected_gloo(place: int, size: int) -> Any:
-    """Make a gloo communicator that connects to nobody.
+    """Make a gloo communicator that connects to no peer.
 
-    Where torch knows no lazy devices, it has a single member: nobody asks it there for more than its name.
+    Where torch knows no lazy devices, the communicator has a single member: all that it is asked there is its name.
     """
     gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()

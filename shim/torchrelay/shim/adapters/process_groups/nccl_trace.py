@@ -29,7 +29,7 @@ def waiting_collectives() -> list[WaitingCollective]:
     if _dump is None:
         return []
     states = {_BEGUN} if os.environ.get("TORCH_NCCL_ENABLE_TIMING") == "1" else {_BEGUN, _QUEUED}
-    # The recorder is this process's own: nobody else writes what is unpickled here.
+    # The recorder is this process's own: no other process writes what is unpickled here.
     trace = pickle.loads(_dump(includeCollectives=True, includeStackTraces=False, onlyActive=True))
     return [
         WaitingCollective(entry["profiling_name"], entry["process_group"][0], entry["collective_seq_id"])

@@ -112,7 +112,7 @@ def backend_names(group: Any) -> dict[str, str]:
 
 
 def fake_for(backend: str | None) -> str:
-    """Return the backend to ask torch for a group that communicates with nobody, and has the devices of a group on `backend`."""
+    """Return the backend to ask torch for a group that communicates with no peer, and has the devices of a group on `backend`."""
     wanted = c10d.BackendConfig(dist.Backend(backend or dist.Backend.UNDEFINED))
     return ",".join(f"{device}:fake" for device in wanted.get_device_backend_map())
 
@@ -203,7 +203,7 @@ _fake: list[Any] = []
 
 @contextmanager
 def fakes() -> Iterator[Any]:
-    """Let groups be made that communicate with nobody. Yields the class of their stores.
+    """Let groups be made that communicate with no peer. Yields the class of their stores.
 
     A plugin that torch knows costs every group of `cpu:gloo` its name: so torch knows this one within the context alone.
     """
@@ -230,7 +230,7 @@ def init_fake(
     unconnected: Unconnected,
     store: Any = None,
 ) -> None:
-    """Make a default group that communicates with nobody, for a joiner's set-up. It names itself as the real one would.
+    """Make a default group that communicates with no peer, for a joiner's set-up. It names itself as the real one would.
 
     `backend`, `device`: what the script asked for. `unconnected`: makes a communicator of the backend of a name, or None. `store`:
     what the script can ask for by itself; None: one that answers nothing.
@@ -364,6 +364,6 @@ _VAIN_TAG = 0x7E57
 
 
 def receive_in_vain(peer: int) -> None:
-    """Wait for a message that nobody sends. Raises RuntimeError when the communicator is broken."""
+    """Wait for a message that is never sent. Raises RuntimeError when the communicator is broken."""
     group = c10d._get_default_group()
     group.recv([torch.empty(1)], peer, _VAIN_TAG).wait()

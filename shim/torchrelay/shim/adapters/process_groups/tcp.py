@@ -32,7 +32,7 @@ _EVERY_SECOND = (1, 1, 127, 1)
 """Keepalive each second. The kernel breaks the connection after 127 without an answer, the most that it can be told."""
 _RETURN = 0x06
 _OVERDUE = 2
-"""One retransmission or one probe without an answer happens to everybody."""
+"""So many retransmissions or probes in a row without an answer are overdue: a single one happens on any connection."""
 
 Keepalive = tuple[int, ...]
 

@@ -71,7 +71,7 @@ def _of_modules() -> bool:
 
 
 def _of_instances() -> bool:
-    """Return whether it works for instances: for dictionaries that share their keys with those of others, and for others."""
+    """Return whether it works for instances whose dictionaries share their keys, and for instances with keys of their own."""
     return OF_MODULES and _of_instance(_Sample()) and _of_instance(_unlike_others())
 
 

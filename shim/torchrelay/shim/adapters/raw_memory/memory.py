@@ -1,4 +1,4 @@
-"""Bytes at an address of this process, for what is read in each step: `ctypes.string_at` is a call through libffi, this is none."""
+"""Read bytes at an address of this process, in each step: `ctypes.string_at` is a call through libffi, and this is not."""
 
 from __future__ import annotations
 

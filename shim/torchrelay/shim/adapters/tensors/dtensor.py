@@ -1,7 +1,7 @@
-"""Tensors that are spread over ranks: this rank's part, and a tensor like another one around a part.
+"""Handle tensors that are spread over ranks: return this rank's part, and make a tensor like another one around a part.
 
 Leans on `DTensor._local_tensor`, `DTensor._spec` (`mesh`, `placements`, `tensor_meta`), the constructors of `DTensor`,
-`DTensorSpec` and `TensorMeta` and, for results of functional collectives that nobody has waited for yet,
+`DTensorSpec` and `TensorMeta` and, for results of functional collectives that were not waited for yet,
 `AsyncCollectiveTensor.trigger_wait`. Neither module is imported here: without it there is no such tensor. Seen on torch 2.13.0.
 """
 

@@ -1,7 +1,7 @@
-"""Notes on storages that do not keep them alive: what was computed into a tensor concerns its aliases, while one lives.
+"""Keep notes on storages without keeping them alive: what was computed into a tensor concerns its aliases, while one lives.
 
-Leans on `torch.multiprocessing.reductions.StorageWeakRef`: its `cdata` is no other storage's as long as the reference is
-held, `expired` says whether the storage is gone. Seen on torch 2.13.0; in torch since 1.0. And on `torch._C.DisableTorchFunction`.
+Leans on `torch.multiprocessing.reductions.StorageWeakRef`: its `cdata` is no other storage's as long as the reference is held,
+`expired` says whether the storage is gone. Seen on torch 2.13.0; in torch since 1.0. And on `torch._C.DisableTorchFunction`.
 """
 
 from __future__ import annotations

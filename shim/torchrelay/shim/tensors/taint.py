@@ -102,7 +102,7 @@ class Watch(FollowingMode):
                 self._late |= self._made_from[self._present[number]] | self._made_from[self._home[number]]
 
     def late_unless_back(self) -> None:
-        """Mark each source's home content as late, at the end, where the source has something else now."""
+        """Count, at the end, each source's home content as late where the source has something else now."""
         for present, home in zip(self._present, self._home):
             self._late |= 1 << home if present != home else 0
 

@@ -8,7 +8,7 @@ from torchrelay.shim.gradients.gradient_record import Learned
 from torchrelay.shim.gradients.noted_gradient import Fate, NotedGradient
 
 _LOOKS = 4
-"""Steps in which gradients left over are looked at and copied; after these, where a boundary is a power of two, looked at."""
+"""Steps in which gradients left over are looked at and copied. After these, they are looked at where a boundary is a power of 2."""
 
 
 class Habits:

@@ -1,4 +1,4 @@
-"""What a communication library has to offer for its communicators to be exchanged inside a live process group."""
+"""Describe what a communication library has to offer, so that its communicators can be exchanged inside a live process group."""
 
 from __future__ import annotations
 

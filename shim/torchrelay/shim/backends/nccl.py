@@ -1,4 +1,4 @@
-"""NCCL, and RCCL on AMD, which torch calls by the same names.
+"""Serve NCCL, and RCCL on AMD, which torch calls by the same names.
 
 Collectives are kernels on the device's streams, and a call returns before its result is there. What is done about that:
 
@@ -41,7 +41,7 @@ class Nccl:
         "TORCH_NCCL_PROPAGATE_ERROR": "0",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
         "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1",  # after an error the watchdog sleeps for four times that, with a lock held
-        "TORCH_NCCL_ENABLE_MONITORING": "0",  # nobody ends a process whose watchdog is held up
+        "TORCH_NCCL_ENABLE_MONITORING": "0",  # nothing ends a process whose watchdog is held up
         "TORCH_NCCL_BLOCKING_WAIT": "0",
         "TORCH_NCCL_ENABLE_TIMING": "1",  # whether a collective has begun is known by its first event alone
     }

@@ -1,8 +1,8 @@
-"""Where graphs of a device are captured, and where its memory is opened to other processes.
+"""Tell when graphs of a device are captured, and when its memory is opened to other processes.
 
-Leans on `torch.cuda.CUDAGraph.capture_begin` and `capture_end`, on `UntypedStorage._share_cuda_` and `_new_shared_cuda`, which
-torch.multiprocessing gives and takes a tensor with, on `empty`, `rendezvous`, `get_symm_mem_workspace` and `get_backend` of
-torch.distributed._symmetric_memory, and on `init` of nvshmem.core. A name that is missing is left out. Read in torch 2.13.0, and
+Leans on `torch.cuda.CUDAGraph.capture_begin` and `capture_end`; on `UntypedStorage._share_cuda_` and `_new_shared_cuda`, with which
+torch.multiprocessing gives and takes a tensor; on `empty`, `rendezvous`, `get_symm_mem_workspace` and `get_backend` of
+torch.distributed._symmetric_memory; and on `init` of nvshmem.core. A name that is missing is left out. Read in torch 2.13.0, and
 seen on no device.
 """
 
@@ -22,19 +22,19 @@ _SHARES, _TAKES = "_share_cuda_", "_new_shared_cuda"
 
 
 def watch_graphs(guard: Guard, begins: Callable[[], None], ends: Callable[[], None]) -> None:
-    """`begins` is called when a capture has begun, `ends` when one is over."""
+    """Call `begins` when the capture of a graph has begun, and `ends` when one is over."""
     for name, tell in (("capture_begin", begins), ("capture_end", ends)):
         _wrap(guard, torch.cuda.CUDAGraph, name, tell)
 
 
 def watch_shared_memory(guard: Guard, shares: Callable[[], None]) -> None:
-    """`shares` is called when this process gives memory of its device to another one, or takes another one's."""
+    """Call `shares` when this process gives memory of its device to another one, or takes another one's."""
     _wrap(guard, torch.UntypedStorage, _SHARES, shares)
     _wrap(guard, torch.UntypedStorage, _TAKES, shares, static=True)
 
 
 def watch_symmetric_memory(guard: Guard, module: ModuleType, opens: Callable[[bool], None]) -> None:
-    """`opens` is called when such memory is made, with whether it is NVSHMEM's."""
+    """Call `opens` when such memory is made, with whether it is NVSHMEM's."""
 
     def told() -> None:
         opens(_backend(module) == "NVSHMEM")

@@ -1,11 +1,11 @@
-"""torch.compile is shown the script's functions as Python compiled them: it refuses names that it does not know.
+"""Show torch.compile the script's functions as Python compiled them: it refuses names that it does not know.
 
-Dynamo reads a function's instructions with `bytecode_transformation.cleaned_instructions`, for the functions that it is
-given and for those that it inlines; what else it takes from a code object is the same with and without our calls.
-What it has compiled is told by `torch._dynamo.utils.counters`, which counts `frames`: compiled code is compiled anew under
-a `TorchFunctionMode`, with other borders between its graphs, so it may round differently.
+Dynamo reads a function's instructions with `bytecode_transformation.cleaned_instructions`, for the functions that it is given and
+for those that it inlines. All else that it takes from a code object is the same with and without our calls. What it has compiled is
+told by `torch._dynamo.utils.counters`, which counts `frames`. Under a `TorchFunctionMode` compiled code is compiled anew, with
+other borders between its graphs, so it may round differently.
 
-What has sizes that vary is compiled anew for all sizes, and rounds otherwise than what was compiled for one:
+Code with sizes that vary is compiled anew for all sizes, and rounds otherwise than code that was compiled for one:
 `torch._dynamo.pgo._CODE_STATE` has for each function what it was seen to be called with. Seen on torch 2.13.
 """
 
@@ -22,7 +22,7 @@ MODULE = "torch._dynamo.bytecode_transformation"
 
 
 def compilations() -> int:
-    """How many functions were compiled, or tried, in this process."""
+    """Return how many functions were compiled, or tried, in this process."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     return sum(utils.counters["frames"].values()) if utils is not None else 0
 
@@ -37,7 +37,10 @@ def compiled_for_all_sizes() -> tuple[str, int, str]:
 
 
 def _varies(entry: Any, token: Any) -> bool:
-    """`token` stands for what varies; and for the sizes of a number, and the number of what has sizes."""
+    """Return whether a size or a number was seen to vary.
+
+    `token` stands in the entry for what varies, and for what is not there: the sizes of a number, the number of a tensor.
+    """
     if not isinstance(entry.size, tuple):
         return entry.size is token and entry.scalar is token
     strides = entry.stride if isinstance(entry.stride, tuple) else ()
@@ -45,7 +48,7 @@ def _varies(entry: Any, token: Any) -> bool:
 
 
 def show_plain_code(module: ModuleType) -> None:
-    """Patches `MODULE`, just imported. Raises AttributeError for a torch that is built differently."""
+    """Patch `MODULE`, which was just imported. Raises AttributeError for a torch that is built differently."""
     original = module.cleaned_instructions
 
     @functools.wraps(original)

@@ -1,9 +1,11 @@
-"""torch's elastic agent, which is what torchrun runs. Seen: 2.13. Where another version lacks what is used of it, or something
-of ours fails, the launcher runs as it is, and a line says why; a spare's ends, where it would train.
+"""Hook torch's elastic agent, which is what torchrun runs. Seen on 2.13.
 
-While a job is protected its agents leave each other alone: none looks whether others want to join, tells the others that it
-lives, or waits for them at its end, since the pod with their common store may be gone by then. A training process that was
-killed is started again, to be parked: its rank lives elsewhere by then. The others of its pod train on. Anything else ends as it
+Where another version lacks what is used of it, or something of ours fails, the launcher runs as it is, and a line says why. A
+spare's launcher ends instead, where it would train.
+
+While a job is protected its agents leave each other alone: none looks whether others want to join, tells the others that it lives,
+or waits for them at its end, since the pod with their common store may be gone by then. A training process that was killed is
+started again, to be parked: its rank lives elsewhere by then. The other processes of its pod train on. Anything else ends as it
 always does.
 """
 
@@ -23,25 +25,28 @@ _PROCESSES = "torch.distributed.elastic.multiprocessing.subprocess_handler.subpr
 _REGISTRY = "torch.distributed.elastic.rendezvous.registry"
 _ENDED_BY_ORDER = (128 + 9, EXIT_NO_SPARE_LEFT)
 EXIT_UNAVAILABLE = 69
-"""EX_UNAVAILABLE of sysexits.h: it must not meet the others as a rank that lives elsewhere."""
+"""EX_UNAVAILABLE of sysexits.h. A process that ends with it must not meet the others as a rank that lives elsewhere."""
 ALONE = "the job is protected: this launcher leaves the others alone"
 _NODE_RANK = ("--node-rank", "--node_rank")
 _SIGNALS = "torch.distributed.elastic.multiprocessing.api"
 
 
 class ElasticHooks:
-    """`environment`: of the training processes, besides what the launcher gives them. `mark`: a file that is there while
-    the job is protected. `spare`: nobody is met, and processes are parked."""
+    """Hook torch's agent in the launcher's process.
+
+    `environment`: of the training processes, besides what the launcher gives them. `mark`: a file that is there while the job is
+    protected. `spare`: the launcher meets no other, and its processes are parked.
+    """
 
     def __init__(self, environment: Mapping[str, str], mark: str, spare: bool, log: LogLines) -> None:
         self._environment, self._mark, self._spare, self._log = environment, mark, spare, log
         self._given: dict[int, Mapping[str, str]] = {}
-        """What a process was started with, by its id."""
+        """The environment that a process was started with, by the process's id."""
         self._alone = self._gave_up = False
         self._replaced: list[tuple[Any, str]] = []
-        """Methods of torch's objects, by object and name."""
+        """Methods of torch's objects that were replaced, by object and name."""
         self._begin_heartbeats: Callable[[], None] | None = None
-        """Where they were ended."""
+        """Begins heartbeats again; None where they were not ended."""
         self.imported: dict[str, Callable[[ModuleType], None]] = {
             _AGENT: self._guarded(self._hook_agent),
             _PROCESSES: self._guarded(self._hook_processes),
@@ -58,7 +63,10 @@ class ElasticHooks:
         return imported
 
     def _is_of_no_use(self, error: Exception) -> None:
-        """What the launcher starts is not protected. A spare's pod must not train: its ranks live elsewhere."""
+        """Say that what the launcher starts is not protected. End a spare's launcher.
+
+        A spare's pod must not train: its ranks live elsewhere.
+        """
         what = "this spare is of no use" if self._spare else "not protecting what this launcher starts"
         is_old = isinstance(error, AttributeError)
         self._log.say(f"{what}: its torch is of another kind: {error}" if is_old else f"{what}: {_named(error)}")
@@ -103,7 +111,7 @@ class ElasticHooks:
         agent._monitor_workers = look
 
     def _leave_to_torch(self, error: Exception) -> None:
-        """From here on the launcher does what it does without us."""
+        """Let the launcher do from here on what it does without torchrelay."""
         self._gave_up = True
         self._log.say(f"this launcher goes on as without torchrelay: {_named(error)}")
         for of, name in self._replaced:
@@ -150,7 +158,7 @@ class ElasticHooks:
 
 
 def _let_signals_through(error: Exception) -> None:
-    """torch makes an exception of a signal that is to end the launcher, wherever that is at the time."""
+    """Raise the error again if it is torch's exception of a signal that is to end the launcher. It may come anywhere."""
     ends = getattr(sys.modules.get(_SIGNALS), "SignalException", None)
     if ends is not None and isinstance(error, ends):
         raise error
@@ -161,8 +169,10 @@ def _named(error: Exception) -> str:
 
 
 def _show_alive_once(process: Any) -> None:
-    """To torch's own look, which follows at once: what is killed in between is found at the next one, before torch ends all
-    processes of the pod for it."""
+    """Let torch's own look, which follows at once, see the process alive.
+
+    A process that is killed in between is then found at the next look, before torch ends all processes of the pod for it.
+    """
 
     def poll() -> None:
         process.__dict__.pop("poll", None)
@@ -171,7 +181,10 @@ def _show_alive_once(process: Any) -> None:
 
 
 def with_node_rank(arguments: list[str]) -> list[str]:
-    """A spare's pod has no number, and what its command makes of that (`--node-rank $INDEX`) may be none."""
+    """Return a spare's arguments with a number wherever `--node-rank` has none.
+
+    A spare's pod has no number for `--node-rank $INDEX`.
+    """
     fixed: list[str] = []
     expected = False
     for word in arguments:
@@ -187,7 +200,7 @@ def with_node_rank(arguments: list[str]) -> list[str]:
 
 
 def _alone(run_id: str) -> Any:
-    """A meeting of one, so that processes are started and looked after as always."""
+    """Return a meeting of one, so that processes are started and looked after as always."""
     from torch.distributed import HashStore
     from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 

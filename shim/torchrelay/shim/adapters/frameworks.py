@@ -1,4 +1,4 @@
-"""Installed packages of which something is known by name: exceptions from what holds for all of them.
+"""Name installed packages of which something is known: exceptions from what holds for all packages.
 
 Leans on names that are private to their packages. Seen on lightning 2.6.6, torchtitan 0.2.2, accelerate 1.15.0.
 """

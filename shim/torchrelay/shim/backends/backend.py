@@ -1,4 +1,4 @@
-"""What a communication library has to offer for its communicators to be exchanged inside a live process group."""
+"""Describe what a communication library has to offer, so that its communicators can be exchanged inside a live process group."""
 
 from __future__ import annotations
 
@@ -11,40 +11,46 @@ from torchrelay.protocol.logs.log_lines import LogLines
 
 
 class Backend(Protocol):
-    """One for each library. A communicator is torch's object: `ProcessGroupGloo`, `ProcessGroupNCCL`."""
+    """Exchange the communicators of one library. A communicator is torch's object: `ProcessGroupGloo`, `ProcessGroupNCCL`."""
 
     @property
     def name(self) -> str:
-        """As torch spells it."""
+        """Return the library's name, as torch spells it."""
         ...
 
     @property
     def on_device(self) -> bool:
-        """Whether its collectives run on a device's stream: a call returns before its result is there, and abort leaves garbage."""
+        """Return whether its collectives run on a device's stream.
+
+        A call then returns before its result is there, and an abort leaves garbage.
+        """
         ...
 
     @property
     def failure_marks(self) -> tuple[str, ...]:
-        """Words in its errors when a peer has gone away. These errors have no type of their own."""
+        """Return words in its errors that show that a peer has gone away. These errors have no type of their own."""
         ...
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What has to be set before its first communicator is made, so that torch does not end a process that can be saved."""
+        """Return the variables to set before its first communicator is made.
+
+        They keep torch from ending a process that can be saved.
+        """
         ...
 
     @property
     def note(self) -> str:
-        """What its users have to know while their job is protected, for the protection report; may be empty."""
+        """Return what its users have to know while their job is protected, for the protection report. It may be empty."""
         ...
 
     @property
     def sockets(self) -> frozenset[str]:
-        """Inodes of sockets that the library has opened and looks after itself: `free` closes them."""
+        """Return the inodes of sockets that the library has opened and that `free` closes: the library looks after them itself."""
         ...
 
     def prepare(self) -> None:
-        """Called once, before torch makes its first communicator."""
+        """Prepare the library. It is called once, before torch makes its first communicator."""
         ...
 
     def missing(self) -> str:
@@ -56,17 +62,20 @@ class Backend(Protocol):
         ...
 
     def connect(self, communicator: Any, device: torch.device) -> None:
-        """Return when all members are there. `free`, on another thread, ends the wait. Raises RuntimeError."""
+        """Return when all members are connected. `free`, on another thread, ends the wait. Raises RuntimeError."""
         ...
 
     def unconnected(self, place: int, size: int) -> Any:
-        """Make a communicator that nobody uses, for what it says of itself: its name, `place` and `size`. It waits for nobody."""
+        """Make a communicator that nobody uses, to read what it says of itself: its name, `place` and `size`.
+
+        It waits for no rank.
+        """
         ...
 
     def free(
         self, communicators: Iterable[Any], log: LogLines, stuck: Callable[[str], None] = lambda reason: None
     ) -> None:
-        """From any thread: let go whoever waits in them. Returns at once.
+        """Let go the threads that wait in these communicators. It may be called from any thread, and returns at once.
 
         `stuck(reason)` is called, on another thread, where that does not come to an end.
         """
@@ -77,17 +86,17 @@ class Backend(Protocol):
         ...
 
     def check_device(self, device: torch.device) -> None:
-        """Return when the device has done all that was queued. Raises DeviceLostError where it cannot be used any more."""
+        """Return when the device has done all work that was queued. Raises DeviceLostError where it cannot be used any more."""
         ...
 
     def waits(self) -> bool:
-        """From any thread: whether one of its collectives has begun on a device and waits there for other ranks."""
+        """Return whether one of its collectives has begun on a device and waits there for other ranks. For any thread."""
         ...
 
     def failure(self, communicator: Any) -> str:
-        """From any thread: why this communicator has failed by itself and waits for ever; empty where it has not."""
+        """Return why this communicator has failed by itself and waits for ever; empty where it has not. For any thread."""
         ...
 
     def synchronize(self) -> None:
-        """Return when the results of all collectives are there that the training thread's stream waits for."""
+        """Return when the training thread's stream has the results of all collectives that it waits for."""
         ...

@@ -1,4 +1,4 @@
-"""After communicators were broken: frees the threads that gloo leaves asleep, so that the rank comes to a stand."""
+"""Free the threads that gloo leaves asleep after communicators were broken, so that the rank comes to a stand."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torchrelay.protocol.logs.log_lines import LogLines
 from torchrelay.shim.backends.gloo_waits import GlooWaits, Sleeper, sleepers
 
 LOOK_S = 0.25
-"""Who has not run for so long after the connections were shut down is not woken by gloo any more: its loop turns every 10 ms."""
+"""gloo does not wake a thread that has slept for so long after the connections were shut down: its loop turns every 10 ms."""
 PATIENCE_S = 10.0
 NAME = "torchrelay-waits"
-"""Of the thread that looks."""
+"""The name of the thread that looks for sleeping threads."""
 
 
 class ForgottenWaits:
-    """Only for a time in which no communicator is whole: whoever waits for gloo then waits for nothing."""
+    """Wake threads that gloo has forgotten. Use it only while no communicator is whole: then a wait for gloo is for nothing."""
 
     def __init__(self, log: LogLines) -> None:
         self._log = log
@@ -27,10 +27,10 @@ class ForgottenWaits:
             self._gloo = None  # the controller replaces a rank that does not come to a stand
         self._lock = threading.Lock()
         self._renewed = 0
-        """The latest generation that this rank builds communicators for: from then on its waits may be theirs."""
+        """The latest generation that this rank builds communicators for. From then on a wait may be for one of these."""
 
     def watch(self, generation: int) -> None:
-        """Until communicators of this generation are built, on a thread of its own."""
+        """Wake forgotten threads, on a thread of its own, until communicators of this generation are built."""
         if self._gloo is not None:
             threading.Thread(target=self._watch, args=(generation,), name=NAME, daemon=True).start()
 
@@ -55,11 +55,14 @@ class ForgottenWaits:
             self._gloo.fail(buffer)
 
     def none_waits(self) -> bool:
-        """Whether no thread waits for gloo; False where that cannot be known."""
+        """Return whether no thread waits for gloo; False where that cannot be known."""
         return self._gloo is not None and not self._gloo.buffers(sleepers())
 
     def free_all(self) -> None:
-        """Returns when no thread waits for gloo: those that nobody waits for in turn would keep the process from ending."""
+        """Wake forgotten threads until none waits for gloo, for PATIENCE_S at most.
+
+        Such a thread, which no other thread waits for, would keep the process from ending.
+        """
         if self._gloo is None:
             return
         end_s = time.monotonic() + PATIENCE_S

@@ -1,4 +1,4 @@
-"""gloo runs collectives on the host, over TCP. Shutting down the sockets of a generation lets go whoever waits in one."""
+"""gloo runs collectives on the host, over TCP. Shutting down a generation's sockets lets go the threads that wait in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Gloo:
     note = ""
 
     def prepare(self) -> None:
-        """It needs nothing."""
+        """Do nothing: gloo needs no preparation."""
 
     def missing(self) -> str:
         return "" if dist.is_gloo_available() else f"torch {torch.__version__} lacks ProcessGroupGloo"
@@ -31,7 +31,7 @@ class Gloo:
         return dist.ProcessGroupGloo(store, place, size, timeout_of_communicator(like))
 
     def connect(self, communicator: Any, device: torch.device) -> None:
-        """It was connected when it was made."""
+        """Do nothing: the communicator was connected when it was made."""
 
     def unconnected(self, place: int, size: int) -> Any:
         return unconnected_gloo(place, size)
@@ -39,19 +39,19 @@ class Gloo:
     def free(
         self, communicators: Iterable[Any], log: LogLines, stuck: Callable[[str], None] = lambda reason: None
     ) -> None:
-        """Their sockets are the generation's, and shut down with it."""
+        """Do nothing: the sockets belong to the generation, and are shut down with it."""
 
     def await_freed(self, deadline_s: float) -> None:
-        """It took no time."""
+        """Return at once: `free` has begun nothing."""
 
     def check_device(self, device: torch.device) -> None:
-        """Nothing of it runs on a device."""
+        """Do nothing: gloo runs nothing on a device."""
 
     def waits(self) -> bool:
         return False
 
     def failure(self, communicator: Any) -> str:
-        return ""  # whoever waits in it is told
+        return ""  # a thread that waits in it gets an error
 
     def synchronize(self) -> None:
-        """Its results are there when its calls return."""
+        """Return at once: gloo's results are there when its calls return."""

@@ -1,13 +1,14 @@
-"""Freeing a thread that gloo has forgotten.
+"""Free a thread that gloo has forgotten.
 
-When a connection fails, gloo's TCP transport wakes whoever waits for an operation that is queued, but not for the one that is
-half sent or half received, nor for one whose first bytes met the broken connection (`Pair::signalException` passes over the
-unbound buffers of `tx_` and `rx_`). That thread sleeps until the group's timeout, half an hour by default.
+When a connection fails, gloo's TCP transport wakes the threads that wait for an operation that is queued. It does not wake the
+thread whose operation is half sent or half received, nor the one whose operation's first bytes met the broken connection
+(`Pair::signalException` passes over the unbound buffers of `tx_` and `rx_`). That thread sleeps until the group's timeout, half an
+hour by default.
 
-Such a thread is found by the futex that the kernel says it sleeps on, which lies within the `UnboundBuffer` that it waits for,
-and is told with the function that gloo should have called: `UnboundBuffer::signalException`. An object is taken for such a
-buffer only where it begins with the address of that class's table of virtual functions. Seen on torch 2.13.0 with libstdc++ on
-x86-64; on other machines, and where a symbol or what is read of /proc is missing, nothing is done.
+Such a thread is found by the futex that the kernel says it sleeps on. The futex lies within the `UnboundBuffer` that the thread
+waits for. The thread is told with the function that gloo should have called: `UnboundBuffer::signalException`. An object is taken
+for such a buffer only where it begins with the address of that class's table of virtual functions. Seen on torch 2.13.0 with
+libstdc++ on x86-64. On other machines, and where a symbol or what is read of /proc is missing, nothing is done.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ import torch
 from torchrelay.protocol.errors import UnsupportedError
 
 _MACHINE, _FUTEX = "x86_64", "202"
-"""And its number of futex(2)."""
+"""The machine, and the number of the system call futex(2) on it."""
 _TABLE = "_ZTVN4gloo9transport3tcp13UnboundBufferE"
 _SIGNAL = "_ZN4gloo9transport3tcp13UnboundBuffer15signalExceptionENSt15__exception_ptr13exception_ptrE"
 _HEADER_BYTES = 16
-"""Of a table of virtual functions, in front of where objects point to (Itanium C++ ABI)."""
+"""The size of the part of a table of virtual functions that lies in front of the place that objects point to (Itanium C++ ABI)."""
 _LARGEST_BYTES = 512
-"""No further than so many bytes in front of a futex the buffer begins; it was 264 large when this was written."""
+"""A buffer begins at most so many bytes in front of its futex. A buffer had 264 bytes when this was written."""
 _RUNTIME_ERROR_BYTES = 16
 TEXT = b"torchrelay: Connection closed under an operation of gloo that was half done"
 
 
 class Sleeper(NamedTuple):
-    """A thread that waits on a futex. Two that are equal mean that it has not run in between."""
+    """A thread that waits on a futex. Two equal values mean that the thread has not run in between."""
 
     thread: int
     futex: int
@@ -43,7 +44,7 @@ class Sleeper(NamedTuple):
 
 
 def sleepers() -> set[Sleeper]:
-    """Threads of this process that wait on a futex; none where the kernel does not tell."""
+    """Return the threads of this process that wait on a futex; none where the kernel does not tell."""
     found = set()
     for thread in os.listdir("/proc/self/task"):
         folder = Path("/proc/self/task", thread)
@@ -58,7 +59,10 @@ def sleepers() -> set[Sleeper]:
 
 
 class GlooWaits:
-    """What is needed of gloo and of the C++ runtime. Raises UnsupportedError, AttributeError or OSError where it is not there."""
+    """Call the functions of gloo and of the C++ runtime that wake a thread.
+
+    Raises UnsupportedError, AttributeError or OSError where one is missing.
+    """
 
     def __init__(self) -> None:
         if os.uname().machine != _MACHINE:
@@ -77,7 +81,7 @@ class GlooWaits:
         self.buffers(set())  # whether this process may read its own memory
 
     def buffers(self, asleep: set[Sleeper]) -> set[int]:
-        """Addresses of the buffers that these threads wait for."""
+        """Return the addresses of the buffers that these threads wait for."""
         with open("/proc/self/mem", "rb", buffering=0) as memory:
             return {found for sleeper in asleep if (found := self._buffer_around(memory.fileno(), sleeper.futex))}
 
@@ -93,7 +97,10 @@ class GlooWaits:
         return end - _LARGEST_BYTES + place if place >= 0 and place % 8 == 0 else 0
 
     def fail(self, buffer: int) -> None:
-        """Whoever waits for the buffer gets a RuntimeError. It must be alive: nothing else may wake its thread meanwhile."""
+        """Raise RuntimeError in the threads that wait for the buffer.
+
+        It must be alive: nothing else may wake its thread meanwhile.
+        """
         error = self._allocate(_RUNTIME_ERROR_BYTES)
         self._construct(error, TEXT)
         self._initialise(error, self._type, self._destructor)

@@ -1,11 +1,12 @@
-"""NCCL, and RCCL on AMD, which torch calls by the same names.
+"""Serve NCCL, and RCCL on AMD, which torch calls by the same names.
 
 Collectives are kernels on the device's streams, and a call returns before its result is there. What is done about that:
 
-- Whoever waits is let go by `abort()` of each communicator, on a thread of its own: one that gets stuck holds up no other. A rank
-  that does not come loose says so and is replaced (`nccl_aborts.py`).
-- An aborted collective *returns*, with garbage and without an error. So nothing counts before the host has waited for the stream
-  and has then seen that the generation is whole (`Communicators.synchronize`). Its mark that it is broken comes before the abort.
+- A thread that waits is let go by `abort()` of each communicator, on a thread of its own: one that gets stuck holds up no other. A
+  rank that does not come loose says so and is replaced (`nccl_aborts.py`).
+- An aborted collective *returns*, with garbage and without an error. So no result counts before the host has waited for the stream
+  and has then seen that the generation is whole (`Communicators.synchronize`). The mark that the generation is broken comes before
+  the abort.
 - torch's own watchdog would end a process whose peer is lost. `environment` keeps it from that.
 
 Seen on torch 2.11.0 with NCCL 2.28.9 on a GPU (docs/gpu.md), and on torch 2.13.0 with the imitated GPU of tests/imitated_gpu.
@@ -40,7 +41,7 @@ class Nccl:
         "TORCH_NCCL_PROPAGATE_ERROR": "0",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
         "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1",  # after an error the watchdog sleeps for four times that, with a lock held
-        "TORCH_NCCL_ENABLE_MONITORING": "0",  # nobody ends a process whose watchdog is held up
+        "TORCH_NCCL_ENABLE_MONITORING": "0",  # nothing ends a process whose watchdog is held up
         "TORCH_NCCL_BLOCKING_WAIT": "0",
         "TORCH_NCCL_ENABLE_TIMING": "1",  # whether a collective has begun is known by its first event alone
     }
@@ -55,7 +56,7 @@ class Nccl:
 
     @property
     def note(self) -> str:
-        """Also what is lost because torch lacks something."""
+        """Return also what is lost because torch lacks something."""
         told = (
             f"{nccl_interface.library()}: torch's own watchdog and monitor end no process while torchrelay is there "
             f"({', '.join(f'{name}={value}' for name, value in self.environment.items())}); torchrelay finds the rank that is "
@@ -66,7 +67,7 @@ class Nccl:
         return "; ".join((told, *lost))
 
     def prepare(self) -> None:
-        """A communicator that the script connects opens sockets, too, beside those of its store."""
+        """Note the sockets that a communicator opens when the script connects it, beside those of its store."""
         original = dist.ProcessGroupNCCL.eager_connect_single_device
 
         @functools.wraps(original)
@@ -87,7 +88,7 @@ class Nccl:
         return f"torch {torch.__version__} lacks {', '.join(lacking)}" if lacking else ""
 
     def new(self, store: Any, place: int, size: int, like: Any) -> Any:
-        """`like` may be of a joiner's set-up, which has no options of this library."""
+        """Make a communicator. `like` may come from a joiner's set-up, and then has no options of this library."""
         options = dist.ProcessGroupNCCL.Options()
         before = getattr(like, "options", None)
         if isinstance(before, dist.ProcessGroupNCCL.Options):
@@ -105,7 +106,7 @@ class Nccl:
     def free(
         self, communicators: Iterable[Any], log: LogLines, stuck: Callable[[str], None] = lambda reason: None
     ) -> None:
-        """One that is being connected is left to itself: nothing of it is on the device yet."""
+        """Abort the communicators. One that is being connected is only given up: it has nothing on the device yet."""
         made = [c for c in communicators if isinstance(c, dist.ProcessGroupNCCL) and not self._connecting.give_up(c)]
         self._aborts.begin(made, log, stuck)
 
@@ -125,7 +126,10 @@ class Nccl:
         return bool(waiting_collectives())
 
     def failure(self, communicator: Any) -> str:
-        """As torch's watchdog has found it; a timeout is the hang watch's. Empty where torch does not tell (2.6)."""
+        """Return why the communicator has failed, as torch's watchdog has found it; a timeout is the hang watch's.
+
+        Empty where torch does not tell (2.6).
+        """
         found = getattr(communicator, "get_error", lambda: None)()
         return (
             f"a communicator of {nccl_interface.library()} has failed"
@@ -139,7 +143,7 @@ class Nccl:
 
 
 def _copy_options(before: Any, options: Any) -> None:
-    """What the script has set, and no more: torch crashes where a name is set to None (2.13)."""
+    """Copy the options that the script has set, and no others: torch crashes where a name is set to None (2.13)."""
     for target, source, fresh, names in (
         (options, before, options, nccl_interface.COPIED_OPTIONS),
         (options.config, before.config, dist.ProcessGroupNCCL.Options().config, nccl_interface.COPIED_CONFIG),

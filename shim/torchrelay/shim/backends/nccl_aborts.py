@@ -1,9 +1,9 @@
-"""Aborting communicators of NCCL: each on a thread of its own, and a look at whether that comes to an end.
+"""Abort communicators of NCCL, each on a thread of its own, and look whether that comes to an end.
 
-How long an abort takes is not known ahead: it ends when the device has left all collectives that are queued, some 26 ms each on a
+How long an abort takes is not known ahead. It ends when the device has left all collectives that are queued, some 26 ms each on a
 GPU (docs/gpu.md), and what the script has queued before them is computed first. So the clock runs only while nothing moves: no
-abort has ended, no collective has left the device, and the device does not compute. Whatever is still for STILL_S is stuck: the
-process may wait on its device for ever, and no thread of it but this one may be able to say so.
+abort has ended, no collective has left the device, and the device does not compute. What does not move for STILL_S is stuck: the
+process may wait on its device for ever, and perhaps only this thread can still say so.
 
 Seen on torch 2.13.0 with the imitated GPU of tests/imitated_gpu.
 """
@@ -29,19 +29,19 @@ _SLOW_ABORT_S = 1.0
 class Aborts:
     def __init__(self) -> None:
         self._freed: dict[int, Any] = {}
-        """By their addresses, which stay theirs as long as they are kept here."""
+        """Communicators by their addresses. An address is not given to another object as long as its communicator is kept here."""
         self._aborting: set[threading.Thread] = set()
         self._ended: list[threading.Thread] = []
-        """They may still hold their communicator, which is let go of by nobody but who waits for them."""
+        """Threads whose abort is over. Each may hold its communicator until `await_over` has joined it."""
         self._stuck: set[threading.Thread] = set()
         self._changed = threading.Condition()
         self.stream: Any = None
-        """Of the training thread: whether the device computes is asked there."""
+        """The training thread's stream. It is asked whether the device computes."""
 
     def begin(
         self, communicators: Iterable[Any], log: LogLines, stuck: Callable[[str], None] = lambda reason: None
     ) -> None:
-        """Return at once; each communicator is aborted once. `stuck(reason)` is called, on a thread, where that does not end."""
+        """Abort each communicator once, and return at once. `stuck(reason)` is called, on a thread, where that does not end."""
         with self._changed:
             new = [communicator for communicator in communicators if id(communicator) not in self._freed]
             self._freed.update((id(communicator), communicator) for communicator in new)
@@ -57,7 +57,7 @@ class Aborts:
             threading.Thread(target=self._watch, args=arguments, name="torchrelay-abort-watch", daemon=True).start()
 
     def await_over(self, deadline_s: float) -> None:
-        """Return when all that was begun has ended. Raises RuntimeError after the deadline, or as soon as one is stuck."""
+        """Return when all aborts that were begun have ended. Raises RuntimeError after the deadline, or as soon as one is stuck."""
         started_s = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: not self._aborting or self._stuck, deadline_s)
@@ -103,7 +103,7 @@ class Aborts:
             stuck(_not_aborted(STILL_S))
 
     def _computes(self) -> bool:
-        """Whether the device is at something that is no collective."""
+        """Return whether the device computes something that is no collective."""
         if self.stream is None:
             return False
         try:

@@ -1,9 +1,10 @@
-"""Connecting a communicator of NCCL so that the wait for a peer that never comes can be given up.
+"""Connect a communicator of NCCL so that the wait for a peer that never comes can be given up.
 
-torch holds the communicator's lock for as long as it connects, also where NCCL does so without blocking, and to abort it takes
-the same lock: nobody ends that wait. It is in the connecting itself (torch 2.13) or in the first collective (2.11). So both are
-left to a thread, which is left behind where the wait is over for us. As long as nothing is on the device's streams, what is left
-behind holds up nothing; it is aborted whenever torch lets go of it. A collective on the device is aborted like any other.
+torch holds the communicator's lock for as long as it connects, also where NCCL connects without blocking. To abort, torch takes the
+same lock: so nothing can end that wait. The wait is in the connecting itself (torch 2.13) or in the first collective (2.11). So
+both are left to a thread, which is left behind where this rank gives the wait up. As long as the thread has nothing on the device's
+streams, it holds up nothing. Its communicator is aborted whenever torch lets go of it. A collective on the device is aborted like
+any other.
 
 Seen on torch 2.11.0 and 2.13.0 with the imitated GPU of tests/imitated_gpu.
 """
@@ -26,9 +27,9 @@ class Connecting:
         self._lock = threading.Lock()
 
     def connect(self, communicator: Any, device: torch.device) -> None:
-        """Return when each member was heard of: without that a peer would be met in the middle of a step.
+        """Return when each member was heard of: else a missing peer would be met only in the middle of a step.
 
-        Raises RuntimeError where that fails, and when it is given up meanwhile.
+        Raises RuntimeError where that fails, and when the communicator is given up meanwhile.
         """
         attempt = _Attempt(communicator, device, self._lock)
         with self._lock:
@@ -47,7 +48,7 @@ class Connecting:
             raise RuntimeError(f"torchrelay: {library()} connected {attempt.heard} of {communicator.size()} ranks")
 
     def give_up(self, communicator: Any) -> bool:
-        """From any thread: end the wait for this one. Return whether nothing else has to be done about it."""
+        """End the wait for this communicator. Return whether nothing else has to be done about it. For any thread."""
         with self._lock:
             attempt = self._under_way.get(id(communicator))
             if attempt is None or attempt.is_on_device or attempt.over.is_set():

@@ -1,8 +1,8 @@
-"""All that is called of torch's `ProcessGroupNCCL` and around it, by name and by the way it is called.
+"""List what is called of torch's `ProcessGroupNCCL` and around it: the names, and how each is called.
 
-torch gives none of this a promise. So it is looked for before a job is protected: what is missing, or is called in another way by
-now, is told by name. torch says how its own functions are called in the first lines of their documentation; where it does not, the
-name has to do. Seen on torch 2.13.0 with the imitated GPU of tests/imitated_gpu.
+torch promises none of this. So it is looked for before a job is protected: what is missing, or is called in another way by now, is
+told by name. torch says how its own functions are called in the first lines of their documentation; where it does not, the name
+alone is checked. Seen on torch 2.13.0 with the imitated GPU of tests/imitated_gpu.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ GROUP, OPTIONS, CONFIG, C10D = (
 
 @dataclass(frozen=True)
 class Used:
-    """A name of torch's. `positional` and `keywords`: how it is called; None where it is not called.
+    """Name something of torch's that is used.
 
-    `without`: what is lost where torch lacks it; empty where a job cannot be protected then.
+    `positional` and `keywords`: how it is called; None where it is not called. `without`: what is lost where torch lacks it; empty
+    where a job cannot be protected then.
     """
 
     owner: str
@@ -80,16 +81,16 @@ COPIED_CONFIG = (
     "collnet_enable",
     "nvls_ctas",
 )
-"""What a new communicator gets of the one before. A torch that lacks one of these cannot have it set."""
+"""Options that a new communicator gets from the one before. Where torch lacks one of these, a script cannot have set it."""
 
 
 def library() -> str:
-    """Return what the library is called here: AMD's has another name behind the same interface."""
+    """Return what the library is called here: on AMD it has another name and the same interface."""
     return "RCCL" if getattr(torch.version, "hip", None) else "NCCL"
 
 
 def owners() -> dict[str, Any]:
-    """Return where the names are looked for."""
+    """Return the objects in which the names are looked for, by owner."""
     group = dist.ProcessGroupNCCL
     return {
         GROUP: group,
@@ -101,12 +102,15 @@ def owners() -> dict[str, Any]:
 
 @functools.cache
 def lacking_here() -> tuple[tuple[Used, str], ...]:
-    """Return what this torch lacks, as `lacking` does. It has to have the library."""
+    """Return what this torch lacks, as `lacking` does. This torch has to have the library."""
     return tuple(lacking(owners()))
 
 
 def lacking(found: Mapping[str, Any], interface: Iterable[Used] = INTERFACE) -> list[tuple[Used, str]]:
-    """Return what of it torch lacks or calls otherwise, in words. `found`: by owner, as `owners` says it."""
+    """Return the names of `interface` that torch lacks or calls otherwise, with words for each.
+
+    `found`: the objects by owner, as `owners` returns them.
+    """
     told = []
     for used in interface:
         name = used.owner if used.name == "__init__" else f"{used.owner}.{used.name}"
@@ -132,7 +136,7 @@ def _can_be_called(function: Any, positional: int, keywords: tuple[str, ...]) ->
 
 @dataclass(frozen=True)
 class Signature:
-    """One way to call a function, without `self`. `required`: how many parameters have no default."""
+    """Describe one way to call a function, without `self`. `required`: how many parameters have no default."""
 
     names: tuple[str, ...]
     required: int
@@ -146,7 +150,7 @@ class Signature:
 
 
 def signatures(function: Any) -> list[Signature]:
-    """Return the ways in which it can be called; none where torch does not say."""
+    """Return the ways in which the function can be called; none where torch does not say."""
     function = inspect.unwrap(function)
     try:
         parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
@@ -163,7 +167,10 @@ def _of(parameters: list[inspect.Parameter]) -> Signature:
 
 
 def _documented(function: Callable[..., Any]) -> list[Signature]:
-    """As pybind11 writes them: `name(self: Type, first: int, second: int = 1) -> None`, numbered where there are several."""
+    """Return the signatures that pybind11 has written into the function's documentation.
+
+    They read `name(self: Type, first: int, second: int = 1) -> None`, numbered where there are several.
+    """
     name = re.escape(getattr(function, "__name__", ""))
     told = re.findall(rf"^(?:\d+\. )?{name}\((.*)\) -> ", function.__doc__ or "", re.MULTILINE)
     found = []
@@ -176,7 +183,7 @@ def _documented(function: Callable[..., Any]) -> list[Signature]:
 
 
 def _apart(text: str) -> list[str]:
-    """At commas that are in no bracket."""
+    """Split the text at commas that are in no bracket."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([{<") - (character in ")]}>")
@@ -188,7 +195,7 @@ def _apart(text: str) -> list[str]:
 
 
 def _outermost(text: str) -> str:
-    """Without what is in brackets."""
+    """Return the text without what is in brackets."""
     kept, depth = "", 0
     for character in text:
         depth += (character in "([{<") - (character in ")]}>")

@@ -1,4 +1,4 @@
-"""Which library a group's communicator on a device is of, and why a job on another one is not protected."""
+"""Tell which library a group's communicator on a device is of, and why a job on another library is not protected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def of_group(group: Any) -> dict[str, Backend]:
 
 
 def named(name: str) -> Backend:
-    """Raises UnsupportedError where there is none of that name, or torch lacks what its exchange needs."""
+    """Return the library of that name.
+
+    Raises UnsupportedError where none has that name, or torch lacks what the exchange of its communicators needs.
+    """
     backend = BACKENDS.get(name)
     if backend is None:
         known = " and ".join(BACKENDS)
@@ -34,14 +37,17 @@ def named(name: str) -> Backend:
 
 
 def check_groups(found: Iterable[Any]) -> None:
-    """Raises UnsupportedError where one of the groups cannot be migrated."""
+    """Raise UnsupportedError where one of the groups cannot be migrated."""
     for group in found:
         of_group(group)
 
 
 @functools.cache
 def prepare() -> dict[str, str]:
-    """Called before torch makes its first communicator. Return what it overrules of the environment."""
+    """Prepare the libraries, before torch makes its first communicator.
+
+    Return the variables of the environment that were overruled, with their earlier values.
+    """
     overruled = {}
     for backend in BACKENDS.values():
         if backend.missing():
@@ -81,11 +87,11 @@ def library_sockets() -> frozenset[str]:
 
 @functools.cache
 def unconnected(name: str, place: int, size: int) -> Any:
-    """A communicator that is not connected, for what it says of itself; None for a library that is not known here."""
+    """Make a communicator that is not connected, to read what it says of itself; None for a library that is not known here."""
     backend = BACKENDS.get(name)
     return backend.unconnected(place, size) if backend is not None and not backend.missing() else None
 
 
 def is_peer_failure(text: str) -> bool:
-    """Whether one of them says so that a peer went away."""
+    """Return whether an error with this text means, for one of the libraries, that a peer went away."""
     return any(mark in text for backend in BACKENDS.values() for mark in backend.failure_marks)

@@ -1,4 +1,4 @@
-"""The process-wide random number generators: python, numpy (if the script uses it), torch on the CPU and on each device in use."""
+"""Take and put process-wide random generators: python, numpy (if the script uses it), torch on the CPU and on each used device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from torchrelay.shim.tensors.tensor_bytes import await_writes
 
 
 class RngState(NamedTuple):
-    """Bytes only, so that it can be written to a journal; generators that were not used since share their bytes."""
+    """The generators' states as bytes, so that they can go into a journal.
+
+    Generators that were not used since share their bytes.
+    """
 
     torch_cpu: bytes
     python: bytes
@@ -36,9 +39,9 @@ def _numpy_state() -> bytes:
 
 
 class _Generators:
-    """Of each what was seen of it last, and its written state: made anew only when it was used. Most scripts use one of three.
+    """Keep what was seen of each generator last, and its written state, which is made anew only when the generator was used.
 
-    One function, since it is called several times in a step.
+    Most scripts use one of three. It is one function, since it is called several times in a step.
     """
 
     def __init__(self) -> None:
@@ -77,7 +80,7 @@ capture = _Generators().capture
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
-    """The content of a small tensor on any device."""
+    """Return the content of a small tensor on any device."""
     flat = tensor
     if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_conj() or tensor.is_neg():
         await_writes(tensor.device)
@@ -90,7 +93,7 @@ def byte_tensor(data: bytes) -> torch.Tensor:
 
 
 def restore(state: RngState) -> None:
-    """Raises StateMismatchError where a device is not there that had been drawn on."""
+    """Put the generators to this state. Raises StateMismatchError where a device is not there that had been drawn on."""
     torch.set_rng_state(byte_tensor(as_told(state.torch_cpu)))
     random.setstate(pickle.loads(state.python))
     generators = sys.modules.get("numpy.random")
@@ -107,9 +110,9 @@ def restore(state: RngState) -> None:
 
 
 def same(a: RngState, b: RngState) -> bool:
-    """Whether the generators would go on alike: in memory a generator may also have what it does not use.
+    """Return whether the generators would go on alike: in memory a generator may also have what it does not use.
 
-    A device that was in use for only one of them had nothing to go on with for the other.
+    A device that was in use for only one of the two had nothing to go on with for the other.
     """
     both = {device for device, _ in a.cuda} & {device for device, _ in b.cuda}
     told = [

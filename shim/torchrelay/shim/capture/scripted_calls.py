@@ -1,6 +1,6 @@
-"""How functions of TorchScript were called: what they compute depends on it, as on a random generator.
+"""Repeat how functions of TorchScript were called: what they compute depends on it, as on a random generator.
 
-The first call of a function is profiled, those after it run code that was made for what was seen then, and the two round
+The first call of a function is profiled. Those after it run code that was made for what was seen then, and the two round
 differently, gradients above all. A new process has made no call yet, and a step that is done again has made one too many. Both
 forget what was compiled, and repeat the calls up to the boundary with made-up numbers of the recorded forms.
 """
@@ -21,9 +21,9 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.values import small
 
 _UNTIL_STEADY = 3
-"""Calls of one form until nothing more is compiled for it: profiled, compiled, and the compiled backward profiled as well."""
+"""How many calls of one form it takes until all is compiled for it: profiled, compiled, the compiled backward profiled as well."""
 _FORMS = 16
-"""Forms of calls after which a function compiles nothing for further ones (torch's strategy has 12)."""
+"""How many forms of calls a function compiles for: nothing for further ones (torch's strategy has 12)."""
 _AUTOCAST = ("cpu", "cuda")
 _NO_CASTS = (None, None)
 _LOW, _HIGH = 0.1, 0.9
@@ -31,7 +31,7 @@ _PLAIN = frozenset({bool, str, int, float, complex, type(None), torch.dtype, tor
 
 
 class TensorArgument(NamedTuple):
-    """`value`: of a small tensor that holds no fractions, since these steer what is done."""
+    """The form of a tensor. `value`: of a small one that holds no fractions, since these steer what is done."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class TensorArgument(NamedTuple):
 
 
 class Call(NamedTuple):
-    """`context`: as `_context` has it. `training`: of the modules of a method, by path."""
+    """A call that had an effect. `context`: as `_context` returns it. `training`: of the modules of a method, by path."""
 
     function: str
     args: tuple[Any, ...]
@@ -52,7 +52,7 @@ class Call(NamedTuple):
 
 
 class ScriptedCalls:
-    """Those of this process that had an effect on what is compiled, in their order."""
+    """Keep the calls of this process that had an effect on what is compiled, in their order."""
 
     def __init__(self) -> None:
         self._calls: list[Call] = []
@@ -89,7 +89,7 @@ class ScriptedCalls:
         return name
 
     def written(self) -> bytes:
-        """Return for a journal all calls so far of functions that there still are. Tracing leaves some behind."""
+        """Return for a journal all calls so far of functions that still exist. Tracing leaves some behind."""
         if not self._calls:
             return b""
         self._known = {key: (held, name) for key, (held, name) in [*self._known.items()] if held() is not None}
@@ -108,7 +108,7 @@ class ScriptedCalls:
             self._know(calls)
 
     def take_over(self, written: bytes) -> None:
-        """Become as the process that has written this. Raises StateMismatchError."""
+        """Become as the process that has written these calls. Raises StateMismatchError."""
         calls: list[Call] = pickle.loads(written) if written else []
         if calls != self._calls:
             self._repeat(calls, {call.function for call in [*calls, *self._calls]})
@@ -140,7 +140,7 @@ class ScriptedCalls:
 
 
 def _key(value: Any) -> Any:
-    """What compiled code depends on. Numbers are taken as they come. The same of a recorded argument."""
+    """Return what compiled code depends on, for an argument or a recorded one. Numbers are taken as they come."""
     cls = type(value)
     if cls is TensorArgument:
         kind = torch.device(value.device).type

@@ -1,4 +1,7 @@
-"""What becomes, in a step, of the gradients that were there at its boundary: looked at where a backward begins or ends."""
+"""Find out what becomes, in a step, of the gradients that were there at its boundary.
+
+The look is where a backward begins or ends.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ class Fates:
         self.found: dict[str, NotedGradient] = {}
         """Gradients of the latest boundary by path, but for those that are expected to be dropped."""
         self.light: list[tuple[str, torch.Tensor]] = []
-        """Path and parameter of those."""
+        """Path and parameter of each gradient that is expected to be dropped."""
         self._open: list[NotedGradient] = []
-        """Those found that are not kept, and whose fate is not known."""
+        """The gradients of `found` that are not kept, and whose fate is not known."""
         self._within = False
-        """A backward."""
+        """Whether a backward has begun and has not ended."""
         self.have_begun = False
         """Whether there was a backward in this step."""
         self._uses = GradientUses(self._note_used)
@@ -39,7 +42,10 @@ class Fates:
     # In the step.
 
     def before_backward(self) -> None:
-        """Raises UnsupportedError where fully_shard has kept gradients that it has not reduced yet."""
+        """Look at the gradients, and copy the open ones at the step's first backward.
+
+        Raises UnsupportedError where fully_shard has kept gradients that it has not reduced yet.
+        """
         if self._within:
             self._note_added()  # within another one, or after one that was broken off
         is_first = not self.have_begun
@@ -59,7 +65,10 @@ class Fates:
             self._note_added()
 
     def used_by(self, optimizer: torch.optim.Optimizer) -> None:
-        """It is about to update its parameters with the gradients that are there: those as well that nothing was added to."""
+        """Count the gradients of this optimizer's parameters as used. It is about to update the parameters with them.
+
+        That holds also for a gradient that nothing was added to.
+        """
         if not self._open:
             return
         self._look()
@@ -74,25 +83,25 @@ class Fates:
             self._look()
 
     def step_ends(self) -> None:
-        """For good: no head follows, or nobody looks any more."""
+        """Follow the step no longer: no head comes after it, or nobody looks any more."""
         self._uses.end()
 
     def settle(self) -> None:
-        """Wherever the step stands."""
+        """Find out what has become of the open gradients, wherever the step stands."""
         if self._within:
             self._note_added()
         else:
             self._look()
 
     def break_off(self) -> None:
-        """The same, where the step goes no further."""
+        """Find out what has become of the open gradients, where the step goes no further."""
         self.settle()
         self._within = False
 
-    # What has become of them.
+    # What has become of the gradients.
 
     def _promote(self) -> None:
-        """Those that were expected to be dropped, and are there still."""
+        """Note the gradients that were expected to be dropped, and are there still."""
         if not self.light:
             return
         now = gradients_of([parameter for _, parameter in self.light])
@@ -102,7 +111,7 @@ class Fates:
             self._open.append(noted)
 
     def _note_used(self, path: str) -> None:
-        """The step has computed something from it, whatever it does to it then: it is part of the state."""
+        """Count this gradient as part of the state: the step has computed something from it, whatever it does to it later."""
         gradient = self.found[path]
         there = gradient.there()
         if gradient.fate is Fate.OPEN:
@@ -112,7 +121,7 @@ class Fates:
             self._open = [other for other in self._open if other is not gradient]
 
     def _look(self, *, first: bool = False) -> None:
-        """When the script has had its turn: what it has written to was zeroed, or is kept."""
+        """Find out what the script's own code has done: a gradient that it has written to was zeroed, or is kept."""
         asked, habits = [], self._habits
         for gradient, tensor, version in self._still_there(Fate.DROPPED):
             if habits.is_known_zero(gradient, version):
@@ -127,14 +136,17 @@ class Fates:
         self._close()
 
     def _note_added(self) -> None:
-        """When a backward has had its turn, or a part of it."""
+        """Find out what a backward, or a part of it, has added to."""
         for gradient, _, version in self._still_there(Fate.ADDED):
             if version != gradient.version:
                 gradient.fate = Fate.ADDED
         self._close()
 
     def _still_there(self, otherwise: Fate) -> list[tuple[NotedGradient, torch.Tensor, int]]:
-        """Open ones that are bound, with their versions. `otherwise`: the fate of those that have another one in their place."""
+        """Return the open gradients that are still bound, with their versions.
+
+        `otherwise`: the fate of a gradient that has another one in its place.
+        """
         found, tensors = [], []
         now = gradients_of([gradient.parameter for gradient in self._open])
         for gradient, tensor in zip(self._open, now):

@@ -1,4 +1,4 @@
-"""What steps were seen to do with the gradients of which parameters, so that most need no look and no copy."""
+"""Remember what steps were seen to do with the gradients of which parameters, so that most need no look and no copy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torchrelay.shim.gradients.gradient_record import Learned
 from torchrelay.shim.gradients.noted_gradient import Fate, NotedGradient
 
 _LOOKS = 4
-"""Steps in which what is left over is looked at, and copied; after these it is looked at where their number is a power of two."""
+"""Steps in which gradients left over are looked at and copied. After these, they are looked at where a boundary is a power of 2."""
 
 
 class Habits:
@@ -16,15 +16,15 @@ class Habits:
         self.kept: set[str] = set()
         self.dropped: set[str] = set()
         self.zeroed: set[str] = set()
-        """What has become of them when it was seen last, by path."""
+        """Paths of gradients, by what had become of them when they were seen last."""
         self._zeroed_by: dict[str, int] = {}
         """Path -> after how many writes since the last gate it was seen to be zero."""
         self._learned: Learned | None = None
-        """All of these, for the journal; None: something was learned since."""
+        """All that was learned, for the journal; None: something was learned since."""
         self._boundary = self._seen = 0
-        """The latest one, and how many there were."""
+        """The latest boundary, and how many boundaries there were."""
         self._looks = 0
-        """Steps in which something was left over."""
+        """Steps in which a gradient of unknown fate was left over."""
 
     def at_boundary(self, boundary: int) -> None:
         self._boundary = boundary
@@ -34,7 +34,7 @@ class Habits:
         self._looks = 0
 
     def learn(self, found: Mapping[str, NotedGradient]) -> None:
-        """From the step that is over; `found`: gradients that were there when it began."""
+        """Learn from the step that is over. `found`: the gradients that were there when it began."""
         by_fate: dict[Fate, list[str]] = {fate: [] for fate in Fate}
         for path, gradient in found.items():
             by_fate[gradient.fate].append(path)
@@ -55,31 +55,37 @@ class Habits:
         return self._learned
 
     def take_over(self, learned: Learned) -> None:
-        """In a process that joins: what the lost rank had learned."""
+        """Add what the lost rank had learned, in a process that joins."""
         self.kept |= {*learned.kept}
         self.dropped |= {*learned.dropped}
         self.zeroed |= {*learned.zeroed}
         self._zeroed_by |= dict(learned.zeroed_by)
         self._learned = None
 
-    # Whether somebody has to look.
+    # Whether a gradient has to be looked at.
 
     def is_early(self) -> bool:
-        """Whether so few steps were seen that what they do may be another thing in each second or third."""
+        """Return whether so few steps were seen that each second or third one may still do something else."""
         return self._seen <= _LOOKS
 
     def is_copied(self) -> bool:
-        """Whether what is left over is still looked at, and copied, in each step."""
+        """Return whether gradients that are left over are still looked at, and copied, in each step."""
         return self._looks < _LOOKS
 
     def may_look(self, gradient: NotedGradient) -> bool:
-        """At one that was not written to since the boundary. In each step that would cost as much as zeroing it."""
+        """Return whether to look at a gradient that was not written to since the boundary.
+
+        To look in each step would cost as much as zeroing it.
+        """
         if gradient.path in self.dropped and not self.is_early():
             return False
         return bool(gradient.before) or self.is_copied() or self._is_mark()
 
     def to_copy(self, left: Iterable[NotedGradient]) -> list[NotedGradient]:
-        """Return those of what is `left` over when a step's first backward begins of which nobody knows what the step does."""
+        """Return the gradients to copy when a step's first backward begins: nobody knows what the step does with them.
+
+        `left`: the gradients that are left over then.
+        """
         shed = set() if self.is_early() else self.dropped | self.zeroed
         unknown = [gradient for gradient in left if gradient.path not in shed]
         if not unknown:
@@ -93,13 +99,13 @@ class Habits:
     # Zeros.
 
     def was_zero(self, gradient: NotedGradient) -> bool:
-        """Whether it is zero at the boundary, as far as that is known without a look at it."""
+        """Return whether the gradient is zero at the boundary, as far as that is known without a look at it."""
         if gradient.version == gradient.zero_at:
             return True
         return bool(gradient.before) and self._zeroed_by.get(gradient.path) == gradient.before
 
     def is_known_zero(self, gradient: NotedGradient, version: int) -> bool:
-        """The same in the step, where it has come to `version`."""
+        """Return whether the gradient is zero in the step at `version`, as far as that is known without a look at it."""
         if version == gradient.zero_at:
             return True
         if gradient.before is None or self._is_mark():

@@ -1,4 +1,4 @@
-"""What a journal says of the gradients that a rank had at a boundary, and how a new process comes by them."""
+"""Describe in a journal the gradients that a rank had at a boundary, and give them to a new process."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from torchrelay.shim.tensors import digest
 
 
 class GradientForm(NamedTuple):
-    """Of this rank's part. `spread`: of a tensor that is spread over ranks."""
+    """The form of this rank's part of a gradient. `spread`: how the gradient is spread over ranks, if it is."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
     spread: Spread | None
     sparse_dim: int | None = None
-    """None for a dense one."""
+    """None for a dense gradient."""
 
 
 class Learned(NamedTuple):
-    """As `Gradients` has it: what steps do with the gradients of which parameters."""
+    """What steps do with the gradients of which parameters, as `Gradients` has learned it."""
 
     kept: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -37,8 +37,8 @@ class Learned(NamedTuple):
 class GradientRecord(NamedTuple):
     """Paths of the parameters that had gradients; the others had none.
 
-    `kept`: they are part of the state, and come with the tensors. `zero`: they were zero. `shed`: steps zero or drop them before
-    they add to them. `pending`: which of these they are was not known yet.
+    `kept`: gradients that are part of the state, and come with the tensors. `zero`: gradients that were zero. `shed`: gradients
+    that steps zero or drop before they add to them. `pending`: gradients for which that was not known yet.
     """
 
     kept: tuple[str, ...] = ()
@@ -46,9 +46,9 @@ class GradientRecord(NamedTuple):
     shed: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
     forms: tuple[tuple[str, GradientForm], ...] = ()
-    """Of those that have another form than their parameters."""
+    """The forms of gradients that have another form than their parameters."""
     digests: tuple[tuple[str, str], ...] = ()
-    """Of those that no comparison of ranks has covered yet."""
+    """The digests of gradients that no comparison of ranks has covered yet."""
     learned: Learned = Learned()
 
 
@@ -60,7 +60,7 @@ def form_of(tensor: torch.Tensor) -> GradientForm:
 
 
 def zeros(parameter: torch.Tensor, form: GradientForm | None) -> torch.Tensor:
-    """A gradient of zeros for a parameter, in this form; None: in the parameter's own.
+    """Return a gradient of zeros for a parameter, in this form; None: in the parameter's own.
 
     Raises StateMismatchError where a mesh that it is spread over is not here.
     """
@@ -85,10 +85,11 @@ def zeros(parameter: torch.Tensor, form: GradientForm | None) -> torch.Tensor:
 def put(
     record: GradientRecord, parameters: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor], *, own: bool
 ) -> set[str]:
-    """Gives the parameters of a process that joins the gradients of the rank that it takes over.
+    """Give the parameters of a process that joins the gradients of the rank that it takes over.
 
-    `received`: by path, from a rank that holds the same tensors, or what the rank itself has saved (`own`). Returns the paths of
-    those that may be other ones than the lost rank had. Raises StateMismatchError where one is missing that is part of the state.
+    `received`: contents by path, from a rank that holds the same tensors, or from what the rank itself has saved (`own`). Returns
+    the paths of gradients that may differ from the lost rank's. Raises StateMismatchError where one is missing that is part of the
+    state.
     """
     forms, unproven = dict(record.forms), {*record.shed}
     is_there = {*record.kept, *record.zero, *record.shed, *record.pending}
@@ -116,7 +117,7 @@ def _unlike(record: GradientRecord, received: Mapping[str, torch.Tensor]) -> set
 
 
 def have_gradients(state: HostState) -> bool:
-    """Return whether some parameter of a model or an optimizer has one now."""
+    """Return whether some parameter of a model or an optimizer has a gradient now."""
     of_models = (parameter for root in state.roots for parameter in root.parameters())
     groups = (group for _, optimizer in state.optimizers for group in optimizer.param_groups)
     of_optimizers = (parameter for group in groups for parameter in group["params"])

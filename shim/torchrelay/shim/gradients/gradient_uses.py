@@ -1,7 +1,8 @@
-"""Whether a step uses gradients of the step before, though it drops them before it computes its own: a norm that is logged.
+"""Find out whether a step uses the gradients of the step before, though it drops them before it computes its own.
 
-What is left over is followed for that in a few early steps, through every function of torch that is called, until it is known what
-has become of it. Nothing is followed once code was compiled: it would be compiled once more.
+A norm that is logged is such a use. So gradients that are left over are followed in a few early steps, through every function of
+torch that is called, until it is known what has become of them. Nothing is followed once code was compiled: it would be compiled
+once more.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torchrelay.shim.tensors.taint import ABOUT_FORM, tensors_of
 _TIMES = 2
 """Each gradient is followed so often to its end: the first step may do what no later one does."""
 _STEPS = 16
-"""At most so many are, all in all."""
+"""In at most so many steps, all in all, gradients are followed."""
 _ABOUT_FORM = ABOUT_FORM | {"__get__", "__set__", "untyped_storage", "_typed_storage", "record_stream"}
 _OURS = "torchrelay."
 
@@ -33,7 +34,7 @@ class _Uses(FollowingMode):
         super().__init__()
         self._paths = [*gradients]
         self._there = [weakref.ref(gradient) for gradient in gradients.values()]
-        """Where one is gone, others may have its memory."""
+        """Where a gradient is gone, another tensor may have its memory."""
         self._memory = MemoryRanges(gradients.values())
         self._used = used
         self.open = set(self._paths)
@@ -49,7 +50,7 @@ class _Uses(FollowingMode):
         if self.open and name not in _ABOUT_FORM and not _is_ours(sys._getframe(1)):
             numbers = self._numbers_of((args, kwargs))
             if numbers:
-                # A view of it, and what is written to it in place, is no use yet.
+                # Making a view of a gradient, or writing to it in place, is no use yet.
                 numbers -= self._numbers_of(args[:1] if result is None and name.endswith("_") else result)
             for path in self.open.intersection([self._paths[number] for number in numbers]):
                 self.open.discard(path)
@@ -57,13 +58,13 @@ class _Uses(FollowingMode):
         return result
 
     def _numbers_of(self, value: Any) -> set[int]:
-        """Of the gradients in whose memory its tensors are."""
+        """Return the numbers of the gradients that share memory with the value's tensors."""
         shared = {number for tensor in tensors_of(value) for number in self._memory.shared(tensor)}
         return {number for number in shared if self._there[number]() is not None}
 
 
 def _is_ours(frame: FrameType | None) -> bool:
-    """Whether a function of torch was called by torchrelay, which looks at gradients, too. `frame`: of who was told of it."""
+    """Return whether torchrelay called a function of torch: it looks at gradients, too. `frame`: the caller's."""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if not (module == "torch" or module.startswith("torch.") or module == __name__):
@@ -73,7 +74,7 @@ def _is_ours(frame: FrameType | None) -> bool:
 
 
 class GradientUses:
-    """`used` is told the path of each that the script uses."""
+    """Follow gradients in early steps. `used` is told the path of each gradient that the script uses."""
 
     def __init__(self, used: Callable[[str], None]) -> None:
         self._used = used
@@ -82,7 +83,7 @@ class GradientUses:
         self._steps = 0
 
     def begin(self, gradients: Mapping[str, torch.Tensor]) -> None:
-        """Follow the step that begins. `gradients`: that are there, by path."""
+        """Follow the step that begins. `gradients`: the gradients that are there, by path."""
         self.end()
         new = {path: gradient for path, gradient in gradients.items() if self._ends[path] < _TIMES}
         if self._now is None and new and self._steps < _STEPS and not dynamo.compilations():
@@ -91,7 +92,7 @@ class GradientUses:
             self._now.__enter__()
 
     def only(self, open_: Collection[str]) -> None:
-        """It is known what has become of all others."""
+        """Follow only these gradients: it is known what has become of all others."""
         if self._now is None:
             return
         self._ends.update(self._now.open.difference(open_))
@@ -100,7 +101,7 @@ class GradientUses:
             self._leave()
 
     def end(self) -> None:
-        """The step is over."""
+        """Stop following: the step is over."""
         if self._now is not None:
             self._now.open.clear()
             self._leave()

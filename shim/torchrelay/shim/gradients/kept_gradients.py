@@ -1,11 +1,13 @@
-"""Gradients at a boundary: which of them the step that begins there would add to, so that they are part of the rank's state.
+"""Find the gradients at a boundary that the step beginning there would add to: they are part of the rank's state.
 
-Most scripts zero theirs somewhere between an update and the first backward that adds to them, and for those nothing is kept. What
-a backward was seen to add to, or an update to use, is copied at each boundary from then on, on its own device; before anything is
-known, in the first steps, what is left over when the first backward begins is copied once.
+Most scripts zero their gradients somewhere between an update and the first backward that adds to them, and for those nothing is
+kept. A gradient that a backward was seen to add to, or an update to use, is copied at each boundary from then on, on its own
+device. Before anything is known, in the first steps, the gradients that are left over when the first backward begins are copied
+once.
 
-That a gradient is older than the boundary is told by what it is and by torch's count of writes, in each step. Where it was written
-to before it was added to, it is looked at whether that has made zeros of it; the same number of writes does so again from then on.
+Whether a gradient is older than the boundary is told, in each step, by the tensor's identity and by torch's count of writes. Where
+a gradient was written to before it was added to, a look at it tells whether the writes have made zeros of it. From then on the same
+number of writes is taken to do so again.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Gradients:
-    """Of the parameters of models and optimizers, by their paths in the catalogue."""
+    """Keep the gradients of the parameters of models and optimizers, by their paths in the catalogue."""
 
     def __init__(self) -> None:
         self._habits = Habits()
@@ -40,23 +42,23 @@ class Gradients:
         self._paths: list[str] = []
         self._parameters: list[torch.Tensor] = []
         self._named: list[object] = []
-        """What they were named by."""
+        """The objects whose identity tells whether the names of the parameters still hold."""
         self._present: list[bool] = []
         self._unproven: set[str] = set()
-        """Paths of those that this process may hold otherwise than the rank that it has taken over from did."""
+        """Paths of gradients that may differ here from those of the rank that this process has taken over."""
         self.record = GradientRecord()
-        """For the journal of the latest boundary."""
+        """The record for the journal of the latest boundary."""
         self._told = 0
-        """How many were kept at the latest boundary that a journal was written at."""
+        """How many gradients were kept at the latest boundary that a journal was written at."""
         self.changed = False
         """Whether more gradients are part of the state at this boundary than at the one before."""
         self.copied_bytes = self.most_copied_bytes = 0
-        """At the latest boundary, and at any."""
+        """Bytes copied at the latest boundary, and the most at any boundary."""
 
     # At the head.
 
     def at_boundary(self, state: HostState, boundary: int) -> None:
-        """Raises UnsupportedError where gradients are kept that cannot be carried."""
+        """Note the gradients at this boundary. Raises UnsupportedError where gradients are kept that cannot be carried."""
         self._note(state, boundary)
         self._told = len(self._habits.kept)
 
@@ -100,7 +102,7 @@ class Gradients:
         self.record = self._recorded()
 
     def _note_parameters(self, state: HostState) -> bool:
-        """Whether they are those of before."""
+        """Note the parameters. Return whether they are the same as before."""
         lists = [large for large, _ in state.tree_versions]
         flat = [p for _, optimizer in state.optimizers for group in optimizer.param_groups for p in group["params"]]
         named = [*lists, *flat]
@@ -112,7 +114,7 @@ class Gradients:
         return False
 
     def _learn(self, state: HostState) -> None:
-        """From the step that is over."""
+        """Learn from the step that is over."""
         for path, gradient in self.fates.found.items():
             if gradient.fate is Fate.ADDED and path not in self._habits.kept:
                 _check_carried(path, state)
@@ -144,7 +146,10 @@ class Gradients:
         )
 
     def _digests(self, pending: Iterable[str]) -> dict[str, str]:
-        """Of what no comparison of ranks has covered yet: a new process can tell whether it was given the same."""
+        """Return digests of contents that no comparison of ranks has covered yet.
+
+        With them a new process can tell whether it was given the same.
+        """
         contents = {}
         for path in pending:
             there = self.fates.found[path].there()
@@ -156,7 +161,7 @@ class Gradients:
         return digest.digests(contents) if contents else {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Path -> content at the latest boundary, of those that are part of the state."""
+        """Return path -> content at the latest boundary, for the gradients that are part of the state."""
         return {
             device.GRADIENT + path: g.content
             for path, g in self.fates.found.items()
@@ -164,13 +169,16 @@ class Gradients:
         }
 
     def tensors_now(self) -> dict[str, torch.Tensor]:
-        """The same behind the update: what is there now."""
+        """Return path -> content as it is now, behind the update, for the gradients that are part of the state."""
         kept = [(path, p) for path, p in zip(self._paths, self._parameters) if path in self._habits.kept]
         now = gradients_of([parameter for _, parameter in kept])
         return {device.GRADIENT + path: local(g).detach() for (path, _), g in zip(kept, now) if g is not None}
 
     def to_give(self) -> dict[str, torch.Tensor]:
-        """The same, and what may turn out to be part of it, as far as its content is still known."""
+        """Return path -> content at the latest boundary, for the gradients that are or may turn out to be part of the state.
+
+        One whose content is not known any more is left out.
+        """
         self.fates.settle()
         found = {}
         for path in (*self.record.kept, *self.record.pending):
@@ -187,7 +195,10 @@ class Gradients:
     # The gate.
 
     def at_gate(self) -> None:
-        """Raises StateMismatchError where the step adds to gradients that this process has not got for sure."""
+        """Note the versions of the gradients at the gate.
+
+        Raises StateMismatchError where the step adds to gradients that this process has not got for sure.
+        """
         self.fates.at_gate()
         found = [(gradient, gradient.there()) for gradient in self.fates.found.values()]
         there = [(gradient, tensor) for gradient, tensor in found if tensor is not None]
@@ -200,16 +211,16 @@ class Gradients:
                 self._unproven.discard(path)
 
     def passed(self) -> None:
-        """The gate: nobody goes back to the boundary any more."""
+        """Drop the copies: all ranks have passed the gate, and none goes back to the boundary any more."""
         for gradient in self.fates.found.values():
             gradient.content = None
 
     # Going back, and taking over.
 
     def put_back(self) -> None:
-        """As they were at the boundary. Raises StateMismatchError where that is not known any more.
+        """Put the gradients back as they were at the boundary. Raises StateMismatchError where that is not known any more.
 
-        Those that steps zero or drop are as the step has left them at that point: they will be zeroed or dropped again.
+        A gradient that steps zero or drop stays as the step has left it: it will be zeroed or dropped again.
         """
         self.fates.break_off()
         gone = dict(zip(self._paths, self._parameters))
@@ -231,7 +242,7 @@ class Gradients:
             put_gradient(parameter, None)
 
     def _put(self, gradient: NotedGradient, content: torch.Tensor | None) -> None:
-        """`content`: None for zeros. Into the tensor that was there, or into the one that is there now, if it fits."""
+        """Put `content`, or zeros for None, into the gradient's tensor; where it is gone, into the present one, if that fits."""
         (now,) = gradients_of([gradient.parameter])
         target = gradient.there()
         if target is None:
@@ -245,7 +256,10 @@ class Gradients:
             gradient.zero_at = versions([target])[0]
 
     def begin_again(self, state: HostState, boundary: int) -> None:
-        """The rank stands at the boundary that it has noted last. Its communicators were exchanged, so gradients may have moved."""
+        """Note the gradients again, at the boundary that was noted last and where the rank stands.
+
+        Its communicators were exchanged, so gradients may have moved.
+        """
         self._habits.begin_again()
         zero = {*self.record.zero}
         self._note(state, boundary)
@@ -254,7 +268,10 @@ class Gradients:
             gradient.zero_at = gradient.version
 
     def take_over(self, learned: Learned, unproven: Iterable[str]) -> None:
-        """In a process that joins, before it takes its boundary. `unproven`: what it may hold otherwise than the lost rank."""
+        """Take over what the lost rank had learned, in a process that joins, before it takes its boundary.
+
+        `unproven`: paths of gradients that may differ here from the lost rank's.
+        """
         self._habits.take_over(learned)
         self._unproven, self._told = {*unproven}, len(self._habits.kept)
         self.fates.begin_with({}, [])

@@ -19,9 +19,9 @@ class Fate(enum.Enum):
     """What has become, in the step, of a gradient that was there at its boundary."""
 
     OPEN = enum.auto()
-    """It is as it was."""
+    """The gradient is as it was."""
     DROPPED = enum.auto()
-    """Another one, or none, is in its place."""
+    """Another gradient, or none, is in its place."""
     ZEROED = enum.auto()
     """It was zero before anything was added to it."""
     ADDED = enum.auto()
@@ -29,7 +29,7 @@ class Fate(enum.Enum):
 
 
 class NotedGradient:
-    """One that was there at the latest boundary."""
+    """A gradient that was there at the latest boundary."""
 
     __slots__ = (
         "at_gate",
@@ -49,9 +49,9 @@ class NotedGradient:
     def __init__(self, path: str, parameter: torch.Tensor, gradient: torch.Tensor, version: int) -> None:
         self.path, self.parameter, self.version = path, parameter, version
         self.there = weakref.ref(gradient)
-        """Gives the tensor itself, as long as anybody has it."""
+        """Returns the gradient's tensor, as long as it lives."""
         self.form: GradientForm | None = None
-        """None for its parameter's."""
+        """The gradient's form; None where it has its parameter's."""
         self.is_kept = False
         self.fate = Fate.OPEN
         self.content: torch.Tensor | None = None
@@ -66,7 +66,7 @@ class NotedGradient:
         """The version at which it was seen to be zero."""
 
     def at_boundary(self, version: int) -> None:
-        """It is there at the next one, too."""
+        """Note that the gradient is there at the next boundary, too."""
         self.before = version - self.at_gate if self.at_gate is not None else None
         self.version, self.at_gate, self.fate, self.content = version, None, Fate.OPEN, None
 
@@ -80,20 +80,23 @@ class NotedGradient:
 
 
 def versions(tensors: list[torch.Tensor]) -> list[int]:
-    """Of each. One that is spread over ranks counts its own writes, and not all of them are its part's (seen on torch 2.13)."""
+    """Return the version of each.
+
+    A tensor that is spread over ranks counts its own writes, and not all of them are writes to its part (seen on torch 2.13).
+    """
     found = versions_of(tensors)
     return [v + version_of(local(t)) if is_spread(t) else v for t, v in zip(tensors, found)]
 
 
 def are_zero(gradients: list[torch.Tensor]) -> list[bool]:
-    """Whether each is zero. The host waits once for each of them."""
+    """Return for each gradient whether it is zero. The host waits once for each of them."""
     with torch.no_grad(), unseen():
         parts = [local(gradient) for gradient in gradients]
         return [not (part._values() if part.is_sparse else part).count_nonzero().item() for part in parts]
 
 
 def is_plain(gradient: torch.Tensor) -> bool:
-    """Whether it has plain bytes, which can be given to another process."""
+    """Return whether the gradient has plain bytes, which can be given to another process."""
     try:
         tensor_bytes.local(gradient)
     except UnsupportedError:

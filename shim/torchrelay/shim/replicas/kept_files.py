@@ -1,4 +1,4 @@
-"""Files in the folder of checkpoints, which the training process can write to and neither its agent nor the controller can."""
+"""Write and remove files in the folder of checkpoints: the training process can, its agent and the controller cannot."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
 from torchrelay.shim.agent_link.link import AgentLink
 
 BROKEN = ".torchrelay-aside"
-"""What the name of a checkpoint that must not be taken ends with: no script looks for that."""
+"""The ending of the name of a checkpoint that must not be used: no script looks for such a name."""
 
 
 def keep(folder: Path, name: str, data: bytes, whole: bool) -> None:
-    """One piece of a file, in order; the file has its name, durably, once it is `whole`. Raises OSError, CheckpointError."""
+    """Append one piece to a file. Pieces come in order. The file gets its name, durably, with the piece that makes it `whole`.
+
+    Raises OSError, CheckpointError.
+    """
     if Path(name).name != name:
         raise CheckpointError(f"{name} points out of {folder}")
     make_private(folder)
@@ -41,7 +44,10 @@ def keep(folder: Path, name: str, data: bytes, whole: bool) -> None:
 
 
 def set_aside(paths: Sequence[str]) -> str:
-    """Renames each; what could not be, or empty. What is gone already is as good."""
+    """Rename each checkpoint so that it is not used. Return which could not be renamed, or empty.
+
+    One that is gone already is no failure.
+    """
     failed = []
     for path in paths:
         try:
@@ -54,7 +60,11 @@ def set_aside(paths: Sequence[str]) -> str:
 
 
 def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink, log: LogLines) -> None:
-    """Removes beside training; but where nothing may be left, here: what comes next, such as the end, waits for it."""
+    """Carry out the controller's order to set checkpoints aside or to remove them.
+
+    Checkpoints are removed beside training. But where none may be left, they are removed at once: what comes next, such as the end,
+    waits for it.
+    """
     if isinstance(order, SetAside):
         link.send(AsideSet(set_aside(order.paths)))
         return
@@ -105,7 +115,7 @@ def clear(order: ClearCheckpoints) -> str:
 
 
 def _saver(checkpoint: Path) -> str:
-    """Return the job that has saved it, or empty where nothing says so."""
+    """Return the job that has saved the checkpoint, or empty where nothing says so."""
     try:
         return saved_by(json.loads((checkpoint / MANIFEST).read_bytes()))
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
@@ -113,7 +123,7 @@ def _saver(checkpoint: Path) -> str:
 
 
 def _written_s(checkpoint: Path) -> float | None:
-    """When it was whole, or None."""
+    """Return when the checkpoint became whole, or None."""
     try:
         return (checkpoint / MANIFEST).stat().st_mtime
     except OSError:

@@ -1,8 +1,8 @@
-"""Tensors of a kept copy: one file in shared memory, mapped, which stays and is filled anew for each copy.
+"""Keep the tensors of a copy in one file in shared memory, mapped. The file stays and is filled anew for each copy.
 
-The bytes are copied as a whole on the training thread, at the speed of memory; the list beside them (path, type, shape and
-place of each tensor) is written afterwards, whole or not at all, and makes the copy valid. Their digests take longer, and are
-written into a list that replaces the first one.
+The bytes are copied as a whole on the training thread, at the speed of memory. The list beside them (path, type, shape and place of
+each tensor) is written afterwards, whole or not at all, and makes the copy valid. Taking the digests takes longer. They are written
+into a list that replaces the first one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DATA_NAME = "tensors.bin"
 _VERSION = 1
 _ALIGNED = 64
 PART_BYTES = 4 << 20
-"""Of digests that are taken at once: a millisecond or a few."""
+"""How many bytes are digested at once: that takes a millisecond or a few."""
 
 
 class KeptTensors:
@@ -49,11 +49,11 @@ class KeptTensors:
         return sum(info.size_bytes for info in self._infos)
 
     def fits(self, infos: Sequence[TensorInfo]) -> bool:
-        """Whether there is memory for tensors like these, of the latest copy."""
+        """Return whether the slot's memory, of the latest copy, is for tensors like these."""
         return list(infos) == self._infos
 
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
-        """Memory for tensors like these. Raises JournalError where shared memory has no room for them."""
+        """Return memory for tensors like these. Raises JournalError where shared memory has no room for them."""
         if not self.fits(infos):
             self._infos = list(infos)
             offsets = _offsets(infos)
@@ -65,7 +65,7 @@ class KeptTensors:
         return self.views
 
     def fill(self, tensors: Mapping[str, torch.Tensor], half_way: Callable[[], None] = lambda: None) -> None:
-        """Copies the bytes of `tensors`. Raises UnsupportedError, JournalError."""
+        """Copy the bytes of `tensors` into the slot. Raises UnsupportedError, JournalError."""
         own = {path: local(tensor, path) for path, tensor in tensors.items()}
         views = self.place([describe(path, tensor) for path, tensor in own.items()])
         for device in {tensor.device for tensor in own.values()}:
@@ -83,7 +83,7 @@ class KeptTensors:
     def seal(self, boundary: int, is_late: Callable[[], bool] = lambda: False) -> None:
         """Take the digests and write the list with them: the copy is whole from here on, if it was not before. Raises OSError.
 
-        `is_late`: whether the digests are left out by now, and the list stays as it is.
+        `is_late`: tells whether the digests are to be left out by now; then the list stays as it is.
         """
         digests: dict[str, str] = {}
         for part in _in_parts(self._infos):
@@ -109,7 +109,7 @@ class KeptTensors:
 
 
 def _in_parts(infos: Sequence[TensorInfo]) -> Iterator[list[str]]:
-    """Yield paths whose tensors have PART_BYTES together, or are larger alone."""
+    """Yield lists of paths. The tensors of a list have PART_BYTES or more together; those of the last list may have less."""
     part: list[str] = []
     size_bytes = 0
     for info in infos:
@@ -123,7 +123,7 @@ def _in_parts(infos: Sequence[TensorInfo]) -> Iterator[list[str]]:
 
 
 def _offsets(infos: Sequence[TensorInfo]) -> list[int]:
-    """Where each tensor starts, and where the last one ends."""
+    """Return where each tensor starts, and where the last one ends."""
     offsets, end = [], 0
     for info in infos:
         offsets.append(end)
@@ -155,7 +155,7 @@ def _checksum(body: str) -> str:
 
 
 def opened(folder: Path) -> tuple[KeptTensors, dict[str, str] | None, int]:
-    """A whole copy, with the digests that its tensors had when it was taken, and its boundary. Raises JournalError.
+    """Return a whole copy, the digests that its tensors had when it was taken, and its boundary. Raises JournalError.
 
     There are no digests where its process was lost before it had taken them.
     """
@@ -175,7 +175,7 @@ def opened(folder: Path) -> tuple[KeptTensors, dict[str, str] | None, int]:
 
 
 def check(folder: Path, kept: KeptTensors, digests: Mapping[str, str] | None) -> None:
-    """Raises JournalError where the content is not what was copied, as far as there are digests."""
+    """Raise JournalError where the content is not what was copied, as far as there are digests."""
     if digests is None:
         return
     for path, now in digest.digests(kept.views).items():
@@ -190,9 +190,9 @@ def _info(path: str, dtype: str, shape: list[int]) -> TensorInfo:
 
 
 def load(folder: Path, place: Place) -> TransferStats:
-    """Fills the tensors that `place` names for those of a whole copy, and checks them against its digests.
+    """Fill the tensors that `place` returns from a whole copy, and check the copy against its digests.
 
-    Raises JournalError for a copy that is none or is damaged, StateMismatchError where a destination does not fit.
+    Raises JournalError where the copy is not whole or is damaged, StateMismatchError where a destination does not fit.
     """
     started = time.monotonic()
     kept, digests, _ = opened(folder)

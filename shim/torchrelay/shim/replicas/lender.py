@@ -1,6 +1,6 @@
-"""A copy that lies on this machine goes to the rank that it is of, which enters on a machine without one.
+"""Give a copy that lies on this machine to the rank that it is of, which enters on a machine without one.
 
-Both are joiners of a rollback. The copy is in shared memory, so whoever has written it need not live.
+Both processes are joiners of a rollback. The copy is in shared memory, so the process that wrote it need not live.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEADLINE_S = 300.0
 
 
 class Lender:
-    """`address`: under which peers reach this process."""
+    """Give kept copies to other processes. `address`: under which they reach this process."""
 
     def __init__(self, link: AgentLink, address: str, protection: str, log: LogLines) -> None:
         self._link, self._address, self._protection = link, address, protection
@@ -28,7 +28,7 @@ class Lender:
         self._donors: list[Donor] = []
 
     def serve(self, order: Serve) -> None:
-        """Answers with Serving, or says why it cannot."""
+        """Open a channel for a kept copy. Answer with Serving, or say why that cannot be done."""
         try:
             port = self._open(order)
         except (OSError, RuntimeError, TorchrelayError) as e:
@@ -56,7 +56,7 @@ class Lender:
         return donor.start()
 
     def close(self) -> None:
-        """Nothing is given any more."""
+        """Close all channels: nothing is given any more."""
         for donor in self._donors:
             donor.close()
         self._donors.clear()

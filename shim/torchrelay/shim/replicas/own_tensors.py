@@ -1,14 +1,13 @@
-"""Tensors that this rank alone holds, copied at each head: an average of the weights that each rank has made by itself.
+"""Copy at each head the tensors that this rank alone holds: an average of the weights that each rank has made by itself.
 
-A process that takes the rank over has them from the copy, and all else from another rank, so that nobody has to go back.
+A process that takes the rank over has them from the copy, and all else from another rank, so that no rank has to go back.
 
-That is done for tensors that a step writes to behind its update alone, or never. What they held at the step's head is what a new
-process needs then, wherever in the step the rank was lost: it goes through the rest of the step once more, and writes them as the
-lost rank would have. That they are such is seen, by their content: before they are said to be carried they have been written to
+That is done for tensors that a step writes to only behind its update, or never. A new process then needs what they held at the
+step's head, wherever in the step the rank was lost: it goes through the rest of the step once more, and writes them as the lost
+rank would have. Whether tensors are such is seen by their content. Before they are said to be carried they have been written to
 between an update and the next head, or not at all in some steps, and never between a head and the end of the update. A step that
-does otherwise later ends it.
-Other tensors of the same model that are such go with them, so that the rest of the step can be gone through with all of an average
-as the lost rank had it, wherever the donor stands.
+does otherwise later ends it. Other tensors of the same model that are such go with them. So the rest of the step can be gone
+through with all of an average as the lost rank had it, wherever the donor stands.
 
 Two copies are kept, in shared memory that outlives the process: while one is written, the other is whole.
 """
@@ -42,9 +41,9 @@ if TYPE_CHECKING:
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
 
 MOST_SHARE, LEAST_S = 0.01, 0.001
-"""A copy and the look at its content take so much of a step at most, or so long where that is more."""
+"""A copy with the look at its content takes at most this share of a step, or so many seconds where that is more."""
 _BYTES_PER_S = 2e9
-"""Of a copy into memory that was written before, on a busy machine: what would take too long by it is not begun."""
+"""The speed of a copy into memory that was written before, on a busy machine. A copy that would take too long is not begun."""
 _TIMED = 8
 _UNCHANGED = 8
 """Steps after which a tensor counts as one that steps do not write to at all."""
@@ -55,7 +54,7 @@ _STAMP, _STAMP_NAME = struct.Struct("<qq"), "boundary"
 
 
 class NumberedRank(Protocol):
-    """What a copy of its own tensors needs of a rank. `shadow`: whether it goes through a step of another process."""
+    """What OwnTensors needs of a rank. `shadow`: the step of another process that it goes through, or None."""
 
     @property
     def rank(self) -> int: ...
@@ -66,44 +65,44 @@ class NumberedRank(Protocol):
 
 
 class OwnTensors:
-    """`folder`: this node's, as in `protocol.kept`."""
+    """Copy the rank's own tensors at each head. `folder`: this node's, as in `protocol.kept`."""
 
     def __init__(self, engine: NumberedRank, folder: Path) -> None:
         self._engine, self._folder = engine, folder
         self._slots = tuple(_Slot(place) for place in _folders(folder, engine.rank))
         self._asked: frozenset[str] = frozenset()
-        """Set on the link's thread."""
+        """The paths that were asked for last. Set on the link's thread."""
         self._followed: frozenset[str] = frozenset()
-        """Those that all have to be carried, or none is of use."""
+        """The paths that all have to be carried: without one of them, the others are of no use."""
         self._selection = _Selection(self._followed)
         self._chosen: dict[str, torch.Tensor] = {}
-        """Of the latest head."""
+        """The tensors at the latest head that are followed."""
         self._versions: list[int] = []
         self._places: dict[str, tuple[Any, Any]] = {}
-        """Where those stand that a step may put others in the place of: the container and the key."""
+        """The container and the key of each tensor that a step may replace with another one."""
         self._stood = False
-        """Whether all stood there when the latest update was over."""
+        """Whether all tensors were in their places when the latest update was over."""
         self._seen: set[str] = set()
-        """That were written to behind an update."""
+        """The paths of tensors that were written to behind an update."""
         self._tries = 0
         self._latest = -1
         """The boundary of the latest copy."""
         self._entered = -1
         self._copy_s: deque[float] = deque(maxlen=_TIMED)
-        """Of the latest copies, each with the look at contents that came before it."""
+        """Seconds that the latest copies took, each with the look at contents that came before it."""
         self._look_s = 0.0
         self._step_s: deque[float] = deque(maxlen=_TIMED)
         self._head_s = 0.0
         self.why_not = ""
-        """Why those that were asked for last are not carried."""
+        """Why the paths that were asked for last are not carried."""
         self.carried: tuple[str, ...] = ()
-        """Since the latest boundary."""
+        """The paths that are carried since the latest boundary."""
         self._carried_before: tuple[str, ...] = ()
         self.changed = False
-        """Whether at the latest boundary others were carried than at the one before."""
+        """Whether the paths carried at the latest boundary differ from those at the boundary before."""
 
     def assign(self, paths: Sequence[str]) -> None:
-        """On the link's thread: what the controller has found that nobody else holds."""
+        """Take the paths of the tensors that, as the controller has found, no other rank holds. Called on the link's thread."""
         self._asked = frozenset(paths)
 
     def enter(self, boundary: int, destinations: Mapping[str, torch.Tensor]) -> None:
@@ -116,14 +115,17 @@ class OwnTensors:
         self._entered = boundary
 
     def carry_on(self, paths: Sequence[str]) -> None:
-        """Copy these from the next head on: the process before has seen that steps write to them behind their update alone."""
+        """Copy these tensors from the next head on.
+
+        The process before has seen that steps write to them only behind their update.
+        """
         self._asked = self._followed = frozenset(paths)
         self._selection = _Selection(self._followed)
         self._seen = set(paths)
         self.carried = self._carried_before = tuple(sorted(paths))
 
     def at_boundary(self, commit: BoundarySnapshot) -> None:
-        """Before the boundary's journal is written, which says what is carried."""
+        """Copy the tensors. Called before the boundary's journal is written, which says what is carried."""
         now_s = time.perf_counter()
         if self._head_s:
             self._step_s.append(now_s - self._head_s)
@@ -138,7 +140,12 @@ class OwnTensors:
         self.changed, self._carried_before = self.carried != self._carried_before, self.carried
 
     def at_gate(self, state: HostState) -> None:
-        """Before the gate's journal is written. `state`: there."""
+        """Leave out tensors that the step has replaced or written to before its update.
+
+        Called before the gate's journal is written.
+
+        `state`: the host state at the gate.
+        """
         if self._chosen and not self.why_not:
             now = self._selection.of(state)
             self._leave_out([p for p, tensor in self._chosen.items() if now.get(p) is not tensor], _REPLACED)
@@ -177,7 +184,7 @@ class OwnTensors:
         self._chosen, self._versions, self._places, self.carried, self._latest = {}, [], {}, (), -1
 
     def _check_replaced(self, now: Mapping[str, torch.Tensor]) -> None:
-        """At a head: the step may have put others in their place, if that was behind its update."""
+        """Leave out tensors that the step has replaced, unless it did so behind its update. Called at a head."""
         replaced = [path for path, tensor in self._chosen.items() if now.get(path) is not tensor]
         behind = {path for path in replaced if self._stood and path in self._places and path in now}
         self._seen |= behind
@@ -190,7 +197,10 @@ class OwnTensors:
             self._leave_out(written, f"a step has written to {{}} {when}")
 
     def _leave_out(self, paths: Sequence[str], why: str) -> None:
-        """They cannot be carried. `why`: with a place for one of them."""
+        """Carry these tensors no longer. Where one of them is needed, end carrying as a whole.
+
+        `why`: the reason, with a place for the path of one of them.
+        """
         needed = [path for path in paths if path in self._followed or path in self.carried]
         if needed:
             self._end(why.format(min(needed)))
@@ -246,7 +256,7 @@ class OwnTensors:
         return statistics.median(self._copy_s) > (2 * allowed_s if self.carried else allowed_s)
 
     def _lacks_room(self, size_bytes: int) -> bool:
-        """Whether they would take more than a quarter of this rank's share of what is free: others need it too."""
+        """Return whether the copies would take more than a quarter of this rank's share of free memory: others need it too."""
         room = os.statvfs(self._folder)
         ranks = max(1, min(self._engine.world_size, os.cpu_count() or 1))
         return SLOTS * size_bytes > room.f_bavail * room.f_frsize // ranks // 4
@@ -261,7 +271,7 @@ class _Slot:
         self._stamp: mmap.mmap | None = None
 
     def fill(self, boundary: int, tensors: Mapping[str, torch.Tensor]) -> bool:
-        """Return whether its memory is new. Raises OSError, JournalError, UnsupportedError."""
+        """Copy the tensors into the slot. Return whether its memory is new. Raises OSError, JournalError, UnsupportedError."""
         own = {path: local(tensor) for path, tensor in tensors.items()}
         infos = [describe(path, tensor) for path, tensor in own.items()]
         is_new = not self._kept.fits(infos)
@@ -281,12 +291,12 @@ class _Slot:
         return is_new
 
     def holds(self, path: str, tensor: torch.Tensor) -> bool:
-        """Whether the content is what was copied last, bit by bit."""
+        """Return whether the tensor's content is, bit by bit, what was copied last."""
         view, part = self._kept.views.get(path), local(tensor).detach()
         return view is not None and are_same_bits(view, part if part.is_cpu else part.cpu())
 
     def clear(self) -> None:
-        """From here on it holds no copy."""
+        """Mark the slot as holding no copy."""
         if self._stamp is not None:
             _write_stamp(self._stamp, _NO_COPY)
 
@@ -308,8 +318,10 @@ def load(folder: Path, rank: int, boundary: int, destinations: Mapping[str, torc
 
 
 class _Selection:
-    """Finds the tensors of some paths, and the others of the models that these are in. Models that are as they were are not gone
-    through again."""
+    """Find the tensors of some paths, and the other tensors of the same models.
+
+    Models that are as they were are not gone through again.
+    """
 
     def __init__(self, paths: frozenset[str]) -> None:
         self._paths = paths
@@ -319,12 +331,12 @@ class _Selection:
         self._trees: dict[int, tuple[object, int, dict[str, torch.Tensor]]] = {}
 
     def leave_out(self, paths: Iterable[str]) -> None:
-        """Others than those that were asked for."""
+        """Leave these paths out from now on. They are not among the paths that were asked for."""
         self._left_out.update(paths)
         self._trees.clear()
 
     def of(self, state: HostState) -> dict[str, torch.Tensor]:
-        """Return those that there are."""
+        """Return the tensors that are in this state, by path."""
         found: dict[str, torch.Tensor] = {}
         for number, (large, _) in zip(catalogue_numbers(state.tree_versions), state.tree_versions):
             if f"module{number}" not in self._models:
@@ -340,7 +352,10 @@ class _Selection:
 
 
 def _places_of(state: HostState, tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[Any, Any]]:
-    """Return where those stand that are in a dict, a list, or an object's attributes, beside the models."""
+    """Return the places of the tensors that are in a dict, a list, or an object's attributes, beside the models.
+
+    A place is the container and the key.
+    """
     found = {}
     for path, tensor in tensors.items():
         number = state.index.get(id(tensor), -1) if path.startswith(_VALUE) else -1
@@ -376,7 +391,7 @@ def _write_stamp(stamp: mmap.mmap, boundary: int) -> None:
 
 
 def _read_stamp(folder: Path) -> int | None:
-    """Return the boundary of the copy that is whole there."""
+    """Return the boundary of the slot's copy; None where it is not whole."""
     try:
         data = (folder / _STAMP_NAME).read_bytes()
     except FileNotFoundError:

@@ -1,19 +1,20 @@
-"""Copies of the whole state in host memory, taken now and then at boundaries: what a job goes back to where nobody else
-holds what a lost rank had.
+"""Copy the whole state to host memory, now and then, at boundaries.
 
-The tensors are copied on the training thread, so they are of one moment, and the copy is whole then; digests are taken, and a
-buddy is given the copy, beside training. What is beside the tensors is written on the training thread if it is small. A copy lies
-in shared memory, so it outlives the process, and the rank itself starts over from it. Two are kept: while one is written, the
-other is whole. Where the steps between two copies are given, a rank passes the last gate before its next copy only when the latest
-one is whole, so whoever overwrites an older one knows that all ranks have the newer one.
+A job goes back to the copies where no other rank holds what a lost rank had.
 
-Copies that nobody has asked for begin once it is known that somebody needs them, which ranks hear at different steps. So they
-agree in the gate: whoever wants a copy says so there, whoever's latest one is not whole yet says that too, and at the next head
-either all make one or nobody does. The first one is wanted at once, the others as often as the controller says, once it knows
-how long a step takes. A small state is copied from the first step on, for losses before all that is known.
+The tensors are copied on the training thread, so they are of one moment, and the copy is whole then. Digests are taken, and a buddy
+is given the copy, beside training. What is beside the tensors is written on the training thread if it is small. A copy lies in
+shared memory, so it outlives the process, and the rank itself starts over from it. Two are kept: while one is written, the other is
+whole. Where the steps between two copies are given, a rank passes the last gate before its next copy only when the latest one is
+whole. So a rank that overwrites an older copy knows that all ranks have the newer one.
 
-With `--buddy-sync` all of a copy is made at the head, and the ranks meet there: nobody begins the step before the copies of
-all are whole. So a loss never costs more than the steps since the latest head with copies.
+Copies as needed begin once it is known that some rank needs them, which ranks hear at different steps. So they agree in the gate: a
+rank that wants a copy says so there, and a rank whose latest copy is not whole yet says that too. At the next head either all make
+one or none does. The first one is wanted at once, the others as often as the controller says, once it knows how long a step takes.
+A small state is copied from the first step on, for losses before all that is known.
+
+With `--buddy-sync` all of a copy is made at the head, and the ranks meet there: none begins the step before the copies of all are
+whole. So a loss never costs more than the steps since the latest head with copies.
 """
 
 from __future__ import annotations
@@ -37,33 +38,34 @@ if TYPE_CHECKING:
 
 
 MEETING_S = 30.0
-"""How long a rank waits at a head for the others' copies: one that does not come to this head would keep it for ever."""
+"""How long a rank waits at a head for the others' copies: a rank that never comes to this head would keep it for ever."""
 EARLY_BYTES, EARLY_STEPS = 64 << 20, 3
 """A state of so many bytes is copied in these steps before it is known who holds the same, and then, where that is needed, at each
 head until it is known how often."""
 SMALL_PARTS_BYTES = 1 << 20
-"""Of a copy's journal and set-up: they are written in about a millisecond."""
+"""The most bytes of a copy's journal and set-up that count as small: they are written in about a millisecond."""
 _SIGN_OF_LIFE_S = 0.5
-"""Who waits for a buddy at a gate says so: it does not hang, and must not be taken for a rank that does."""
+"""How often a rank that waits for a buddy at a gate says so: it does not hang, and must not be taken for a rank that does."""
 
 
 class PeerCheckpoints:
-    """`every`: steps between two copies, or COPIES_AS_NEEDED; `folder`: this node's, see `protocol.kept`.
+    """Copy this rank's state when it is due, and exchange copies with buddies.
 
-    `sync`: as `--buddy-sync` has it.
+    `every`: steps between two copies, or COPIES_AS_NEEDED. `folder`: this node's, see `protocol.kept`. `sync`: as `--buddy-sync`
+    says.
     """
 
     def __init__(self, engine: Engine, every: int, folder: Path, *, sync: bool = False) -> None:
         self._engine, self._folder = engine, folder
         self.every = max(every, 0)
-        """0 as long as nobody has said how often copies are needed."""
+        """Steps between two copies; 0 as long as the controller has not said how often copies are needed."""
         self._as_needed = every == COPIES_AS_NEEDED
         self._told_every = 0
         self._sync = self._meets = sync
         self._met = 0
         """The turn, as in `_turn`, of the latest head at which all ranks have met."""
         self._on = True
-        """As long as nobody knows whether other ranks hold the same, copies are made."""
+        """Whether copies are made. They are as long as it is not known whether other ranks hold the same."""
         self._is_told, self._is_small = not self._as_needed, False
         self._giver = Giver(engine.link, engine.comms.address, engine.protection, engine.log)
         self._taker = Taker(engine.link, folder, engine.protection)
@@ -73,14 +75,14 @@ class PeerCheckpoints:
         self._latest = max(self._slots.boundaries(), default=-1)
         """The boundary of the latest copy, whether it went well or not."""
         self._agreed = False
-        """All ranks make a copy at the next head."""
+        """Whether all ranks make a copy at the next head."""
         self._is_untold = False
-        """A copy was made because others wanted one; the controller has not said yet that this rank keeps copies too."""
+        """Whether a copy was made because others wanted it, and the controller has not said yet that this rank keeps copies."""
         self._finishing: threading.Thread | None = None
         self._needs_thread = True
         """Whether the latest copy is of no use before that thread is done: it is not whole yet, or goes to a buddy."""
         self._hurry = threading.Event()
-        """The next copy is due: the digests of the latest one are left out."""
+        """Set when the next copy is due: the digests of the latest one are left out then."""
         self.size_bytes = 0
         self._copied_s, self._waited_s, self._copies = 0.0, 0.0, 0
         self.failed = ""
@@ -98,25 +100,25 @@ class PeerCheckpoints:
         self._taker.take(order)
 
     def interrupted(self, generation: int) -> None:
-        """A migration to `generation` begins: nobody may wait for a buddy that may be the one that is lost."""
+        """Stop giving copies, since a migration to `generation` begins: the buddy may be the rank that is lost."""
         self._giver.pause(generation)
 
     # On the training thread.
 
     def close(self) -> None:
-        """No thread is left that computes: it would be torn in the interpreter's end."""
+        """End all threads that compute: one that is left would be torn in the interpreter's end."""
         self._giver.close()
         self.wait()
         self._taker.close()
 
     @property
     def is_on(self) -> bool:
-        """Whether copies are made for as long as they are needed."""
+        """Return whether it is known that copies are needed."""
         return self._on and self._is_told
 
     @property
     def cost_s(self) -> float:
-        """What a copy takes of the training thread's time, mean."""
+        """Return how much of the training thread's time a copy takes, on average."""
         return (self._copied_s + self._waited_s) / self._copies if self._copies else 0.0
 
     @property
@@ -146,7 +148,7 @@ class PeerCheckpoints:
         self._copied_s, self._copies = self._copied_s + time.perf_counter() - started_s, self._copies + 1
 
     def _is_its_turn(self, boundary: int) -> bool:
-        """Whether a copy is made at this head, where the steps between two of them are given."""
+        """Return whether a copy is made at this head, where the steps between two copies are given."""
         turn, is_first = boundary // self.every, self._turn is None
         # Until the training loop is known, more than one head can be the one of boundary 0: the last one counts.
         due = boundary % self.every == 0 if is_first else turn != self._turn or boundary == self._latest
@@ -159,7 +161,10 @@ class PeerCheckpoints:
         return agreed
 
     def asks(self, boundary: int) -> tuple[bool, bool]:
-        """In the gate before the head of `boundary`: whether a copy is wanted there, and whether the latest one is still made."""
+        """Return whether a copy is wanted at the head of `boundary`, and whether the latest one is still being made.
+
+        Called in the gate before that head.
+        """
         if not self._as_needed:
             return False, False
         every = self._told_every or self.every or int(self._is_small)
@@ -168,13 +173,14 @@ class PeerCheckpoints:
         return wanted and due, self._needs_thread and self._finishing is not None and self._finishing.is_alive()
 
     def agreed(self, yes: bool) -> None:
-        """What all ranks have said in that gate: whether they make a copy at the next head."""
+        """Take what all ranks have agreed on in that gate: whether they make a copy at the next head."""
         self._agreed = yes
 
     def entered(self, generation: int, boundary: int, *, from_copy: bool = False) -> None:
-        """All ranks go on from there: they need not meet there. `from_copy`: this one has come from its copy of `boundary`.
+        """Go on from `boundary`, as all ranks do. They need not meet there.
 
-        A copy of where they meet, or of later, is one that not all ranks have: some were not through the gate before it.
+        `from_copy`: this rank has come from its copy of `boundary`. Else a copy of `boundary`, or of a later one, is dropped: not
+        all ranks have one, since some were not through the gate before it.
         """
         self._met, self._meets = boundary // self.every if self.every else 0, self._sync
         self._agreed = False
@@ -190,9 +196,9 @@ class PeerCheckpoints:
         self._giver.resume(generation)
 
     def meet(self, patience_s: float | None = None) -> None:
-        """Waits for the other ranks' copies of this head, once. Raises RuntimeError when the generation is broken.
+        """Wait for the other ranks' copies of this head, once. Raises RuntimeError when the generation is broken.
 
-        Called before each gate as well, by ranks too that take no boundaries: all meet between the same two gates.
+        It is called before each gate as well, also by ranks that take no boundaries: all meet between the same two gates.
         """
         if not self._meets or not self.every:
             return
@@ -216,7 +222,7 @@ class PeerCheckpoints:
             self._engine.recovery.stand(StandingPosition.HEAD, error)
 
     def at_gate(self, boundary: int) -> None:
-        """Of the step that starts at `boundary`."""
+        """Wait for the latest copy in the last gate before the next one. `boundary`: where the gate's step starts."""
         if self._as_needed:
             return  # it says that it is busy
         if self._finishing is not None and (boundary + 1) // self.every != boundary // self.every:
@@ -229,13 +235,13 @@ class PeerCheckpoints:
             self._waited_s += time.perf_counter() - started_s
 
     def wait(self) -> None:
-        """Returns when the latest copy is whole, or has failed."""
+        """Return when the latest copy is whole, or has failed."""
         if self._finishing is not None:
             self._finishing.join()
             self._finishing = None
 
     def _drop(self) -> None:
-        """Others hold the same by now: the memory of the copies goes back to the system."""
+        """Give the memory of the copies back to the system: other ranks hold the same by now."""
         if self._tensors:
             self.wait()
             self._slots.drop()
@@ -268,7 +274,7 @@ class PeerCheckpoints:
             self.wait()
 
     def _check_room(self, commit: BoundarySnapshot) -> None:
-        """Copies that nobody has asked for leave room for others. Raises JournalError where they would not."""
+        """Raise JournalError where copies that were not asked for would leave too little room for others."""
         if self.size_bytes:
             return
         needed_bytes = SLOTS * self._needed_bytes(commit)

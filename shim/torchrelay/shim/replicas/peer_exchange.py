@@ -1,4 +1,4 @@
-"""A copy of a rank's state goes to its buddy, a rank on another node: given over the tensor channel, taken beside training."""
+"""Give a copy of a rank's state to its buddy, a rank on another node, over the tensor channel, and take copies, beside training."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ _PARTS = ("kept/journal", "kept/set-up", "kept/layout")
 
 
 class Giver:
-    """Opens a channel for one copy at a time. Whoever gives waits for the buddy, which may be the one that is lost: so
-    nothing is given from the moment on at which a migration begins. Thread safe."""
+    """Open a channel for one copy at a time. Thread safe.
+
+    The giver waits for the buddy, which may be the rank that is lost: so nothing is given once a migration begins.
+    """
 
     def __init__(self, link: AgentLink, address: str, protection: str, log: LogLines) -> None:
         self._link, self._address, self._protection = link, address, protection
@@ -39,12 +41,12 @@ class Giver:
         self._lock = threading.Lock()
         self._donor: Donor | None = None
         self._paused: float | None = None
-        """The newest generation that is not entered yet."""
+        """The newest generation that is not entered yet; None: copies are given."""
         self.peer_host = ""
-        """Where the buddy is; empty: there is none."""
+        """The buddy's host; empty where there is no buddy."""
 
     def give(self, kept: KeptTensors, parts: KeptParts) -> str:
-        """Returns when the buddy has the copy: empty, or else why it has not."""
+        """Give the copy to the buddy. Return empty when the buddy has it, or else why it has not."""
         host = self.peer_host
         if not host:
             return ""
@@ -75,15 +77,15 @@ class Giver:
 
     @property
     def waits(self) -> bool:
-        """For the buddy: not for ever, see PATIENCE_S."""
+        """Return whether it waits for the buddy. It does so for PATIENCE_S at most."""
         return self._donor is not None
 
     def close(self) -> None:
-        """At the script's end nobody fetches copies any more."""
+        """Give nothing any more: at the script's end no rank fetches copies."""
         self.pause(math.inf)
 
     def pause(self, generation: float) -> None:
-        """Nothing is given until this generation, or a newer one, is entered or abandoned."""
+        """Give nothing until this generation, or a newer one, is entered or abandoned."""
         with self._lock:
             self._paused = max(generation, self._paused or 0)
             if self._donor is not None:
@@ -96,7 +98,7 @@ class Giver:
 
 
 class Taker:
-    """Fetches copies of other ranks, one after the other, on a thread of its own that begins with the first one."""
+    """Fetch copies of other ranks, one after the other, on a thread of its own that begins with the first one."""
 
     def __init__(self, link: AgentLink, folder: Path, protection: str) -> None:
         self._link, self._folder, self._protection = link, folder, protection
@@ -115,11 +117,11 @@ class Taker:
             self._thread.start()
 
     def drop(self) -> None:
-        """Copies that were fetched are of no use any more: their memory goes back to the system."""
+        """Give the memory of the fetched copies back to the system: they are of no use any more."""
         self._put(None)
 
     def close(self) -> None:
-        """Returns when nothing is fetched any more."""
+        """Return when nothing is fetched any more."""
         if self._thread is not None:
             self._orders.put(_END)
             self._thread.join()

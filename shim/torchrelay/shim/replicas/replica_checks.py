@@ -1,10 +1,10 @@
-"""Content digests of the device state, taken now and then at boundaries: who holds the same bytes can stand in for a loss.
+"""Take digests of the device state now and then at boundaries: a rank that holds the same bytes can stand in for a lost one.
 
 All ranks check at the same boundaries: at the first ones, at powers of two, then every 1024 steps, and one step behind each of
-these, so that the cost fades. Each training loop of the script starts this anew, since it can have tensors of its own, and so does
-a model that takes another one's turn: tensors are named by the order in which their models are come across.
-Two ranks that were equal at a checked boundary and passed the same gates since still are. One boundary can be told of twice, where
-a loop without a further step ends and the next one begins: each says its place, so that ranks are compared at the same one.
+these, so that the cost fades. Each training loop of the script starts this anew, since it can have tensors of its own. So does a
+model that takes another one's turn: tensors are named by the order in which their models are come across. Two ranks that were equal
+at a checked boundary and passed the same gates since still are. One boundary can be told of twice, where a loop without a further
+step ends and the next one begins: each report says its place, so that ranks are compared at the same one.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ if TYPE_CHECKING:
 
 _EVERY = 1024
 _LOOKS_AFTER = 16
-"""For so many steps after a migration ranks are compared at 1, 2, 4, ... steps: what went wrong in it shows at once."""
+"""For so many steps after a migration, ranks are compared after 1, 2, 4, ... steps: an error in the migration shows at once."""
 _HASTE_BYTES = 4 << 30
-"""Of tensors in host memory, that are read through while all ranks wait for a commit: about a second."""
+"""The most bytes in host memory that are read while all ranks wait for a commit: that takes about a second."""
 
 
 def is_due(boundary: int) -> bool:
-    """At these and at those right behind them: ranks that average every so many steps are equal at one of the two at most."""
+    """Return whether a check is due at this boundary: at certain ones, and at each boundary right behind one of them.
+
+    Ranks that average every so many steps are equal at one of the two at most.
+    """
     return _is_mark(boundary) or _is_mark(boundary - 1)
 
 
@@ -45,14 +48,14 @@ def _is_mark(boundary: int) -> bool:
 
 
 Models = tuple[tuple[int, "weakref.ref[torch.nn.Module]"], ...]
-"""Which models the names of tensors mean. Another one that lies where one lay that is gone is not the same."""
+"""Number and identity of the models that the names of tensors mean. A new model at a lost one's address is not the same."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Course:
-    """At a boundary: its loop, which models the names of tensors mean, and since when comparisons count.
+    """What holds at a boundary: its loop, which models the names of tensors mean, and since when comparisons count.
 
-    `settled`: whether this is the loop that trains. In a run's first step the outermost one stands in for it.
+    `settled`: whether this is the loop that trains. In a run's first step the outermost loop stands in for it.
     """
 
     loop: tuple[str, int, str] | None = None
@@ -61,7 +64,7 @@ class _Course:
     settled: bool = False
 
     def then(self, boundary: int, loop: tuple[str, int, str], models: Models, *, settled: bool) -> _Course:
-        """Return that of the boundary behind this one."""
+        """Return the course of the boundary behind this one."""
         same = loop == self.loop and _are_the_same(models, self.models)
         anew = self.loop is not None and self.settled and not same
         return _Course(loop, models, boundary if anew else self.since, settled)
@@ -71,21 +74,21 @@ class ReplicaChecks:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._now, self._before = _Course(), _Course()
-        """Of the latest boundary, and of the latest one with another number: a loop that has made no step leaves no trace."""
+        """The course of the latest boundary, and of the latest one with another number: a loop without a step leaves no trace."""
         self._latest = -1
         self._told = -1
-        """The boundary that was told of last. If it is taken anew, in another loop, what was said of it holds no more."""
+        """The boundary that was reported last. If it is taken anew, in another loop, the report holds no more."""
         self._migrated = -1
         """The boundary of the latest migration."""
         self.every = 0
-        """Checked at multiples of this too, if it is not 0."""
+        """Boundaries that are multiples of this are checked too, if it is not 0."""
 
     def tensors(self, commit: BoundarySnapshot) -> dict[str, torch.Tensor]:
-        """The device state at the boundary, gradients included that are part of it."""
+        """Return the device state at the boundary, with the gradients that are part of it."""
         return device.catalogue(commit.state, commit.state.roots, as_taken=True) | self._engine.gradients.tensors()
 
     def to_give(self, commit: BoundarySnapshot, target: int) -> dict[str, torch.Tensor]:
-        """What a joiner needs from a donor. `target`: the boundary that all meet at."""
+        """Return the tensors that a joiner needs from a donor. `target`: the boundary that all meet at."""
         if target > commit.boundary:
             state = device.after_update(commit.state)
             return device.catalogue(state, state.roots) | self._engine.gradients.tensors_now()
@@ -120,11 +123,11 @@ class ReplicaChecks:
         return self._migrated >= 0 and 0 < steps <= _LOOKS_AFTER and _is_mark(steps)
 
     def migrated(self, target: int) -> None:
-        """A migration was committed: its ranks go on from this boundary."""
+        """Note that a migration was committed: its ranks go on from this boundary."""
         self._migrated = target
 
     def before_commit(self, commit: BoundarySnapshot, target: int) -> None:
-        """Lets the controller compare ranks that stand at the boundary where all meet, before it lets them go on."""
+        """Let the controller compare ranks that stand at the boundary where all meet, before it lets them go on."""
         if commit.boundary != target or not self._engine.capturing:
             return
         on_host = [tensor for tensor in self.tensors(commit).values() if tensor.is_cpu]
@@ -151,7 +154,10 @@ class ReplicaChecks:
         return tuple(device.kept_paths(commit.state.roots, commit.state, kept))
 
     def _kept(self, commit: BoundarySnapshot) -> dict[int, str]:
-        """Parameters that are the same on some ranks by construction, with these ranks as `ReplicaCheck.ddp_paths` has them."""
+        """Return the ids of parameters that are the same on some ranks by construction, with these ranks.
+
+        The ranks are written as in `ReplicaCheck.ddp_paths`.
+        """
         kept = {}
         for root in commit.state.roots:
             for parameter in root.parameters():
@@ -166,7 +172,7 @@ class ReplicaChecks:
 
 
 def _models(state: HostState) -> Models:
-    """Number and identity of each."""
+    """Return number and identity of each model."""
     contents = enumerate(_contents(state))
     return tuple((number, weakref.ref(content.tree.root)) for number, content in contents if not content.tree.is_bare())
 
@@ -177,12 +183,12 @@ def _are_the_same(ours: Models, theirs: Models) -> bool:
 
 
 def _contents(state: HostState) -> list[TreeContent]:
-    """Of the models, in the order of their nodes."""
+    """Return the contents of the models, in the order of their nodes."""
     return [state.nodes[state.index[id(root)]].content for root in state.roots]
 
 
 def small_buffers(state: HostState) -> dict[str, str]:
-    """Digests of the buffers that go with the journal, by the place of their model and their name."""
+    """Return digests of the buffers that go with the journal, by the number of their model and their name."""
     return {
         f"buffer{number}.{name}": hashlib.blake2b(value.data, digest_size=8).hexdigest()
         for number, content in enumerate(_contents(state))

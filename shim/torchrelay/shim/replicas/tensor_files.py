@@ -1,6 +1,6 @@
-"""Tensors in files, for the just-in-time checkpoint: the same manifest, chunks and checks as on the network.
+"""Keep tensors in files, for the just-in-time checkpoint: with the same manifest, chunks and checks as on the network.
 
-`tensors.json` lists the tensors, their digests, and of each chunk the file, the offset and the check; the bytes are in
+`tensors.json` lists the tensors, their digests, and of each chunk the file, the offset and the check. The bytes are in
 `tensors-00000.bin` and so on, of about 1 GiB each. The list is written last, so a folder that has it is whole.
 """
 
@@ -46,9 +46,9 @@ def save(
     midway: Callable[[], None] = lambda: None,
     moved: Moved = nobody,
 ) -> int:
-    """Writes `tensors` below `directory`, durably, and returns their size in bytes.
+    """Write `tensors` below `directory`, durably, and return their size in bytes.
 
-    `midway` is called when their bytes are written, and no file has its name yet. They must not change meanwhile. What was
+    `midway` is called when their bytes are written, and no file has its name yet. The tensors must not change meanwhile. What was
     there before is replaced; only this user can read what is written. `moved`: told now and then how far it is. Raises
     CheckpointError when the folder cannot be written, UnsupportedError for tensors without plain bytes.
     """
@@ -85,7 +85,7 @@ def save(
 
 
 def _write_data(directory: Path, source: TensorSource, partial: list[Path], moved: Moved) -> list[tuple[int, int, str]]:
-    """Of each chunk its file, its offset there and its check."""
+    """Write the bytes. Return of each chunk its file, its offset there and its check."""
     lanes = Lanes()
     pace = ByteCount(moved, sum(chunk.size for chunk in source.chunks))
     chunks: list[tuple[int, int, str]] = []
@@ -125,10 +125,10 @@ def _to_disk(file: BinaryIO) -> None:
 
 
 def load(directory: Path, place: Place, moved: Moved = nobody) -> TransferStats:
-    """Fills the tensors that `place` names for those in `directory`, in place, and checks their digests.
+    """Fill the tensors that `place` returns from those in `directory`, in place, and check their digests.
 
-    Raises CheckpointError where a file is missing, truncated or damaged, StateMismatchError where a destination does
-    not fit. Destinations are undefined after an error. `moved`: told now and then how far it is.
+    Raises CheckpointError where a file is missing, truncated or damaged, StateMismatchError where a destination does not fit.
+    Destinations are undefined after an error. `moved`: told now and then how far it is.
     """
     started = time.monotonic()
     content = _read_list(directory)

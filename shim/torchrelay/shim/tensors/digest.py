@@ -51,7 +51,7 @@ _HOST_PIECES = 1024
 
 @functools.cache
 def _weights(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights of the words and of their high halves, int64[words of a row] each."""
+    """Return the weights of the words and of their high halves, int64[words of a row] each."""
     if sys.byteorder != "little":
         raise UnsupportedError("content digests are defined for little-endian machines")
     seed = hashlib.shake_128(b"torchrelay content digest, version 1").digest(2 * ROW_BYTES)
@@ -60,12 +60,12 @@ def _weights(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def row_count(size: int) -> int:
-    """Number of rows of `size` bytes."""
+    """Return the number of rows of `size` bytes."""
     return -(-size // ROW_BYTES)
 
 
 def new_rows(size: int) -> torch.Tensor:
-    """Host memory for the row sums of `size` bytes: int64[row_count(size), ROW_SUMS]."""
+    """Return host memory for the row sums of `size` bytes: int64[row_count(size), ROW_SUMS]."""
     return torch.empty((row_count(size), ROW_SUMS), dtype=torch.int64, device="cpu")
 
 
@@ -73,7 +73,7 @@ _thread = threading.local()
 
 
 def _scratch(device: torch.device, rows: int) -> torch.Tensor:
-    """int64[rows, words of a row], kept for each thread and device."""
+    """Return scratch memory, int64[rows, words of a row], kept for each thread and device."""
     kept: dict[torch.device, torch.Tensor] = _thread.__dict__.setdefault("scratch", {})
     found = kept.get(device)
     if found is None or found.shape[0] < rows:
@@ -82,7 +82,7 @@ def _scratch(device: torch.device, rows: int) -> torch.Tensor:
 
 
 def _sum_rows(words: torch.Tensor, out: torch.Tensor) -> None:
-    """Sums of `words` (int64[rows, words of a row]) into `out` (int64[rows, ROW_SUMS])."""
+    """Write the sums of `words` (int64[rows, words of a row]) into `out` (int64[rows, ROW_SUMS])."""
     device = words.device
     weigh = torch.mv if device.type == "cpu" else _mv_on_device
     step = min(_HOST_ROWS if device.type == "cpu" else _DEVICE_ROWS, words.shape[0])
@@ -97,12 +97,12 @@ def _sum_rows(words: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def _mv_on_device(matrix: torch.Tensor, vector: torch.Tensor, *, out: torch.Tensor) -> None:
-    """As torch.mv, which devices do not have for integers."""
+    """Multiply as torch.mv does, which devices do not have for integers."""
     torch.sum(matrix * vector, dim=1, out=out)
 
 
 def row_sums(data: torch.Tensor, out: torch.Tensor) -> None:
-    """Row sums of `data` (uint8[size], contiguous) into `out` (int64[row_count(size), ROW_SUMS]), on one device.
+    """Write the row sums of `data` (uint8[size], contiguous) into `out` (int64[row_count(size), ROW_SUMS]), on one device.
 
     Scratch memory: 256 KiB on the host, 32 MiB on a device, for each thread. Does not wait for the device.
     """
@@ -122,9 +122,10 @@ def row_sums(data: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def packed_row_sums(packed: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Row sums, int64[pieces, ROW_SUMS], of pieces of `sizes` (1 to ROW_BYTES bytes) that lie in `packed` as `pack` does.
+    """Return the row sums, int64[pieces, ROW_SUMS], of pieces that lie in `packed` as `pack` does it.
 
-    All at once: a few operations for thousands of pieces. `packed` is uint8 on the host and starts at a word.
+    `sizes`: of the pieces, 1 to ROW_BYTES bytes each. All are summed at once: a few operations for thousands of pieces. `packed` is
+    uint8 on the host and starts at a word.
     """
     words = packed.view(torch.int64)
     weights, other = _weights(packed.device)
@@ -137,26 +138,26 @@ def packed_row_sums(packed: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`float32` for torch.float32."""
+    """Return `float32` for torch.float32."""
     return str(dtype).removeprefix("torch.")
 
 
 def combine(dtype: torch.dtype, shape: Sequence[int], rows: bytes | memoryview) -> str:
-    """The digest of a tensor from its row sums (16 bytes for each row, little-endian), as 16 hex digits."""
+    """Return the digest of a tensor from its row sums (16 bytes for each row, little-endian), as 16 hex digits."""
     head = f"{dtype_name(dtype)}{list(shape)}".encode()
     return hashlib.blake2b(head + bytes(rows), digest_size=8).hexdigest()
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """Content digest of `tensor` (of a DTensor: of its local shard): dtype, shape and every bit, as 16 hex digits.
+    """Return the digest of a tensor's content, as 16 hex digits. It covers dtype, shape and every bit.
 
-    Raises UnsupportedError for tensors without plain bytes.
+    Of a DTensor it is the local shard's. Raises UnsupportedError for tensors without plain bytes.
     """
     return digests({"tensor": tensor})["tensor"]
 
 
 def digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """`digest` of many tensors; the host waits once for each device, after all of its work was queued.
+    """Return the `digest` of many tensors. The host waits once for each device, after all of its work was queued.
 
     Raises UnsupportedError, naming the tensor, for tensors without plain bytes.
     """
@@ -182,7 +183,7 @@ def digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def _queue_sums(tensors: Sequence[torch.Tensor], starts: Sequence[int], sums: torch.Tensor) -> None:
-    """Row sums of `tensors`, all on one device, into `sums` there: tensor i's from `starts[i]` on."""
+    """Write the row sums of `tensors`, all on one device, into `sums` there: tensor i's from `starts[i]` on."""
     small: list[torch.Tensor] = []
     places: list[int] = []
     for at, tensor in enumerate(tensors):

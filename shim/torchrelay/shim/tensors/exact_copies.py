@@ -1,4 +1,4 @@
-"""Which tensors hold, bit for bit, what another one held at some time: clones, and what was copied back from them."""
+"""Find out which tensors hold, bit for bit, what another one held at some time: clones, and what was copied back from them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def form_of(tensor: torch.Tensor) -> Form:
 
 
 def layout_of(tensor: torch.Tensor) -> Layout | None:
-    """Return None for a tensor without memory of its own, such as a sparse one."""
+    """Return the tensor's layout, or None for a tensor without memory of its own, such as a sparse one."""
     part = local(tensor)
     try:
         return Layout(part.data_ptr(), tuple(part.stride()), form_of(part))
@@ -86,15 +86,15 @@ def _are_tensors(*values: Any) -> bool:
 
 
 class ExactCopies:
-    """What each whole storage holds, as a number of the caller's, until something else is written to it."""
+    """Remember what each whole storage holds, as a number of the caller's, until something else is written to it."""
 
     def __init__(self) -> None:
         self._contents = StorageNotes()
         self._forms: dict[int, Form] = {}
-        """By content: that of the tensor whose content it was."""
+        """By content: the form of the tensor that was noted with it."""
 
     def note(self, tensor: torch.Tensor, content: int) -> None:
-        """All of `tensor`, which has to be all of its storage, holds `content` (above zero) from now on."""
+        """Note that all of `tensor`, which has to be all of its storage, holds `content` (above zero) from now on."""
         part = local(tensor)
         self.forget(part)
         if layout_of(part) is None:
@@ -109,5 +109,5 @@ class ExactCopies:
         return content if content and self._forms[content] == form_of(tensor) else 0
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """Something was written to `tensor`, or to a part of it."""
+        """Forget what `tensor` holds: something was written to it, or to a part of it."""
         self._contents.drop(local(tensor))

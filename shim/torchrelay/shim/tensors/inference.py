@@ -1,4 +1,4 @@
-"""Work of ours that the script's own inference mode must not reach: what is made in it cannot be written to later."""
+"""Keep torchrelay's own work out of the script's inference mode: a tensor that is made in it cannot be written to later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def outside_inference() -> Iterator[None]:
-    """Leave inference mode for now, if it is on: without gradients, as there."""
+    """Leave inference mode for now, if it is on. Gradients stay off, as in that mode."""
     if not torch.is_inference_mode_enabled():
         yield
         return

@@ -1,4 +1,4 @@
-"""Which of some tensors a tensor shares memory with, whatever it was made by: a view, `.data`, `detach`."""
+"""Tell with which of some tensors a tensor shares memory, whatever it was made by: a view, `.data`, `detach`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchrelay.shim.adapters.tensors.dtensor import local
 
 
 class MemoryRanges:
-    """Of tensors by number; those without memory of their own (sparse, fake) share none."""
+    """The memory of tensors, each with a number. A tensor without memory of its own (sparse, fake) shares none."""
 
     def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
         self._by_storage: dict[int, list[tuple[int, int, int]]] = {}
@@ -28,7 +28,7 @@ class MemoryRanges:
 
 
 def _range(tensor: torch.Tensor) -> tuple[int, int, int]:
-    """Address of the storage, first and last byte of the tensor in it; 0, 0, 0 without plain memory."""
+    """Return the storage's address, and the first byte and the end of the tensor in it; 0, 0, 0 without plain memory."""
     try:
         part = local(tensor)
         storage = part.untyped_storage().data_ptr()

@@ -1,4 +1,4 @@
-"""Follows what is computed from some tensors and what is written to them, through every function of torch that is called."""
+"""Follow what is computed from some tensors and what is written to them, through every function of torch that is called."""
 
 from __future__ import annotations
 
@@ -47,14 +47,19 @@ def tensors_of(value: Any) -> Iterable[torch.Tensor]:
 
 
 class Watch(FollowingMode):
-    """`sources`: the tensors, by path; `late`: those whose content is known not to be what the script expects.
+    """Follow some tensors, the sources.
+
+    Raises StateMismatchError, into the script, where a number is read that depends on late content.
+
+    `sources`: the tensors, by path. `late`: the paths of sources whose content is known not to be what the script expects. What is
+    computed from late content is late, too.
 
     Each write to a source gives it another content. A content has a number, and sets of contents are bits of a number, since there
-    are thousands of operations on what was made from thousands of parameters. A source that is overwritten whole has what it was
-    overwritten with: weights are put aside, an average takes their place, and they come back.
-    `strict`: a write to a source is an error at once. `comes_back`: what was put aside before it made room is expected to be back
-    in the end.
-    Raises StateMismatchError, into the script, where a number is read that depends on what is late by then.
+    are thousands of operations on what was made from thousands of parameters. A source that is overwritten whole has the content
+    that it was overwritten with: so weights can be put aside, an average takes their place, and they come back.
+
+    `strict`: a write to a source is an error at once. `comes_back`: content that was put aside before it made room is expected to
+    be back in the end.
     """
 
     def __init__(
@@ -69,13 +74,13 @@ class Watch(FollowingMode):
         self._by_path = dict(sources)
         self._numbers = {path: number for number, path in enumerate(sources)}
         self._names = list(sources)
-        """Of each content: the path of the source that had it first."""
+        """For each content, the path of the source that had it first."""
         self._present = list(range(len(sources)))
-        """Of each source, by its number: the content that it has."""
+        """For each source, by its number, the content that it has."""
         self._made_from = [1 << number for number in range(len(sources))]
-        """Of each content: the contents that it was computed from, or itself where that is not known."""
+        """For each content, the contents that it was computed from, or itself where that is not known."""
         self._home = list(range(len(sources)))
-        """Of each source: the content that its memory was right for, if it ends with that."""
+        """For each source, its home: the content that its memory was right for, if the source ends with that content."""
         self._known: dict[int, tuple[torch.Tensor, list[int]]] = {}
         for path, tensor in sources.items():
             self._known.setdefault(id(tensor), (tensor, []))[1].append(self._numbers[path])
@@ -83,7 +88,7 @@ class Watch(FollowingMode):
         self._derived = StorageNotes()
         self._copies = ExactCopies()
         self._elsewhere: set[int] = set()
-        """Contents that were copied to somewhere else, too."""
+        """Contents that some other tensor holds a copy of, too."""
         self._escaped: list[tuple[str, int]] = []
         self._late = 0
         self._strict, self._comes_back = strict, comes_back
@@ -97,7 +102,7 @@ class Watch(FollowingMode):
                 self._late |= self._made_from[self._present[number]] | self._made_from[self._home[number]]
 
     def late_unless_back(self) -> None:
-        """At the end: what the memory of a source was right for is late where that source has something else now."""
+        """Count, at the end, each source's home content as late where the source has something else now."""
         for present, home in zip(self._present, self._home):
             self._late |= 1 << home if present != home else 0
 
@@ -105,25 +110,31 @@ class Watch(FollowingMode):
         return self._by_path[path]
 
     def paths_of(self, tensor: torch.Tensor) -> list[str]:
-        """The sources in whose memory it is."""
+        """Return the paths of the sources that share memory with the tensor."""
         return [self._names[number] for number in self._memory.shared(tensor)]
 
     def settle(self, path: str) -> None:
-        """From here on a source holds what the script expects; what was computed from it before does not."""
+        """Note that from here on a source holds what the script expects. What was computed from it before does not."""
         number = self._numbers[path]
         self._home[number] = self._present[number] = self._new_content(path)
 
     def is_at_home(self, path: str) -> bool:
-        """Whether a source has the content again that its memory was right for."""
+        """Return whether a source has the content again that its memory was right for."""
         number = self._numbers[path]
         return self._present[number] == self._home[number]
 
     def computed_from(self, tensor: torch.Tensor) -> str:
-        """What is late of all that `tensor` was computed from, in words; empty for nothing, and for memory of a source's own."""
+        """Return in words what is late of all that `tensor` was computed from.
+
+        Empty where nothing is, and for a tensor that shares memory with a source.
+        """
         return "" if self._is_source(tensor) else self._what(self._of(tensor))
 
     def certain(self, tensors: Iterable[torch.Tensor]) -> None:
-        """They hold what they held in the lost rank, whatever they were computed from: a recorded result was put into them."""
+        """Note that these tensors hold what they held in the lost rank, whatever they were computed from.
+
+        A recorded result was put into them.
+        """
         with unseen():
             for tensor in tensors:
                 self._copies.forget(tensor)
@@ -134,7 +145,7 @@ class Watch(FollowingMode):
                     self._derived.forget(tensor)
 
     def check_escapes(self) -> None:
-        """Raises StateMismatchError if a number was read that depends on what is late."""
+        """Raise StateMismatchError if a number was read that depends on late content."""
         for name, bits in self._escaped:
             self._check(name, bits)
 
@@ -178,9 +189,10 @@ class Watch(FollowingMode):
         return result
 
     def _attribute(self, func: Any, name: str, args: tuple[Any, ...]) -> Any:
-        """What `p.data` and `p.T` give is known by its memory; `p.shape` says nothing of the content.
+        """Read or set a tensor's attribute. Only setting `.data` needs a note.
 
-        `module.to(device)` gives each parameter the data that it has.
+        What `p.data` and `p.T` return is known by its memory, and `p.shape` says nothing of the content. `module.to(device)` sets
+        the data of each parameter to what it has already.
         """
         attribute = getattr(func.__self__, "__name__", "")
         if name != "__set__" or attribute != "data":
@@ -198,7 +210,10 @@ class Watch(FollowingMode):
         return result
 
     def _wrote(self, tensor: torch.Tensor, name: str, content: int) -> list[str]:
-        """`content`: what it holds now, if that is known. Return the paths of the sources that were written to."""
+        """Note that the tensor was written to. Return the paths of the sources that were written to.
+
+        `content`: what the tensor holds now, if that is known.
+        """
         numbers = self._sources_of(tensor)
         paths = [self._names[number] for number in sorted(numbers)]
         if paths and self._strict:
@@ -224,10 +239,10 @@ class Watch(FollowingMode):
         self._elsewhere.add(content)
 
     def _has_other(self, path: str, name: str) -> None:
-        """A source was given a content that nobody knows."""
+        """Do nothing. A subclass learns here that a source was given a content that nobody knows."""
 
     def _now_has(self, number: int, content: int, *, is_copied: bool = False) -> None:
-        """What its memory was right for is late as long as a source has something else, unless it is expected back."""
+        """Note which content a source has. Its home content is late while it has another one, unless that is expected back."""
         self._present[number] = content
         home = self._home[number]
         if content == home and self._can_be_right(self._names[number]):
@@ -236,7 +251,7 @@ class Watch(FollowingMode):
             self._late |= 1 << home
 
     def _can_be_right(self, path: str) -> bool:
-        """Whether a source may have now what its memory was right for."""
+        """Return whether a source may have now the content that its memory was right for."""
         return path not in self._given
 
     def _new_content(self, path: str, *, late: bool = False) -> int:
@@ -248,7 +263,7 @@ class Watch(FollowingMode):
         return content
 
     def _given_by(self, one: Overwritten) -> int:
-        """The content that a tensor gets that is overwritten whole."""
+        """Return the content that a tensor gets when it is overwritten whole."""
         source = one.source
         content = self._content_of(source) if source is not None and one.is_exact else _OTHER
         if content == _OTHER:
@@ -259,7 +274,7 @@ class Watch(FollowingMode):
         return content
 
     def _content_of(self, tensor: torch.Tensor) -> int:
-        """Which content it holds bit for bit; _OTHER where nobody knows, or where it is a part of it."""
+        """Return which content the tensor holds bit for bit; _OTHER where that is not known, or where it holds a part of one."""
         numbers = self._memory.shared(tensor)
         if numbers:
             contents = {self._present[number] for number in numbers}
@@ -272,13 +287,13 @@ class Watch(FollowingMode):
         return own is not None and exact_copies.layout_of(source) == own
 
     def _derive(self, tensor: torch.Tensor, bits: int) -> bool:
-        """Whether it can be followed. A source that was written to is late, unless it was copied."""
+        """Note what the tensor was computed from. Return whether it can be followed. A source needs no note here."""
         if self._is_source(tensor):
             return True
         return self._derived.add(tensor, bits)
 
     def _of(self, tensor: torch.Tensor) -> int:
-        """What its content was computed from."""
+        """Return the contents that the tensor's content was computed from."""
         numbers = self._sources_of(tensor)
         return self._contents(numbers) if numbers else self._derived.of(tensor)
 
@@ -292,7 +307,7 @@ class Watch(FollowingMode):
         return bool(self._sources_of(tensor))
 
     def _sources_of(self, tensor: torch.Tensor) -> set[int]:
-        """The sources that it is, or shares memory with, by number."""
+        """Return the numbers of the sources that the tensor is, or shares memory with."""
         known = self._known.get(id(tensor))
         return {*self._memory.shared(tensor), *(known[1] if known is not None else ())}
 

@@ -1,4 +1,4 @@
-"""The bytes of tensors, without a copy and without numpy."""
+"""Reach the bytes of tensors, without a copy and without numpy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torchrelay.shim.adapters.tensors.storages import is_freed
 
 WORD_BYTES = 8
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By size in bytes."""
+"""The integer type by the size of an element in bytes."""
 
 
 def local(tensor: torch.Tensor, path: str = "tensor") -> torch.Tensor:
-    """What this process holds of `tensor`: itself without its graph, or the local shard of a DTensor.
+    """Return what this process holds of `tensor`: itself without its graph, or the local shard of a DTensor.
 
     Raises UnsupportedError, with `path`, where there are no plain bytes: sparse, quantized, fake, freed.
     """
@@ -34,7 +34,7 @@ def local(tensor: torch.Tensor, path: str = "tensor") -> torch.Tensor:
 def await_writes(device: torch.device) -> None:
     """Return when nothing that was queued writes to the device's memory any more.
 
-    A tensor's content may come of another stream than the current one: scripts fetch the next batch beside the step.
+    A stream other than the current one may still write to a tensor: scripts fetch the next batch beside the step.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -45,34 +45,34 @@ def size_bytes(tensor: torch.Tensor) -> int:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether memory holds the tensor's values in order: contiguous, not lazily conjugated or negated."""
+    """Return whether memory holds the tensor's values in order: contiguous, not lazily conjugated or negated."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def plain_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor` itself if it is plain, else a copy that is."""
+    """Return `tensor` itself if it is plain, else a plain copy."""
     return tensor.resolve_conj().resolve_neg().contiguous()
 
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """A plain tensor as uint8[size], sharing its memory, on its device."""
+    """Return a plain tensor as uint8[size], in the same memory and on the same device."""
     return tensor.reshape(-1).view(torch.uint8)
 
 
 def are_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one form, on one device, have the same content; also where that is not a number."""
+    """Return whether two tensors of one form, on one device, have the same bits. So one NaN can equal another."""
     return torch.equal(_whole_numbers(one), _whole_numbers(other))
 
 
 def _whole_numbers(tensor: torch.Tensor) -> torch.Tensor:
-    """In the same memory, or in that of a copy."""
+    """Return the tensor's bits as whole numbers, in the same memory or in that of a copy."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     return tensor.view(_INTEGERS[tensor.element_size()])
 
 
 def memory(tensor: torch.Tensor) -> memoryview:
-    """Writable bytes of a plain CPU tensor, in place; the view keeps the tensor alive."""
+    """Return the writable bytes of a plain CPU tensor, in place. The view keeps the tensor alive."""
     size = size_bytes(tensor)
     if size == 0:
         return memoryview(bytearray())
@@ -103,12 +103,12 @@ def _equal_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def padded(size: int) -> int:
-    """`size` in bytes, rounded up to whole words."""
+    """Return `size` in bytes, rounded up to whole words."""
     return -(-size // WORD_BYTES) * WORD_BYTES
 
 
 def pack(tensors: Sequence[torch.Tensor], packed: torch.Tensor) -> None:
-    """Copies small tensors one after the other into `packed` (CPU, uint8), each padded with zeros to whole words."""
+    """Copy small tensors one after the other into `packed` (CPU, uint8), each padded with zeros to whole words."""
     packed.zero_()
     held = _on_host(tensors)
     address = packed.data_ptr()
@@ -119,7 +119,7 @@ def pack(tensors: Sequence[torch.Tensor], packed: torch.Tensor) -> None:
 
 
 def unpack(packed: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """The reverse of `pack`, into tensors of any device and layout. Raises StateMismatchError, as `write` does."""
+    """Copy what `pack` has packed into tensors of any device and layout. Raises StateMismatchError, as `write` does."""
     address = packed.data_ptr()
     elsewhere: list[tuple[torch.Tensor, torch.Tensor]] = []
     for tensor in tensors:
@@ -135,7 +135,7 @@ def unpack(packed: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def contents(tensors: Sequence[torch.Tensor]) -> list[bytes]:
-    """Return what each holds, in the order of its elements. One transfer for each device: the host waits for each transfer."""
+    """Return each tensor's bytes, in the order of its elements. There is one transfer for each device, which the host waits for."""
     held = [b""] * len(tensors)
     by_device: dict[torch.device, dict[torch.dtype, list[int]]] = {}
     for index, tensor in enumerate(tensors):
@@ -153,7 +153,7 @@ def contents(tensors: Sequence[torch.Tensor]) -> list[bytes]:
 
 
 def _on_host(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Plain CPU tensors with the content of `tensors`; those of a device come in one transfer."""
+    """Return plain CPU tensors with the content of `tensors`. Those of a device come in one transfer."""
     by_device: dict[torch.device, list[int]] = {}
     for index, tensor in enumerate(tensors):
         if tensor.device.type != "cpu":
@@ -170,7 +170,7 @@ def _on_host(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
 
 
 def _scatter(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Copies each staged host tensor into its target; the plain targets of a device are reached by one transfer."""
+    """Copy each staged host tensor into its target. The plain targets of a device are reached by one transfer."""
     by_device: dict[torch.device, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     for target, staged in pairs:
         if target.device.type == "cpu" or not is_plain(target):

@@ -1,8 +1,8 @@
-"""How often a tensor was written to, for every kind of tensor.
+"""Count how often a tensor was written to, for every kind of tensor.
 
-Leans on `Tensor._version` and `torch._C.DisableTorchFunction` (seen on torch 2.4 to 2.13). A tensor that was made in inference
-mode has no count, and to ask for it raises RuntimeError: a number made of its content stands in. Classes of tensors and modes that
-take part in every call of torch (`__torch_function__`) do not hear of the question.
+Leans on `Tensor._version` and `torch._C.DisableTorchFunction` (seen on torch 2.4 to 2.13). A tensor that was made in inference mode
+has no count, and to ask for it raises RuntimeError. A number made of its content stands in. Classes of tensors and modes that take
+part in every call of torch (`__torch_function__`) do not hear of the question.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WITHOUT_CONTENT = -1
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """The same number as before if the tensor was not written to since, as far as torch counts.
+    """Return the same number as before if the tensor was not written to since, as far as torch counts.
 
     Of two numbers that are not negative, the difference is the number of writes.
     """
@@ -32,7 +32,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """`version_of` each."""
+    """Return `version_of` each tensor."""
     with torch._C.DisableTorchFunction():
         try:
             return [tensor._version for tensor in tensors]
@@ -42,7 +42,10 @@ def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
 
 
 def _of_content(tensor: torch.Tensor) -> int:
-    """Negative. Where the content cannot be read, no two answers are the same: nobody may take the tensor for unchanged."""
+    """Return a negative number made of the content.
+
+    Where the content cannot be read, no two answers are the same: nobody may take the tensor for unchanged.
+    """
     if tensor.is_meta:
         return _WITHOUT_CONTENT
     try:
@@ -56,5 +59,5 @@ def _of_content(tensor: torch.Tensor) -> int:
 
 
 def writes_between(before: int, now: int, unknown: int) -> int:
-    """How often a tensor with these two versions was written to. `unknown`: the answer where nobody has counted."""
+    """Return how often a tensor with these two versions was written to. `unknown`: the answer where nobody has counted."""
     return now - before if min(before, now) >= 0 or before == now else unknown

@@ -1,7 +1,7 @@
-"""Saves that a thread does: `torch.distributed.checkpoint.async_save`.
+"""Take part in saves that a thread does: `torch.distributed.checkpoint.async_save`.
 
-Leans on `_ThreadBasedAsyncCheckpointExecutor.execute_save`, which gives `save_wrapper`, as it finds it in its module, to an
-executor, with what is to be saved as `staging_future_or_state_dict`. Seen on torch 2.13.0.
+Leans on `_ThreadBasedAsyncCheckpointExecutor.execute_save`. It gives an executor the function `save_wrapper`, as it finds it in its
+module, and what is to be saved as `staging_future_or_state_dict`. Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _STATE = "staging_future_or_state_dict"
 
 
 class TakenSave(Protocol):
-    """A save that is looked after."""
+    """A save of the script's that torchrelay takes part in."""
 
     def run(self, write: Callable[[Any], Any]) -> Any:
-        """On the saving thread. `write(state)` saves; it may be called again."""
+        """Save on the saving thread. `write(state)` saves; it may be called again."""
 
     def promise(self, future: Future[Any]) -> Future[Any]:
-        """What the script gets."""
+        """Return the future that the script gets. `future`: the executor's."""
 
 
 class _Handed:
@@ -35,7 +35,7 @@ class _Handed:
 
 
 def install(module: ModuleType, begin: Callable[[Any, dict[str, Any]], TakenSave | None]) -> None:
-    """`begin(state, options)` is called for each save; None leaves it alone. Raises UnsupportedError."""
+    """Call `begin(state, options)` for each save. Where it returns None, the save is left alone. Raises UnsupportedError."""
     executor: Any = getattr(module, "_ThreadBasedAsyncCheckpointExecutor", None)
     plain = getattr(module, "save_wrapper", None)
     original = getattr(executor, "execute_save", None)
@@ -61,7 +61,7 @@ def install(module: ModuleType, begin: Callable[[Any, dict[str, Any]], TakenSave
 
 
 def save(state: Any, **options: Any) -> Any:
-    """Saves what is staged as the thread does, without an executor."""
+    """Save what is staged as the thread does, without an executor."""
     from torch.distributed.checkpoint.state_dict_saver import save as save_at_once
 
     return save_at_once(state, **options)

@@ -1,8 +1,8 @@
-"""Plans of checkpoints that are kept from one save to the next (`DefaultSavePlanner(enable_plan_caching=True)`).
+"""Renew the plans of checkpoints that are kept from one save to the next (`DefaultSavePlanner(enable_plan_caching=True)`).
 
-A rank whose plan is as it was sends none, and is sent none: each relies on what the others have kept. A new rank has kept nothing,
-so from its first save on all have to begin anew. The plans are kept by `_cached_plans_key`, which is exchanged in
-`set_up_planner`, in dicts of the class `SavePlanner`. Seen on torch 2.13.0; a planner without that attribute keeps nothing.
+A rank whose plan is unchanged sends none, and is sent none: each rank relies on the plans that the others have kept. A new rank has
+kept nothing. So from its first save on all ranks have to begin anew. The plans are kept by `_cached_plans_key`, which is exchanged
+in `set_up_planner`, in dicts of the class `SavePlanner`. Seen on torch 2.13.0; a planner without that attribute keeps nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEPT = ("_cached_save_plan", "_cached_final_save_plan", "_cached_all_plans", "_
 
 
 def install(module: ModuleType, era: Callable[[], str], guard: Guard) -> None:
-    """`era()`: what is kept holds as long as this is the same; the same word on all ranks."""
+    """Keep plans only within an era. `era()` returns its name, the same one on all ranks."""
     planner: Any = getattr(module, "DefaultSavePlanner", None)
     original = getattr(planner, "set_up_planner", None)
     if original is None:
@@ -36,7 +36,7 @@ def install(module: ModuleType, era: Callable[[], str], guard: Guard) -> None:
 
 
 def _forget(planner: Any, name: str, key: str) -> None:
-    """What was kept in other eras."""
+    """Forget the plans that were kept in other eras."""
     for kept in (getattr(planner, attribute, {}) for attribute in _KEPT):
         for other in [k for k in kept if k.startswith(f"{name}@") and k != key]:
             del kept[other]

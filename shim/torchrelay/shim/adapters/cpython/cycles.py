@@ -1,9 +1,9 @@
-"""Where an `itertools.cycle` stands, and how one is put there.
+"""Read where an `itertools.cycle` stands, and put one there.
 
 In its first pass it draws from an iterator and keeps what it gets; later it yields that again. Leans on what the garbage collector
-says of it (its iterator, as long as there is one, and the list of what it keeps) and on its place in that list, which lies
-behind both in `cycleobject`. Seen on CPython 3.10 to 3.13; tried on a sample when this module is imported, and None where
-that disagrees: such a cycle is named in the protection report.
+says of it (its iterator, as long as there is one, and the list of kept items) and on its place in that list, which lies behind both
+in `cycleobject`. Seen on CPython 3.10 to 3.13. It is tried on a sample when this module is imported. Where that disagrees, nothing
+is known of any cycle (None), and the protection report names it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _INDEX_AT = object.__basicsize__ + 2 * ctypes.sizeof(ctypes.c_void_p)
 
 
 class CyclePlace(NamedTuple):
-    """`kept`: how many items it has kept; `over`: whether the first pass is; `following`: which one comes next in later passes."""
+    """`kept`: how many items it has kept.
+
+    `over`: whether its first pass is over. `following`: the next item's index in later passes.
+    """
 
     kept: int
     over: bool
@@ -59,13 +62,13 @@ def place_of(cycle: Any) -> CyclePlace | None:
 
 
 def iterator_of(cycle: Any) -> Any:
-    """What it draws from; None when its first pass is over, or nothing is known of it."""
+    """Return the iterator that the cycle draws from; None when its first pass is over, or where nothing is known of it."""
     found = _read(cycle) if WORKS else None
     return found[1] if found is not None else None
 
 
 class CycleStand(NamedTuple):
-    """Where a cycle of this process stands, so that it can be put back there. `words`: as they lie in its object."""
+    """Where a cycle of this process stands, so that it can be put back there. `words`: the words of its object."""
 
     place: CyclePlace
     words: plain.IteratorPlace
@@ -77,7 +80,7 @@ def stand_of(cycle: Any) -> CycleStand | None:
 
 
 def put_back(cycle: Any, stand: CycleStand) -> None:
-    """Let it forget what it has kept since. `stand`: an earlier one of the same cycle."""
+    """Put the cycle back to where it stood, and let it forget the items kept since. `stand`: an earlier one of the same cycle."""
     (kept,) = [value for value in stand.words.held.values() if type(value) is list]
     del kept[stand.place.kept :]
     plain.write(cycle, stand.words)

@@ -1,12 +1,12 @@
-"""Built-in functions and methods that do something else for a while, and stay the objects that they are.
+"""Let built-in functions and methods do something else for a while, though they stay the objects that they are.
 
-Whoever holds `os.urandom` under a name of its own (`from os import urandom`) holds the same object, and when the diversion
-ends nothing of it is left: no wrapper, no cost.
+A script that holds `os.urandom` under a name of its own (`from os import urandom`) holds the same object. When the diversion ends
+nothing of it is left: no wrapper, no cost.
 
 A built-in function is a `PyCFunctionObject`: behind the object's header a pointer to its definition (name, C function, flags,
-documentation), the object that the C function is given as `self`, the module, a list of weak references, and the C function of
-the vectorcall protocol. A diverted one has a definition whose C function is `PyObject_Call`, and a callable as `self`, which
-is a module, as before, so that it prints and pickles as always. Methods of static types are exchanged in the type's own
+documentation), the object that the C function is given as `self`, the module, a list of weak references, and the C function of the
+vectorcall protocol. A diverted one has a definition whose C function is `PyObject_Call`, and a callable as `self`. That is a
+module, as before, so that the function prints and pickles as always. Methods of static types are exchanged in the type's own
 dictionary. Seen on CPython 3.10 to 3.13; each function is compared with what it says of itself before it is touched.
 """
 
@@ -69,7 +69,7 @@ def _copy_of(fields: _Function) -> Any:
 
 
 def can_divert(function: Any) -> bool:
-    """Whether `divert` knows how this object is built."""
+    """Return whether `divert` knows how this object is built."""
     if platform.python_implementation() != "CPython" or type(function) is not BuiltinFunctionType:
         return False
     if type(function).__basicsize__ != object.__basicsize__ + ctypes.sizeof(_Function):
@@ -82,7 +82,7 @@ def can_divert(function: Any) -> bool:
 
 
 class Diversions:
-    """In force until `end`, which may be called several times, and in a forked child."""
+    """Diversions in force until `end`, which may be called several times, and in a forked child."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
@@ -90,7 +90,7 @@ class Diversions:
         """What diverted functions point to. Kept for good: another thread may be in the middle of a call."""
 
     def divert(self, function: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        """`make(original)` returns what is called in the function's place. Raises UnsupportedError for an unknown kind."""
+        """Let `make(original)` be called in the function's place. Raises UnsupportedError for an unknown kind."""
         if not can_divert(function):
             raise UnsupportedError(f"{function!r} is built otherwise than CPython's built-in functions are known to be")
         fields = _fields(function)
@@ -112,7 +112,7 @@ class Diversions:
         self._undo.append(undo)
 
     def divert_method(self, cls: type, name: str, make: Callable[[Any], Any]) -> None:
-        """`make(original)` returns what stands in the dictionary of `cls`, static types included, in the place of `original`."""
+        """Put `make(original)` in the place of `original` in the dictionary of `cls`, also of a static type."""
         (namespace,) = gc.get_referents(cls.__dict__)
         if type(namespace) is not dict or name not in namespace:
             raise UnsupportedError(f"{cls.__qualname__}.{name} is not where types are known to keep their methods")

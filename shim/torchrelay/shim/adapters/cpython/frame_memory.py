@@ -1,9 +1,9 @@
-"""The variables of a function's running frame where the script has called `locals()`, read in memory.
+"""Read in memory the variables of a function's running frame where the script has called `locals()`.
 
-Before Python 3.13 `locals()` gives the dictionary that the frame keeps, and that is filled anew whenever anybody asks for
-`f_locals`: the script may be going through it just then, or save it later. Leans on `PyFrameObject` and `_PyInterpreterFrame`;
-what is read of a sample is compared with what Python says of it, and where they differ nothing `WORKS`. Seen on CPython 3.11
-(64 bits, with the GIL); 3.10 and 3.12 by the layouts that `generator_frames` has.
+Before Python 3.13 `locals()` returns the dictionary that the frame keeps, and that is filled anew at each access to `f_locals`: the
+script may be iterating over it just then, or save it later. Leans on `PyFrameObject` and `_PyInterpreterFrame`. What is read of a
+sample is compared with what Python says of it, and where they differ `WORKS` is False. Seen on CPython 3.11 (64 bits, with the
+GIL); 3.10 and 3.12 by the layouts that `generator_frames` has.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _WORD = ctypes.sizeof(ctypes.c_void_p)
 
 
 class _Layout(NamedTuple):
-    """`inner`: where the frame's object says where the interpreter's frame is; 0 where they are one.
+    """Places of a frame's parts. `inner`: of the pointer from the frame's object to the interpreter's frame; 0 where they are one.
 
-    From there: `kept`, the dictionary; `slots`, the variables.
+    From there, `kept`: the dictionary. `slots`: the variables.
     """
 
     inner: int
@@ -37,7 +37,7 @@ _LAYOUT = _LAYOUTS.get(sys.version_info[:2], _Layout(0, 0, 0))
 
 @functools.lru_cache(maxsize=1024)
 def _places(code: CodeType) -> tuple[dict[str, int], frozenset[str], Any, Any]:
-    """Slots by name; which names are shared with other functions; the types of all slots, as words and as objects."""
+    """Return the slots by name, the names that are shared with other functions, and types of all slots: as words, as objects."""
     found = {name: place for place, name in enumerate(names(code))}
     shared = frozenset((*code.co_cellvars, *code.co_freevars))
     return found, shared, ctypes.c_void_p * len(found), ctypes.py_object * len(found)
@@ -59,7 +59,7 @@ def given_by_locals(frame: FrameType) -> dict[str, Any] | None:
 
 
 def variables(frame: FrameType, wanted: Iterable[str] | None = None) -> dict[str, Any]:
-    """Return those that are bound, of those with these names."""
+    """Return the variables that are bound. `wanted`: only of these names."""
     places, shared, words_type, values_type = _places(frame.f_code)
     inner = _inner(frame)
     words, values = words_type.from_address(inner + _LAYOUT.slots)[:], values_type.from_address(inner + _LAYOUT.slots)

@@ -1,8 +1,9 @@
-"""Reading and writing the local variables of a running frame.
+"""Read and write the local variables of a running frame.
 
-Python 3.13 and newer read and write through `f_locals` (PEP 667). Before, `f_locals` is a dictionary that the frame keeps,
-filled anew each time it is asked for, and `PyFrame_LocalsToFast` copies it back. The script has that dictionary if it has called
-`locals()`: variables are read past it (`frame_memory`), and what writing makes of it is taken back. Seen on 3.10, 3.11, 3.12, 3.13.
+Python 3.13 and newer read and write through `f_locals` (PEP 667). Before, `f_locals` is a dictionary that the frame keeps and that
+is filled anew each time it is asked for, and `PyFrame_LocalsToFast` copies it back. The script has that dictionary if it has called
+`locals()`. So variables are read past it (`frame_memory`), and what writing does to it is taken back. Seen on 3.10, 3.11, 3.12,
+3.13.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torchrelay.shim.adapters.cpython import frame_memory
 
 _WRITE_THROUGH = sys.version_info >= (3, 13)
 MODULE = "<module>"
-"""Name of the code of a module."""
+"""The name of a module's code."""
 
 
 def is_module_frame(frame: FrameType) -> bool:
@@ -26,7 +27,7 @@ def is_module_frame(frame: FrameType) -> bool:
 
 
 def read_locals(frame: FrameType, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """A copy, of those with these names that are bound.
+    """Return a copy of the local variables that are bound. `names`: only of these.
 
     Nothing of it lives on in the frame: what the script rebinds, a batch or its logits, is free at once.
     """
@@ -45,11 +46,11 @@ def read_locals(frame: FrameType, names: Sequence[str] | None = None) -> dict[st
 
 
 _ONLY_THE_FRAME = 3
-"""References to what the frame keeps: the frame's, the variable's, and that of the call that counts."""
+"""The number of references to the frame's dictionary: the frame's, the variable's, and that of the call that counts."""
 
 
 def set_locals(frame: FrameType, values: Mapping[str, Any]) -> None:
-    """Binds names in the frame; names that it does not know as locals are ignored in functions."""
+    """Bind names in the frame. In a function, names that are no locals of it are ignored."""
     if is_module_frame(frame):
         frame.f_globals.update(values)
         return

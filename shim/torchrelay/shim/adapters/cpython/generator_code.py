@@ -1,6 +1,6 @@
-"""What the code of a generator does with the items that it draws, told from its instructions.
+"""Tell from a generator's instructions what its code does with the items that it draws.
 
-Leans on the names of instructions in `dis`. Seen on CPython 3.10 to 3.13; of what it does not know it says nothing.
+Leans on the names of instructions in `dis`. Seen on CPython 3.10 to 3.13. Of instructions that it does not know it says nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LOAD = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_FAST_BORROW"})
 
 @functools.lru_cache(maxsize=256)
 def only_passes_on(code: CodeType) -> bool:
-    """Whether each loop of the generator yields its items as they are, and looks at none: `for x in source: yield x`."""
+    """Return whether each loop of the generator yields its items as they are, and looks at none: `for x in source: yield x`."""
     instructions = [i for i in dis.get_instructions(code) if i.opname not in _NOTHING]
     loops = [at for at, i in enumerate(instructions) if i.opname == "FOR_ITER"]
     return bool(loops) and all(_yields_it(instructions[at + 1 : at + 4]) for at in loops)

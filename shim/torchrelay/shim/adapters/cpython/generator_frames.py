@@ -1,10 +1,10 @@
-"""Where a suspended generator stands: read, and written back into the same generator or into another one of the same code.
+"""Read where a suspended generator stands, and write it back into the same generator or into another one of the same code.
 
-That is the position in its code, its variables, and what its loops and `with` blocks have on the interpreter's stack. Nothing
-of the generator's own code runs. Leans on the memory of generators and their frames: `PyFrameObject` (3.10),
-`PyGenObject` and `_PyInterpreterFrame` (3.11 to 3.13). The places of the fields are compared with what Python
-says of a sample, and a copy of the sample has to go on as the sample does; where they do not agree, `WORKS` is False, and
-no generator can be entered. Seen on CPython 3.10, 3.11, 3.12 and 3.13 (64 bits, with the GIL).
+That is the position in its code, its variables, and what its loops and `with` blocks have on the interpreter's stack. Nothing of
+the generator's own code runs. Leans on the memory of generators and their frames: `PyFrameObject` (3.10), `PyGenObject` and
+`_PyInterpreterFrame` (3.11 to 3.13). The places of the fields are compared with what Python says of a sample, and a copy of the
+sample has to go on as the sample does. Where they do not agree, `WORKS` is False, and no generator can be entered. Seen on CPython
+3.10, 3.11, 3.12 and 3.13 (64 bits, with the GIL).
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ incref.restype = decref.restype = None
 
 
 class Stand(NamedTuple):
-    """`state`: of the frame, as the interpreter numbers it; `at`: the place in the code, in its units; `slots`: variables, then
-    what is on the stack; `rest`: plain numbers beside these; `error`: the exception that it handles where it is suspended."""
+    """Where a generator stands.
+
+    `state`: of the frame, as the interpreter numbers it. `at`: the place in the code, in the code's units. `slots`: the variables,
+    then what is on the stack. `rest`: plain numbers beside these. `error`: the exception that it handles where it is suspended.
+    """
 
     state: int
     at: int
@@ -45,10 +48,10 @@ class Stand(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Offsets in bytes from the frame, but for `state` and `error` from the generator."""
+    """Offsets in bytes from the frame. Those of `state` and `error` are from the generator."""
 
     frame: int
-    """From the generator; 0 where the frame is an object of its own."""
+    """The frame's offset from the generator; 0 where the frame is an object of its own."""
     code: int
     at: int
     depth: int
@@ -74,7 +77,7 @@ _LAYOUT = _LAYOUTS.get(sys.version_info[:2])
 
 @functools.lru_cache(maxsize=512)
 def names(code: CodeType) -> tuple[str, ...]:
-    """Of the variables, in the order of their slots."""
+    """Return the names of the variables, in the order of their slots."""
     if sys.version_info < (3, 11):
         return (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     own = dict.fromkeys((*code.co_varnames, *code.co_cellvars))
@@ -90,12 +93,15 @@ def _base(generator: Generator[Any, Any, Any], layout: _Layout) -> int:
 
 
 def _start(code: CodeType) -> int:
-    """Address of the first instruction."""
+    """Return the address of the first instruction."""
     return id(code) + CodeType.__basicsize__
 
 
 def read(generator: Generator[Any, Any, Any]) -> Stand | None:
-    """None for one that is over, or that runs; before 3.11 also for one that is suspended where it handles an exception."""
+    """Return where the generator stands; None for one that is over, or that runs.
+
+    Before 3.11 None also for one that is suspended where it handles an exception.
+    """
     layout = _LAYOUT
     if layout is None or generator.gi_frame is None or generator.gi_running:
         return None
@@ -132,7 +138,10 @@ def _array(kind: Any, address: int, count: int) -> Any:
 
 
 def write(generator: Generator[Any, Any, Any], stand: Stand) -> None:
-    """`generator`: suspended, or not begun. Raises StateMismatchError for any other, and where its code is another one."""
+    """Put a generator that is suspended, or has not begun, to where `stand` says.
+
+    Raises StateMismatchError for a generator in another state, and where its code is another one.
+    """
     layout, now = _LAYOUT, read(generator)
     variables = len(names(generator.gi_code))
     most = variables + generator.gi_code.co_stacksize
@@ -169,7 +178,7 @@ def write(generator: Generator[Any, Any, Any], stand: Stand) -> None:
 
 
 def _handle(generator: Generator[Any, Any, Any], layout: _Layout, error: BaseException | None) -> int | None:
-    """Let it handle this exception where it is suspended, or none. Return the address of what it handled."""
+    """Let the suspended generator handle this exception, or none. Return the address of the exception that it handled."""
     word = ctypes.c_void_p.from_address(id(generator) + layout.error)
     before = word.value
     incref(id(error))
@@ -178,7 +187,7 @@ def _handle(generator: Generator[Any, Any, Any], layout: _Layout, error: BaseExc
 
 
 def made(code: CodeType, namespace: dict[str, Any], name: str, cells: tuple[Any, ...]) -> Generator[Any, Any, Any]:
-    """A generator of that code that has not begun, with nothing in its variables but what the functions around it have."""
+    """Return a generator of that code that has not begun. Of its variables only those of the functions around it have values."""
     function = FunctionType(code, namespace, name, None, cells)
     count = code.co_argcount
     keywords = dict.fromkeys(code.co_varnames[count : count + code.co_kwonlyargcount])
@@ -187,7 +196,7 @@ def made(code: CodeType, namespace: dict[str, Any], name: str, cells: tuple[Any,
 
 
 def wake(generator: Generator[Any, Any, Any], other: Generator[Any, Any, Any]) -> None:
-    """Gives the frame of `other`, which nobody else knows, to a generator of the same code that is over.
+    """Give a generator that is over the frame of `other`, which has the same code and no other holder.
 
     Raises StateMismatchError where that cannot be done.
     """
@@ -234,7 +243,7 @@ def _fields_are_there(sample: Generator[Any, Any, Any], layout: _Layout) -> bool
 
 
 def _no_first_slot() -> bool:
-    """Whether the size of a generator leaves out its first variable."""
+    """Return whether the size of a generator leaves out its first variable."""
     return sys.version_info >= (3, 11)
 
 

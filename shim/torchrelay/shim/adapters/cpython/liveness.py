@@ -1,10 +1,10 @@
-"""Which local variables of a running frame can still be read: the others are leftovers of the iteration before.
+"""Find which local variables of a running frame can still be read: the others are leftovers of the iteration before.
 
-A backward data flow over the bytecode. After a rewind a `for` that was rewritten yields the same item again: that it could
-end there is no way on, and keeps no variable of the iteration before alive. Of some variables only attributes are read
+It is a backward data flow over the bytecode. After a rewind a rewritten `for` yields the same item again. So the way on which it
+would end there is not taken, and keeps no variable of the iteration before alive. Of some variables only attributes are read
 (`outputs.loss`), or nothing at all (`del outputs`): the rest of their content does not matter. Seen on 3.10 to 3.13; opcodes are
 told by their names, and an unknown one that names a local counts as a read. Code that uses `locals`, `vars`, `dir`, `eval` or
-`exec` may read every variable there. Every one counts as live at all times where such a function is kept for later, and in a
+`exec` may read every variable there. Every variable counts as live at all times where such a function is kept for later, and in a
 module that has `eval` or `exec`: what that defines may read the module's variables whenever it is called.
 """
 
@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 _READ_ANY = frozenset({"locals", "vars", "eval", "exec", "dir"})
 _OF_AN_OBJECT = frozenset({"vars", "dir"})
-"""With an argument these read that alone: `vars(args)`, as it is written into checkpoints."""
+"""With an argument these functions read only the argument: `vars(args)`, as it is written into checkpoints."""
 _DEFINE = frozenset({"eval", "exec"})
 _BY_NAME = frozenset({"eval", "exec", "globals"})
 _OF_ATTRIBUTES = frozenset(
     {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR", "IMPORT_NAME", "IMPORT_FROM"}
 )
 _REWOUND = "rewound"
-"""What handlers of rewritten loops ask (`instrument/rewrite.py`)."""
+"""The name that handlers of rewritten loops read (`instrument/rewrite.py`)."""
 _BETWEEN = frozenset(
     {
         "POP_EXCEPT",
@@ -48,18 +48,18 @@ _NO_FALL_THROUGH = frozenset(
 
 
 def live_locals(frame: FrameType) -> frozenset[str] | None:
-    """Names that may be read after the instruction that the frame is in; None if all have to be taken for live."""
+    """Return the names that may be read after the instruction that the frame is in; None if all have to be taken for live."""
     return answer(frame).live
 
 
 class CodeLiveness(NamedTuple):
     code: CodeType
     live: frozenset[str] | None
-    """As `live_locals`."""
+    """What `live_locals` returns."""
     in_order: tuple[str, ...] | None
-    """The same in the order of the code, but for names that begin with two underscores."""
+    """The live names in the order of the code, but for names that begin with two underscores."""
     partly: Mapping[str, tuple[str, ...]]
-    """Which attributes may be read of those variables of a function of which nothing else is. `size()`: one that is called."""
+    """For variables of a function of which only attributes may be read, which ones. `size()`: a method that is called."""
     dead: frozenset[str]
     """Names that the code of a module writes, and that neither it nor its functions may read after where the frame is; empty for
     other code."""
@@ -85,7 +85,10 @@ def _in_order(code: CodeType, names: frozenset[str]) -> tuple[str, ...]:
 
 
 def _name(need: str) -> str:
-    """Of the variable. A need is its name, `name:attribute`, `name:method()`, or `name:` where it only has to be there."""
+    """Return the variable's name from a need.
+
+    A need is the name, `name:attribute`, `name:method()`, or `name:` where the variable only has to be there.
+    """
     return need.partition(":")[0]
 
 
@@ -104,7 +107,7 @@ _answers: dict[tuple[int, int], CodeLiveness] = {}
 
 
 def _needed_after(code: CodeType, offset: int) -> frozenset[str] | None:
-    """Needs as `_name` has them; None where every variable may be read."""
+    """Return the needs, as `_name` describes them; None where every variable may be read."""
     if _may_read_any_later(code):
         return None
     live = _live_in(code)
@@ -128,7 +131,7 @@ def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
 
 
 def _effect(instruction: dis.Instruction, following: dis.Instruction | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What it needs of locals, then locals that it writes."""
+    """Return what the instruction needs of locals, then the locals that it writes."""
     name = instruction.opname
     value = instruction.argval
     if "FAST" not in name and name not in ("STORE_NAME", "LOAD_NAME", "DELETE_NAME"):
@@ -147,7 +150,7 @@ def _effect(instruction: dis.Instruction, following: dis.Instruction | None) -> 
 
 
 def _part_read(instruction: dis.Instruction) -> str:
-    """What this takes of the object that was loaded before it; empty where it is used otherwise."""
+    """Return what the instruction takes of the object that was loaded before it; empty where the object is used otherwise."""
     if instruction.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
         return ""
     is_method = instruction.opname == "LOAD_METHOD"
@@ -158,7 +161,10 @@ def _part_read(instruction: dis.Instruction) -> str:
 
 @functools.lru_cache(maxsize=512)
 def _uses(code: CodeType, of: frozenset[str]) -> frozenset[int]:
-    """Return which instructions use one of these functions as a variable (`model.eval()` is no `eval`), in a way that reads any."""
+    """Return which instructions use one of these functions as a variable, in a way that reads any variable.
+
+    `model.eval()` is no `eval`.
+    """
     if not of & set(code.co_names):
         return frozenset()
     instructions = _instructions(code)
@@ -173,7 +179,7 @@ def _uses(code: CodeType, of: frozenset[str]) -> frozenset[int]:
 
 
 def _is_given_an_argument(instructions: tuple[dis.Instruction, ...], function: int) -> bool:
-    """Whether something is put on the stack behind the function that is loaded there; it is neither called nor stored at once."""
+    """Return whether the function loaded there is neither called nor stored at once: something is put on the stack behind it."""
     following = next(i for i in instructions[function + 1 :] if i.opname not in _BEFORE_CALL)
     return following.opname.startswith("LOAD_")
 
@@ -184,7 +190,7 @@ def _may_read_any(code: CodeType, by: frozenset[str]) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def _may_read_any_later(code: CodeType) -> bool:
-    """Whether it may read every variable elsewhere than where it names a function that does."""
+    """Return whether the code may read every variable at other places than where it names a function that does so."""
     if not _READ_ANY & set(code.co_names):
         return False
     if code.co_name == "<module>" and _may_read_any(code, _DEFINE):
@@ -194,7 +200,7 @@ def _may_read_any_later(code: CodeType) -> bool:
 
 
 def _has_functions_that_read_any(code: CodeType) -> bool:
-    """Whether functions of a module may read its variables by names that are not in their code."""
+    """Return whether functions of a module may read its variables by names that are not in their code."""
     return any(
         _may_read_any(constant, _BY_NAME) or _has_functions_that_read_any(constant)
         for constant in code.co_consts
@@ -222,7 +228,7 @@ def _flow(code: CodeType) -> tuple[tuple[int, ...], ...]:
 
 @functools.lru_cache(maxsize=512)
 def _rewinds(code: CodeType) -> dict[int, tuple[int, int]]:
-    """For each jump by which our handler lets a `for` go on, where the handler asks for it, and where the loop goes on."""
+    """Return, for each jump by which our handler lets a `for` go on, where the handler asks for it, and where the loop goes on."""
     instructions, flow = _instructions(code), _flow(code)
     conditions = [n for n, i in enumerate(instructions) if i.opname.startswith("POP_JUMP")]
     found = {}
@@ -250,7 +256,7 @@ def _goes_on_in_for(instructions: tuple[dis.Instruction, ...], flow: tuple[tuple
 
 @functools.lru_cache(maxsize=512)
 def _handlers(code: CodeType) -> tuple[tuple[int, int, int], ...]:
-    """First offset, last offset and handler's offset of each protected range; before 3.11 jumps say it."""
+    """Return first offset, last offset and handler's offset of each protected range. Before 3.11 jumps tell them."""
     if sys.version_info < (3, 11):
         return ()
     entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]  # private
@@ -271,7 +277,7 @@ def _live_in_handlers(code: CodeType, position: int, live: tuple[frozenset[str],
 
 @functools.lru_cache(maxsize=512)
 def _live_in(code: CodeType) -> tuple[frozenset[str], ...]:
-    """For each instruction what may be needed from it on of variables, before they are written."""
+    """Return for each instruction which variables may be needed from it on before they are written."""
     instructions, successors = _instructions(code), _successors(code)
     effects = [
         (frozenset(reads), frozenset(writes)) for reads, writes in map(_effect, instructions, (*instructions[1:], None))
@@ -306,7 +312,7 @@ def _live_in(code: CodeType) -> tuple[frozenset[str], ...]:
 
 @functools.lru_cache(maxsize=64)
 def read_by_functions(code: CodeType) -> frozenset[str]:
-    """Global names that functions and classes defined in a module may read, at any time."""
+    """Return the global names that functions and classes defined in a module may read, at any time."""
     names: set[str] = set()
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

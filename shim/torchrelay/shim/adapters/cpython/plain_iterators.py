@@ -1,8 +1,10 @@
-"""Where an iterator of Python's own stands (`enumerate`, `zip`, `map`, those of lists and arrays, `itertools`): read, and put back.
+"""Read where an iterator of Python's own stands, and put it back.
 
-Nothing is drawn from it or from what is below it. Their objects are flat: references that the garbage collector tells of, and
-plain numbers. What has the address of a reference is one, the other words are numbers. Each type is tried on a sample of its
-own when it is first met, and left alone (None) where the sample does not go on as it should. Seen on CPython 3.10, 3.11, 3.12
+These are `enumerate`, `zip`, `map`, those of lists and arrays, and those of `itertools`.
+
+Nothing is drawn from it or from what is below it. The iterators' objects are flat: references that the garbage collector tells of,
+and plain numbers. A word that is the address of a reference is one, the other words are numbers. Each type is tried on a sample of
+its own when it is first met, and left alone (None) where the sample does not go on as it should. Seen on CPython 3.10, 3.11, 3.12
 and 3.13.
 """
 
@@ -26,7 +28,7 @@ _FLAT = sys.implementation.name == "cpython" and _WORD == 8 and getattr(sys, "_i
 
 
 class IteratorPlace(NamedTuple):
-    """`numbers`: by word; `held`: the objects, by word."""
+    """Where an iterator stands. `numbers`: one for each word. `held`: the objects, by word."""
 
     numbers: tuple[int, ...]
     held: dict[int, Any]
@@ -41,7 +43,7 @@ Maker = Callable[[Any], Any]
 
 
 class _ByPlace:
-    """As arrays of numpy: Python asks for one element after the other."""
+    """A sequence like arrays of numpy: Python asks for one element after the other."""
 
     def __getitem__(self, place: int) -> int:
         if place < 6:
@@ -83,8 +85,8 @@ _MAKERS: dict[type, Maker] = {
 }
 TYPES = frozenset(_MAKERS)
 _kept_results: dict[type, frozenset[int] | None] = {}
-"""Of types that work: words that mean nothing elsewhere. That is a tuple which is given out again and again, and the address of
-the number 1, which `enumerate` borrows: each process has it somewhere else."""
+"""For types that work, the words that mean nothing elsewhere: a tuple that is given out again and again, and the address of the
+number 1, which `enumerate` borrows and which differs from process to process."""
 
 
 def _words(obj: Any, kind: Any) -> Any:
@@ -134,7 +136,10 @@ def _is_asked_without_code(value: Any) -> bool:
 
 
 def write(iterator: Any, place: IteratorPlace) -> None:
-    """An iterator of the same type that `place` was read from. Raises StateMismatchError where it has not the room for that."""
+    """Put an iterator to `place`, which was read from one of the same type.
+
+    Raises StateMismatchError where it has no room for that.
+    """
     skip = _skipped(type(iterator))
     assert skip is not None
     if not has_room(iterator, place.numbers):
@@ -143,12 +148,12 @@ def write(iterator: Any, place: IteratorPlace) -> None:
 
 
 def has_room(iterator: Any, numbers: Sequence[int]) -> bool:
-    """Return whether a place with these numbers can be written to it: the tuple that a zip fills is as long as it was made."""
+    """Return whether a place with these numbers can be written to it: the tuple that a zip fills keeps its length."""
     return type(iterator) is not zip or _words(iterator, ctypes.c_uint64)[_ZIPPED] == numbers[_ZIPPED]
 
 
 def made(cls: type, numbers: Sequence[int] = ()) -> Any:
-    """Return one of that type, to be written. `numbers`: of the place that it is to be given."""
+    """Return an iterator of that type, for a place to be written to it. `numbers`: of that place."""
     if cls is zip and numbers:
         return zip(*(_source() for _ in range(numbers[_ZIPPED])))
     return _MAKERS[cls](_source())
@@ -172,7 +177,7 @@ def _try(cls: type) -> frozenset[int] | None:
 
 
 def _goes_on(cls: type, skip: frozenset[int], drawn: int) -> bool:
-    """Whether it yields again what it did, and another one written alike yields the same."""
+    """Return whether an iterator of the type yields again what it did, and another one that is written alike yields the same."""
     source = _source()
     one, other = _MAKERS[cls](source), made(cls)
     for _ in range(drawn):

@@ -1,4 +1,4 @@
-"""Numbers that lie in memory of their own, which other processes may share: `multiprocessing.Value`, `Array`, and those of ctypes.
+"""Read and write numbers in memory that other processes may share: `multiprocessing.Value`, `Array`, and those of ctypes.
 
 Leans on `SynchronizedBase.get_obj` and on `ctypes._SimpleCData._type_`. Seen on CPython 3.11.
 """
@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 MOST_BYTES = 64 << 10
-"""Larger ones hold data."""
+"""A larger value holds data."""
 _NUMBERS = frozenset("cbBhHiIlLqQfdg?u")
 """Types of ctypes that are no addresses."""
 _SIMPLE: Any = ctypes.c_int.__mro__[1]
@@ -18,7 +18,7 @@ _SHARED = "multiprocessing.sharedctypes"
 
 
 def is_shared_value(cls: type) -> bool:
-    """Whether instances are such numbers, or stand for some together with a lock."""
+    """Return whether the class's instances are such numbers, or stand for some together with a lock."""
     if issubclass(cls, (_SIMPLE, ctypes.Array)):
         return _is_number(cls)
     base = getattr(sys.modules.get(_SHARED), "SynchronizedBase", None)
@@ -39,13 +39,13 @@ def _memory(value: Any) -> memoryview | None:
 
 
 def content(value: Any) -> bytes:
-    """Return what it holds; nothing of one that is large, or that holds no numbers."""
+    """Return the bytes of the value; nothing where it is large, or holds no numbers."""
     memory = _memory(value)
     return b"" if memory is None else bytes(memory)
 
 
 def put(value: Any, data: bytes) -> None:
-    """Write what `content` has returned of one like it. Raises ValueError where that does not fit."""
+    """Write what `content` has returned of a like value. Raises ValueError where that does not fit."""
     memory = _memory(value)
     if memory is not None:
         memory[:] = data

@@ -1,4 +1,4 @@
-"""What a `threading.local` was made with: it calls its `__init__` with that in each thread that comes to it later.
+"""Tell which arguments a `threading.local` was made with: it calls its `__init__` with them in each thread that uses it later.
 
 Leans on the order in which CPython's `_thread._local` tells the garbage collector what it holds: its class, the arguments, the
 named ones if there are any, what each thread keeps. Seen on CPython 3.11; tried on samples when this module is imported.
@@ -37,5 +37,5 @@ WORKS = _works()
 
 
 def arguments(obj: threading.local) -> Arguments | None:
-    """Return what it was made with; None where that cannot be told."""
+    """Return the arguments that the object was made with; None where that cannot be told."""
     return _read(obj) if WORKS else None

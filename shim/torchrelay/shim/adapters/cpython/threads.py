@@ -1,4 +1,4 @@
-"""Threads that Python did not start, such as autograd's: `threading` makes them a stand-in of a class of its own.
+"""Tell threads that Python did not start, such as autograd's: `threading` makes a stand-in of a class of its own for each.
 
 Leans on `threading._DummyThread`. Seen on CPython 3.11; where it is missing, every thread counts as started by Python.
 """

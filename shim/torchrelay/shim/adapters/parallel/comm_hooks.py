@@ -1,10 +1,10 @@
-"""Communication hooks of DistributedDataParallel: registered again with a new reducer, and their state is the script's state.
+"""Register communication hooks of DistributedDataParallel again with a new reducer. Their state is the script's state.
 
 What a hook communicates belongs to the backward, so it is neither recorded nor repeated by itself.
 
 Leans on `DistributedDataParallel._comm_hooks` (hook and state of each), `_register_builtin_comm_hook`,
-`torch.distributed._register_comm_hook` and `_register_builtin_comm_hook`, and on the names of the hooks below.
-Seen on torch 2.13.0.
+`torch.distributed._register_comm_hook` and `_register_builtin_comm_hook`, and on the names of the hooks below. Seen on torch
+2.13.0.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _builtin: weakref.WeakKeyDictionary[DistributedDataParallel, Any] = weakref.Weak
 
 
 def missing() -> list[str]:
-    """Names that this torch lacks."""
+    """Return the names that this torch lacks."""
     found = [] if hasattr(DistributedDataParallel, "_register_builtin_comm_hook") else ["_register_builtin_comm_hook"]
     return found + [n for n in ("_register_comm_hook", "_register_builtin_comm_hook") if not hasattr(dist, n)]
 
 
 def of(ddp: DistributedDataParallel) -> list[Any]:
-    """Hooks of the wrapper that are Python functions."""
+    """Return the hooks of the wrapper that are Python functions."""
     return [hook for hook, _ in getattr(ddp, "_comm_hooks", ())]
 
 
 def why_not_carried(ddp: DistributedDataParallel) -> str:
-    """Empty if all hooks can be carried over."""
+    """Return why some hook cannot be carried over; empty if all can."""
     if getattr(ddp, "mixed_precision", None) is not None:
         return "mixed_precision of DistributedDataParallel cannot be carried over yet"
     for hook in of(ddp):
@@ -62,7 +62,7 @@ def why_not_carried(ddp: DistributedDataParallel) -> str:
 
 
 def _keeps_nothing(hook: Any) -> bool:
-    """Whether all that it changes is in its state object, or in globals of the script."""
+    """Return whether all that the hook changes is in its state object, or in globals of the script."""
     if not isinstance(hook, types.FunctionType):
         return False
     known = f"{hook.__module__}.{hook.__qualname__}" in _KNOWN
@@ -76,7 +76,7 @@ def _keeps_nothing(hook: Any) -> bool:
 
 
 def register_again(ddp: DistributedDataParallel) -> None:
-    """With the wrapper's new reducer."""
+    """Register the wrapper's hooks with its new reducer."""
     for hook, state in getattr(ddp, "_comm_hooks", ()):
         dist._register_comm_hook(ddp.reducer, state, hook)
     if ddp in _builtin:
@@ -84,7 +84,7 @@ def register_again(ddp: DistributedDataParallel) -> None:
 
 
 def install(left_alone: Callable[[], AbstractContextManager[None]]) -> None:
-    """`left_alone`: a context in which collectives are not the script's own."""
+    """Watch which hooks are registered, and call each within `left_alone`: there collectives are not the script's own."""
     original_builtin: Callable[..., Any] = DistributedDataParallel._register_builtin_comm_hook
     original_register: Callable[..., Any] = dist._register_comm_hook
 

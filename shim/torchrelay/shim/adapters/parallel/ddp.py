@@ -1,12 +1,12 @@
-"""DistributedDataParallel's reducer across a migration.
+"""Give DistributedDataParallel a new reducer in a migration.
 
-The layout of the gradient buckets is part of the trajectory: an all-reduce over other bucket boundaries rounds differently,
-and ranks with different layouts mix gradients up without any error. After the first backward DDP rebuilds its buckets in the
-order in which gradients became ready. In a migration every rank gets a new reducer with the layout written out, but for
-wrappers with `find_unused_parameters=True`, which never rebuild theirs (`_reset_state` keeps their buckets).
+The layout of the gradient buckets is part of the trajectory: an all-reduce over other bucket boundaries rounds differently, and
+ranks with different layouts mix gradients up without any error. After the first backward DDP rebuilds its buckets in the order in
+which gradients became ready. In a migration every rank gets a new reducer with the layout written out. Wrappers with
+`find_unused_parameters=True` are the exception: they never rebuild their buckets (`_reset_state` keeps them).
 
-Which layout that is, `ddp_layouts.py` says. With `static_graph=True` the first backward of a reducer has one collective more
-than the later ones.
+Which layout that is, `ddp_layouts.py` says. With `static_graph=True` the first backward of a reducer has one collective more than
+the later ones.
 
 Leans on `reducer._reset_state`, `_ddp_init_helper`, `_build_params_for_reducer`, `_build_debug_param_to_name_mapping`,
 `torch.distributed._compute_bucket_assignment_by_size`, `_static_graph_delay_allreduce_enqueued`. Seen on torch 2.13.0.
@@ -34,10 +34,10 @@ _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.
 
 
 class Wrappers:
-    """The wrappers that live and whose group does, each by the number of those that were built before it.
+    """The living wrappers whose process group lives. A wrapper's number is how many were built before it.
 
-    A process that is led to a later iteration of a loop, in which wrappers are built, gets that number from a rank that was there:
-    so it names the same one on all ranks, though each may let go of old ones at another time.
+    A process that is led to a later iteration of a loop, in which wrappers are built, gets the number from a rank that was there.
+    So a number names the same wrapper on all ranks, though each rank may let go of old ones at another time.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Wrappers:
         self._indices: weakref.WeakKeyDictionary[DistributedDataParallel, tuple[list[torch.Tensor] | None, bool]] = (
             weakref.WeakKeyDictionary()
         )
-        """The list of buffers that was looked through, which a wrapper replaces where a buffer was bound anew."""
+        """The list of buffers that was looked through. A wrapper replaces the list where a buffer was bound anew."""
 
     def add(self, ddp: DistributedDataParallel) -> None:
         self._living[self.built] = ddp
@@ -56,7 +56,7 @@ class Wrappers:
         return [(number, ddp) for number, ddp in sorted(self._living.items()) if name_if_known(ddp.process_group)]
 
     def takes_indices(self, ddp: DistributedDataParallel) -> bool:
-        """Whether this forward takes buffers from rank 0 that may be indices, such as positions.
+        """Return whether this forward takes buffers from rank 0 that may be indices, such as positions.
 
         A communicator that was aborted leaves garbage behind, and an index that is garbage ends the process's use of its device.
         """
@@ -76,7 +76,7 @@ class Wrappers:
 
 
 def check_supported() -> None:
-    """Raises UnsupportedError where this torch lacks what is needed."""
+    """Raise UnsupportedError where this torch lacks what is needed."""
     needed = (
         "_ddp_init_helper",
         "_build_params_for_reducer",
@@ -92,12 +92,12 @@ def check_supported() -> None:
 
 
 def why_not_carried(ddp: DistributedDataParallel) -> str:
-    """Why no new communicator could be put below the wrapper; empty if one could. Touches no reducer."""
+    """Return why no new communicator could be put below the wrapper; empty if one could. Touches no reducer."""
     return comm_hooks.why_not_carried(ddp)
 
 
 def without_peers(ddp: Any) -> None:
-    """The next forward and backward communicate nothing."""
+    """Let the next forward and backward communicate nothing."""
     ddp.require_backward_grad_sync = False
     if ddp.static_graph:
         ddp._static_graph_delay_allreduce_enqueued = True
@@ -109,7 +109,10 @@ _required: weakref.WeakKeyDictionary[DistributedDataParallel, frozenset[str]] = 
 
 @contextmanager
 def as_built(ddp: DistributedDataParallel) -> Iterator[None]:
-    """Parameters require gradients as they did then: a script may have frozen some for the moment, as GANs take turns."""
+    """Let parameters require gradients as they did when the wrapper was built.
+
+    A script may have frozen some, as GANs take turns.
+    """
     built = _required.get(ddp)  # none where the wrapper is a copy
     named = ddp.module.named_parameters() if built is not None else ()
     others = [p for name, p in named if p.requires_grad != (name in (built or ()))]
@@ -123,7 +126,7 @@ def as_built(ddp: DistributedDataParallel) -> Iterator[None]:
 
 
 def new_reducer(ddp: DistributedDataParallel, wanted: Layout) -> None:
-    """A fresh reducer on the group's present communicator; `wanted` empty means the layout that DDP starts with.
+    """Make a new reducer on the group's present communicator. Where `wanted` is empty, it has the layout that DDP starts with.
 
     Raises UnsupportedError.
     """
@@ -160,7 +163,7 @@ def note_built(ddp: DistributedDataParallel) -> None:
 def install(
     on_built: Callable[[DistributedDataParallel], None], before_forward: Callable[[Any, Callable[..., Any]], Any]
 ) -> None:
-    """Tells of each wrapper that is built, and lets `before_forward` run `_pre_forward`, where a forward communicates."""
+    """Call `on_built` for each wrapper that is built, and let `before_forward` run `_pre_forward`, where a forward communicates."""
     original_init: Callable[..., None] = DistributedDataParallel.__init__
     original_pre: Callable[..., Any] = DistributedDataParallel._pre_forward
 

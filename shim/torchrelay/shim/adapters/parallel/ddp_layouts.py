@@ -1,9 +1,9 @@
-"""The layout of DistributedDataParallel's gradient buckets at each boundary, and reducers that are made anew in it.
+"""Know the layout of DistributedDataParallel's gradient buckets at each boundary, and make reducers anew in it.
 
-After the first backward DDP rebuilds its buckets in the order in which gradients became ready. With `static_graph=True` that is
-the order of the second one: the first only counts how often each gradient is added to, and reduces when it is over. A new
-reducer begins with such a backward again, so that all ranks get new ones; that it comes in another step changes no bit. But
-one that was made anew between the first step and the second would go by the third: its layout comes from us.
+After the first backward DDP rebuilds its buckets in the order in which gradients became ready. With `static_graph=True` that is the
+order of the second backward: the first only counts how often each gradient is added to, and reduces when it is over. A new reducer
+begins with such a backward again. So all ranks get new ones; that it comes in another step changes no bit. But a reducer that was
+made anew between the first step and the second would go by the third: its layout comes from us.
 
 Leans on `_get_ddp_logging_data` (key `rebuilt_per_bucket_param_indices`), `_build_params_for_reducer`, `_bucket_config`,
 `torch.distributed._compute_bucket_assignment_by_size`. Seen on torch 2.13.0 and, where `bucket_bytes_cap_default` stands for
@@ -36,14 +36,14 @@ def _indices(text: str) -> list[int]:
 class ReadyOrder:
     """The order in which gradients became ready in the synchronised backward that the rebuild goes by.
 
-    DDP says it only later, in its logging data, which is too late for a failure in the step after.
+    DDP tells the order only later, in its logging data, which is too late for a failure in the step after.
     """
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         parameters, _ = ddp._build_params_for_reducer()
         self.indices: list[int] = []
         self.forwards = 0
-        """Of a static graph: synchronised ones that have begun."""
+        """How many synchronised forwards have begun; counted only for a static graph."""
         self.late = False
         """Whether a static graph's reducer was made anew after the first backward: it would go by the third."""
         self._got_gradients, self._averages = False, False
@@ -55,9 +55,10 @@ class ReadyOrder:
 
     @property
     def bypassed(self) -> bool:
-        """Whether gradients of this step came without a synchronised forward: the script calls the module inside of the wrapper.
+        """Return whether gradients of this step came without a synchronised forward.
 
-        Not seen once the reducer has rebuilt its buckets; by then ranks have been compared.
+        The script then calls the module inside of the wrapper. That is not seen once the reducer has rebuilt its buckets; by then
+        ranks have been compared.
         """
         return self._got_gradients and not self._averages
 
@@ -78,7 +79,10 @@ class ReadyOrder:
             self.indices.append(index)
 
     def forward_begins(self, ddp: DistributedDataParallel) -> None:
-        """In the forward after a static graph's second backward all reducers change their layout."""
+        """Note a synchronised forward. Where it is due, give the wrapper a new reducer.
+
+        In the forward after a static graph's second backward all reducers change their layout.
+        """
         if not (ddp.require_backward_grad_sync and torch.is_grad_enabled()):
             return
         self._averages = True
@@ -90,11 +94,11 @@ class ReadyOrder:
         self.forwards += 1
 
     def forget(self) -> None:
-        """An interrupted backward is done again."""
+        """Forget the order: an interrupted backward is done again."""
         self.indices.clear()
 
     def be_at(self, forwards: int) -> None:
-        """Of a static graph, whose reducer is made anew there."""
+        """Go on from so many forwards of a static graph, whose reducer is made anew there."""
         if forwards < _SETTLED:
             self.indices.clear()
         self.forwards, self.late = forwards, forwards == 1
@@ -106,7 +110,7 @@ class ReadyOrder:
 
 
 def layout(ddp: DistributedDataParallel, ready: ReadyOrder) -> Layout:
-    """The layout that the next backward would use in an undisturbed run; empty for the one that a new reducer starts with."""
+    """Return the layout that the next backward would use in an undisturbed run. Empty stands for the one of a new reducer."""
     rebuilt = str(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
     if rebuilt:
         return [_indices(bucket) for bucket in rebuilt.split(",")]
@@ -138,17 +142,17 @@ def layout(ddp: DistributedDataParallel, ready: ReadyOrder) -> Layout:
 
 @dataclass(frozen=True)
 class KnownLayout:
-    """Of a wrapper at a boundary."""
+    """The layout of a wrapper at a boundary."""
 
     layout: Layout
     rebuilt: bool
     """Whether its reducer has rebuilt its buckets, and so keeps them."""
     forwards: int = 0
-    """As ReadyOrder.forwards, up to the number from which on nothing changes any more."""
+    """ReadyOrder.forwards, but at most the number from which on nothing changes any more."""
 
 
 Known = dict[int, KnownLayout]
-"""By the wrapper's number, as in Wrappers."""
+"""Layouts by the wrapper's number, as in Wrappers."""
 _NOTHING = KnownLayout([], False)
 
 
@@ -162,7 +166,7 @@ class Layouts:
         self.wrappers = Wrappers()
         self._known: dict[int, Known] = {}
         self._settled: Known | None = None
-        """The latest, if nothing changes in it any more."""
+        """The latest known layouts, if nothing changes in them any more."""
         self._ready: weakref.WeakKeyDictionary[DistributedDataParallel, ReadyOrder] = weakref.WeakKeyDictionary()
         self.bypassed: list[DistributedDataParallel] = []
         """Wrappers that did not average the gradients of the step whose gate was passed last."""
@@ -184,7 +188,10 @@ class Layouts:
         self.bypassed = [ddp for ddp, ready in self._ready.items() if ready.bypassed]
 
     def note(self, boundary: int) -> None:
-        """At a boundary, or in the gate before it: the backward is complete there, and peers may be past the gate."""
+        """Note the layouts at a boundary, or in the gate before it.
+
+        The backward is complete there, and peers may be past the gate.
+        """
         before, wrappers = self._latest(), self.wrappers.numbered()
         settled = before is self._settled and before.keys() == {number for number, _ in wrappers}
         now = before if settled else self._look(before, wrappers)
@@ -206,12 +213,12 @@ class Layouts:
         return now
 
     def adopt(self, target: int, given: Known) -> None:
-        """A joiner's new reducers have a layout that they cannot tell of."""
+        """Take the layouts that a joiner's new reducers were given: the reducers cannot tell them."""
         self._known = {target: {number: given.get(number, _NOTHING) for number, _ in self.wrappers.numbered()}}
         self._be_at(self._known[target])
 
     def migrated(self, target: int) -> None:
-        """Every reducer rebuilds its buckets once more, into the same layout."""
+        """Note that a migration was committed: every reducer rebuilds its buckets once more, into the same layout."""
         known = self._known.get(target, self._latest())
         self._known = {target: {number: replace(k, rebuilt=False) for number, k in known.items()}}
         if target == 0:
@@ -225,12 +232,15 @@ class Layouts:
                 self._ready[ddp].be_at(known[number].forwards)
 
     def as_text(self, target: int) -> str:
-        """What a joiner that enters at boundary `target` needs."""
+        """Return the layouts, as text, for a joiner that enters at boundary `target`."""
         known = self._known.get(target, self._latest())
         return json.dumps({number: [k.layout, k.forwards] for number, k in known.items()})
 
     def prepare_survivor(self, target: int) -> None:
-        """After an interrupted or a finished backward: ready for the next one, in the layout of boundary `target`."""
+        """Make the reducers ready for the next backward, in the layout of boundary `target`.
+
+        Called after an interrupted or a finished backward.
+        """
         known = self._known.get(target, self._latest())
         for number, ddp in self.wrappers.numbered():
             there = known.get(number, _NOTHING)
@@ -240,7 +250,7 @@ class Layouts:
                 _begin_again(ddp, there.layout if target > 0 else [])
 
     def abandoned(self) -> None:
-        """A migration that came to nothing, in all ranks that stood still for it."""
+        """Make the reducers ready again after a migration that came to nothing, in all ranks that stood still for it."""
         known = self._latest()
         for number, ddp in self.wrappers.numbered():
             if ddp.static_graph and number in known:
@@ -254,10 +264,10 @@ class Layouts:
 
 
 def _begin_again(ddp: DistributedDataParallel, layout: Layout) -> None:
-    """Ready for the next backward, in this layout.
+    """Make the reducer ready for the next backward, in this layout.
 
-    Every reducer rebuilds its buckets in the step after a migration, and gradients may become ready in another order by now. One
-    that was kept would not tell of that, since its logging data has the first rebuild for good: it is made anew.
+    Every reducer rebuilds its buckets in the step after a migration, and gradients may become ready in another order by now. A
+    reducer that was kept would not tell of that, since its logging data has the first rebuild for good: so it is made anew.
     """
     if ddp.find_unused_parameters:
         ddp.reducer._reset_state()  # it has never rebuilt its buckets
@@ -266,7 +276,7 @@ def _begin_again(ddp: DistributedDataParallel, layout: Layout) -> None:
 
 
 def prepare_joiner(wrappers: Wrappers, text: str, target: int) -> Known:
-    """Reducers on the new generation's communicators, in a survivor's layout, which is returned."""
+    """Make reducers on the new generation's communicators, in a survivor's layout. Return the layouts."""
     told = json.loads(text).items() if text else ()
     given = {int(number): KnownLayout(buckets, False, forwards) for number, (buckets, forwards) in told}
     if target == 0:

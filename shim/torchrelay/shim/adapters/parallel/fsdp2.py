@@ -1,8 +1,8 @@
-"""fully_shard across a migration.
+"""Put modules that fully_shard has sharded to idle in a migration.
 
-A forward or backward that was interrupted leaves parameter groups unsharded and gathers half done; a rank that is put back so
-skips all-gathers that a new process makes, and gloo ends the process over sizes that differ, or parameters are mixed up where
-they agree. So every rank puts its sharded modules to idle before it exchanges its communicators.
+A forward or backward that was interrupted leaves parameter groups unsharded and gathers half done. A rank that is put back so skips
+all-gathers that a new process makes: gloo then ends the process over sizes that differ, or parameters are mixed up where the sizes
+agree. So every rank puts its sharded modules to idle before it exchanges its communicators.
 
 Leans on `FSDPState` (`init`, `_is_root`), `FSDPParamGroup` (`_all_gather_result`, `post_backward`, `fsdp_params`), `FSDPParam`
 (`sharded_param`, `_unsharded_param`, `unsharded_accumulated_grad`, and `_module_info` with `module`, `param_name`,
@@ -29,10 +29,10 @@ _states: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def hook(module: ModuleType, unsupported: Callable[[str], None]) -> None:
-    """To be called once the module of FSDPState is imported.
+    """Put a hook on FSDPState. To be called once its module is imported.
 
-    `unsupported` is told why a module that the script shards cannot be migrated with this torch; a script that shards none
-    need not know.
+    `unsupported` is told why a module that the script shards cannot be migrated with this torch; a script that shards none need not
+    know.
     """
     state_class = module.FSDPState
     lacking = missing(state_class, module.FSDPParamGroup)
@@ -53,7 +53,7 @@ def in_use() -> bool:
 
 
 def reset() -> None:
-    """Every sharded module is as between two steps, its shards' gradients apart, which are for the caller to drop."""
+    """Put every sharded module to where it is between two steps. The gradients of its shards stay: the caller has to drop them."""
     for state in list(_states):
         for group in groups_of(state):
             _forget_gather(group)
@@ -65,7 +65,10 @@ def reset() -> None:
 
 
 def has_unreduced() -> bool:
-    """Whether some gradient is not reduced yet: of a backward without `set_requires_gradient_sync`, or of one that goes on."""
+    """Return whether some gradient is not reduced yet.
+
+    That is so after a backward without `set_requires_gradient_sync`, and within a backward.
+    """
     return any(
         parameter.unsharded_accumulated_grad is not None
         or getattr(getattr(parameter, "_unsharded_param", None), "grad", None) is not None
@@ -75,7 +78,7 @@ def has_unreduced() -> bool:
 
 
 def _forget_gradient(parameter: Any) -> None:
-    """Torch's own reset leaves the gradients that a group had not reduced yet; the next backward would add to them."""
+    """Drop a gradient that its group had not reduced yet. Torch's own reset leaves it, and the next backward would add to it."""
     if hasattr(parameter, "_unsharded_param"):
         parameter._unsharded_param.grad = None
     parameter.unsharded_accumulated_grad = None
@@ -93,7 +96,7 @@ def _forget_gather(group: Any) -> None:
 
 
 def sharded_parameters(modules: Iterable[torch.nn.Module]) -> dict[int, torch.Tensor]:
-    """id of a parameter that is gathered at the moment -> this rank's shard of it, for the modules of a tree."""
+    """Return id of a parameter that is gathered at the moment -> this rank's shard of it, for the modules of a tree."""
     if not _states:
         return {}
     wanted = set(map(id, modules))
@@ -107,7 +110,7 @@ def sharded_parameters(modules: Iterable[torch.nn.Module]) -> dict[int, torch.Te
 
 
 def shard_of(bound: Any) -> Any:
-    """This rank's shard of a parameter that is gathered at the moment; anything else as it is."""
+    """Return this rank's shard of a parameter that is gathered at the moment; anything else as it is."""
     of_all = (parameter for state in list(_states) for parameter in _parameters(state))
     return next((p.sharded_param for p in of_all if getattr(p, "_unsharded_param", None) is bound), bound)
 
@@ -117,7 +120,7 @@ def _parameters(state: Any) -> Iterator[Any]:
 
 
 def managed_names(modules: Iterable[torch.nn.Module]) -> set[tuple[int, str]]:
-    """id of a module and name of a parameter, for parameters that fully_shard exchanges with gathered ones and back."""
+    """Return (id of a module, name of a parameter) for parameters that fully_shard exchanges with gathered ones and back."""
     if not _states:
         return set()
     wanted = set(map(id, modules))
@@ -130,7 +133,7 @@ def managed_names(modules: Iterable[torch.nn.Module]) -> set[tuple[int, str]]:
 
 @contextmanager
 def after_each_group(call: Callable[[], None]) -> Iterator[None]:
-    """Within the context `call` runs in a backward whenever the gradients of a parameter group have been reduced."""
+    """Let `call` run, in a backward, whenever the gradients of a parameter group have been reduced."""
     module = sys.modules.get(GROUP_MODULE)
     if module is None:
         yield

@@ -1,4 +1,4 @@
-"""Puts sharded modules to where they are between two steps, after a forward or backward that was interrupted.
+"""Put sharded modules to where they are between two steps, after a forward or backward that was interrupted.
 
 torch 2.13 does it by itself (`FSDPState._reset_iter_state`). Before that it is done here, on `FSDPState` (`_comm_ctx`,
 `_state_ctx`, `_training_state`, `_fsdp_param_group`) and `FSDPParamGroup` (the attributes below, `_to_sharded`). Seen on torch

@@ -1,4 +1,4 @@
-"""Hooks of modules: how many there are, and those that were registered since a moment.
+"""Count the hooks of modules, and remove those that were registered since a moment.
 
 Leans on `torch.utils.hooks.RemovableHandle.next_id`, the number that the next hook of any kind gets, under which its owner keeps
 it. Seen on torch 2.13.0; where it is missing, nothing is known of hooks.
@@ -28,8 +28,10 @@ def next_hook() -> int:
 
 
 def hook_counts(named: Sequence[tuple[str, torch.nn.Module]]) -> dict[tuple[str, str], int]:
-    """By path of the module and name of what keeps them, where there are any. Torch's own, as `fully_shard` makes them in the first
-    forward, come by themselves."""
+    """Return how many hooks there are, by the module's path and the name of the attribute that keeps them.
+
+    Torch's own hooks, which `fully_shard` makes in the first forward, come by themselves.
+    """
     return {
         (name, kept): count
         for name, module in named
@@ -46,7 +48,7 @@ def _is_torchs(hook: Any) -> bool:
 
 
 def remove_hooks_since(modules: Iterable[torch.nn.Module], number: int) -> None:
-    """Of the modules, those that were registered with this number or a later one."""
+    """Remove the modules' hooks that were registered with this number or a later one."""
     for module in modules:
         for name in NAMES:
             hooks = module.__dict__.get(name) or {}

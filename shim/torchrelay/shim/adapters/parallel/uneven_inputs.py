@@ -1,7 +1,7 @@
-"""When ranks begin to train on unlike numbers of batches: `DistributedDataParallel.join()` and torch's `Join`.
+"""Tell when ranks begin to train on unlike numbers of batches: `DistributedDataParallel.join()` and torch's `Join`.
 
-A rank that is through answers the collectives of the others without any step of its own.
-Leans on `Join.__enter__`, on `_enable` and on `_throw_on_early_termination` (then all ranks end together). Seen on torch 2.13.0.
+A rank that has no batches left answers the collectives of the others without any step of its own. Leans on `Join.__enter__`, on
+`_enable` and on `_throw_on_early_termination` (then all ranks end together). Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from torch.distributed.algorithms.join import Join
 
 
 def watch(begins: Callable[[], None]) -> None:
-    """From now on call `begins` on each rank where ranks may go on without those that are through. It must not raise."""
+    """Call `begins`, from now on, on each rank where other ranks may go on without those that have no batches left.
+
+    It must not raise.
+    """
     enter: Any = Join.__enter__
 
     @functools.wraps(enter)

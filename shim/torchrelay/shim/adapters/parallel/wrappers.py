@@ -1,4 +1,4 @@
-"""Wrappers of torch that a migration knows no way back from, once they were interrupted: what the protection report says of them.
+"""Tell the protection report of torch's wrappers that cannot be put back once they were interrupted.
 
 Leans on `FullyShardedDataParallel` keeping its own state, and nothing of the user's, in its attributes. Seen on torch 2.13.0.
 """
@@ -14,13 +14,13 @@ _FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
 
 
 def is_fsdp1(module: torch.nn.Module) -> bool:
-    """Whether it is a wrapper of the first FSDP; what `fully_shard` makes is none."""
+    """Return whether the module is a wrapper of the first FSDP; what `fully_shard` makes is none."""
     defined = sys.modules.get(_FSDP1)
     return defined is not None and isinstance(module, defined.FullyShardedDataParallel)
 
 
 def limits(roots: Iterable[torch.nn.Module]) -> list[str]:
-    """What cannot be done for a job with these models, in words."""
+    """Return, in words, what cannot be done for a job with these models."""
     found = []
     if any(is_fsdp1(module) for root in roots for module in root.modules()):
         found.append(

@@ -1,8 +1,8 @@
-"""The store at MASTER_ADDR and MASTER_PORT, in a process of its own, so that it outlives every rank.
+"""Host the store at MASTER_ADDR and MASTER_PORT in a process of its own, so that it outlives every rank.
 
-Under torchrun its agent hosts it, and says so in TORCHELASTIC_USE_AGENT_STORE: rank 0 is a client like any other
-(`torch.distributed.rendezvous._create_c10d_store`). Our agent has no torch. So rank 0 forks a process for it as soon as torch is
-there, before the script can have touched a device, and it ends with the agent. Seen on torch 2.13.0.
+Under torchrun its agent hosts the store, and says so in TORCHELASTIC_USE_AGENT_STORE: rank 0 is a client like any other
+(`torch.distributed.rendezvous._create_c10d_store`). Our agent has no torch. So rank 0 forks a process for the store as soon as
+torch is there, before the script can have touched a device. The process ends with the agent. Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _ARGUMENTS = (
     *("host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers", "multi_tenant"),
     *("master_listen_fd", "use_libuv"),
 )
-"""Of TCPStore, in their order."""
+"""The parameters of TCPStore, in their order."""
 _TIMEOUT = timedelta(seconds=300)
-"""What torch gives a TCPStore by itself."""
+"""The timeout that torch gives a TCPStore by itself."""
 _FOUND_WITHIN = timedelta(seconds=2)
 _READY_WITHIN_S = 10.0
 _BACKLOG = 2048
 
 
 def use(environ: MutableMapping[str, str], agent_pid: int, *, joins: bool = False) -> None:
-    """Makes the store outlive rank 0, and tells torch so. Where it cannot be hosted so, rank 0 hosts it, as torch does by itself.
+    """Make the store outlive rank 0, and tell torch so. Where it cannot be hosted so, rank 0 hosts it, as torch does by itself.
 
     To be called in each rank once torch is there. `environ`: the script's. `agent_pid`: the process with which the store ends.
     `joins`: this process takes over a rank, so that the store is there already, or was lost with the machine of MASTER_ADDR.
@@ -50,27 +50,30 @@ def use(environ: MutableMapping[str, str], agent_pid: int, *, joins: bool = Fals
 
 
 def connections(environ: Mapping[str, str]) -> set[sockets.Inode]:
-    """Of this process to the store that outlives rank 0."""
+    """Return the sockets of this process that are connected to the store that outlives rank 0."""
     place = _lasting(environ)
     return set() if place is None else sockets.connected_to(place[1])
 
 
 def of_default_group(environ: Mapping[str, str]) -> dist.Store | None:
-    """The store that `init_process_group` makes of the environment, for a process that joins; None where none outlives rank 0."""
+    """Return the store that `init_process_group` makes of the environment, for a process that joins.
+
+    None where no store outlives rank 0.
+    """
     place = _lasting(environ)
     found = None if place is None else _find(*place)
     return None if found is None else dist.PrefixStore("default_pg", found)
 
 
 def connects_to_it(environ: Mapping[str, str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether these arguments of TCPStore are those of a client of the store that outlives rank 0, and it is there."""
+    """Return whether these arguments of TCPStore are those of a client of the store that outlives rank 0, and it is there."""
     asked, place = _asked(args, kwargs), _lasting(environ)
     is_its = place is not None and place == (asked.get("host_name"), asked.get("port")) and not asked.get("is_master")
     return place is not None and is_its and _find(*place) is not None
 
 
 def connect_uncounted(init: Callable[..., None], store: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Makes `store` such a client, by TCPStore's `init`; the process whose place this one takes was counted as a worker."""
+    """Make `store` such a client, by TCPStore's `init`. The process that this one replaces was counted as a worker."""
     init(store, **{**_asked(args, kwargs), "wait_for_workers": False})
 
 
@@ -88,7 +91,7 @@ def _lasting(environ: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _find(host: str, port: int) -> dist.TCPStore | None:
-    """A client of the store, if one is served there."""
+    """Return a client of the store, or None where none is served there."""
     try:
         socket.create_connection((host, port), _FOUND_WITHIN.total_seconds()).close()  # TCPStore would try for longer
         found = dist.TCPStore(host, port, is_master=False, timeout=_FOUND_WITHIN, wait_for_workers=False)
@@ -99,7 +102,7 @@ def _find(host: str, port: int) -> dist.TCPStore | None:
 
 
 def _host(port: int, agent_pid: int) -> bool:
-    """Whether a process of its own hosts the store; forks it if none does for this agent yet."""
+    """Return whether a process of its own hosts the store. Fork it if none does for this agent yet."""
     opened: list[int] = []
     try:
         opened += (os.pidfd_open(agent_pid),)
@@ -142,7 +145,7 @@ def _is_served(port: int) -> bool:
 
 
 def _mark(agent_pid: int, port: int) -> int | None:
-    """A descriptor that says, while it is open, that this agent's store is there; None if it is."""
+    """Return a descriptor that says, while it is open, that this agent's store is there; None if one says so already."""
     mark = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         mark.bind(f"\0torchrelay-store-{agent_pid}-{port}")
@@ -155,14 +158,14 @@ def _mark(agent_pid: int, port: int) -> int | None:
 
 
 def _listen(port: int) -> int:
-    """The descriptor of a socket that listens on every address, as TCPStore does. Raises OSError."""
+    """Return the descriptor of a socket that listens on every address, as TCPStore does. Raises OSError."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     return socket.create_server(("", port), family=family, backlog=_BACKLOG, dualstack_ipv6=both).detach()
 
 
 def _serve(port: int, listener: int, others: tuple[int, int, int]) -> None:
-    """In the child, which must hold nothing that others wait to see closed."""
+    """Serve the store. Called in the child, which must hold no descriptor that others wait to see closed."""
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

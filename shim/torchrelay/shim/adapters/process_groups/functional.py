@@ -1,8 +1,8 @@
-"""Functional collectives: DTensors communicate by them, and frameworks for their metrics.
+"""Wrap functional collectives: DTensors communicate by them, and frameworks for their metrics.
 
-They return a new tensor, and fail where it is first looked at; `complete` looks at it at once. torch.compile traces the
-originals. Leans on `torch.distributed._functional_collectives` (`_resolve_group_name`, and the functions named here, of which
-the tensor is the first parameter). Seen on torch 2.13.0; a name that a torch lacks is left out.
+They return a new tensor, and fail where it is first looked at; `complete` looks at it at once. torch.compile traces the originals.
+Leans on `torch.distributed._functional_collectives` (`_resolve_group_name`, and the functions named here, of which the tensor is
+the first parameter). Seen on torch 2.13.0; a name that a torch lacks is left out.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ def group_name(module: ModuleType, name: str, args: tuple[Any, ...], kwargs: dic
 
 
 def complete(result: torch.Tensor) -> torch.Tensor:
-    """Raises RuntimeError where the communication failed."""
+    """Wait for the result and return it. Raises RuntimeError where the communication failed."""
     return waited_for(result)
 
 
 def wrap(module: ModuleType, around: Around) -> None:
-    """`around(name, original, args, kwargs)` is called in place of each, and of `WAIT`, but not by compilers."""
+    """Call `around(name, original, args, kwargs)` in place of each functional collective, and of `WAIT`.
+
+    Compilers get the originals.
+    """
     for name in (*NAMES, WAIT):
         original = getattr(module, name, None)
         if original is not None:

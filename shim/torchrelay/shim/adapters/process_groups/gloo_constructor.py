@@ -1,4 +1,4 @@
-"""The constructor of gloo's communicators, as torch calls it for a group that the script makes: it waits for each peer.
+"""Take part where torch constructs gloo's communicator for a group that the script makes: that waits for each peer.
 
 Leans on the name `ProcessGroupGloo` in `torch.distributed.distributed_c10d`, by which torch makes a group's communicator and asks
 whether one is gloo's. Seen on torch 2.6.0 to 2.14.1.
@@ -22,7 +22,7 @@ _of_thread = threading.local()
 
 
 class _Instead(type):
-    """Stands for the class."""
+    """A metaclass: its class stands for gloo's."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         connect: Connect | None = getattr(_of_thread, "connect", None)
@@ -43,7 +43,7 @@ class _Gloo(metaclass=_Instead):
 
 @contextmanager
 def called_by(connect: Connect) -> Iterator[None]:
-    """What torch constructs on this thread meanwhile is what `connect(construct)` returns. Other threads are left alone."""
+    """Let torch construct, on this thread, what `connect(construct)` returns. Other threads are left alone."""
     global _users
     if not dist.is_gloo_available():
         yield

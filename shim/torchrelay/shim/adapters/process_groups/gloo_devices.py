@@ -1,4 +1,7 @@
-"""A gloo communicator that connects to nobody until it is used: its device is told to be lazy. Seen on torch 2.13.0 and 2.14.1."""
+"""Make a gloo communicator that connects to no peer until it is used: its device is told to be lazy.
+
+Seen on torch 2.13.0 and 2.14.1.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ import torch.distributed as dist
 
 
 def unconnected_gloo(place: int, size: int) -> Any:
-    """Make it. A torch that knows no lazy devices is given one of a single member: there nobody asks it for more than its name."""
+    """Make a gloo communicator that connects to no peer.
+
+    Where torch knows no lazy devices, the communicator has a single member: all that it is asked there is its name.
+    """
     gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
     options._timeout = timedelta(seconds=1)

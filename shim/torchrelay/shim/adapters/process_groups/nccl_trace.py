@@ -1,8 +1,8 @@
-"""What torch's recorder of NCCL collectives knows of those that are not over.
+"""Ask torch's recorder of NCCL collectives for those that are not over.
 
-A collective has begun when the event in front of its kernel has come; then all that it computes with is there, and it waits for the
-other ranks. torch records that event where TORCH_NCCL_ENABLE_TIMING is set; elsewhere every one that is not over counts as begun.
-Seen on torch 2.13.0, whose recorder is on by default (TORCH_FR_BUFFER_SIZE; TORCH_NCCL_TRACE_BUFFER_SIZE before).
+A collective has begun when the event in front of its kernel has come. Then all that it computes with is there, and it waits for the
+other ranks. torch records that event where TORCH_NCCL_ENABLE_TIMING is set. Elsewhere every collective that is not over counts as
+begun. Seen on torch 2.13.0, whose recorder is on by default (TORCH_FR_BUFFER_SIZE; TORCH_NCCL_TRACE_BUFFER_SIZE before).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class WaitingCollective(NamedTuple):
     name: str
     group: str
     number: int
-    """In its group."""
+    """The collective's number in its group."""
 
 
 def waiting_collectives() -> list[WaitingCollective]:
@@ -29,7 +29,7 @@ def waiting_collectives() -> list[WaitingCollective]:
     if _dump is None:
         return []
     states = {_BEGUN} if os.environ.get("TORCH_NCCL_ENABLE_TIMING") == "1" else {_BEGUN, _QUEUED}
-    # The recorder is this process's own: nobody else writes what is unpickled here.
+    # The recorder is this process's own: no other process writes what is unpickled here.
     trace = pickle.loads(_dump(includeCollectives=True, includeStackTraces=False, onlyActive=True))
     return [
         WaitingCollective(entry["profiling_name"], entry["process_group"][0], entry["collective_seq_id"])

@@ -1,10 +1,10 @@
-"""Exchanging the communicator inside a live ProcessGroup.
+"""Exchange the communicator inside a live ProcessGroup.
 
 `ProcessGroup._register_backend` binds a backend to a device under a backend type that was not used in that group before, and
-collectives go to the one that the tensor's device is bound to. The group's default type stays: torch takes the group's name from it
-(`_get_backend_name`, for each new DistributedDataParallel, and for each forward of SyncBatchNorm), and knows none for our types.
-Backend types are 8-bit numbers: where old ones cannot be let go of (`old_backends.py`), a process can take part in about 240
-migrations. Seen on torch 2.13.0 and 2.14.1 (`BackendType` accepts any number).
+collectives go to the backend that the tensor's device is bound to. The group's default type stays: torch takes the group's name
+from it (`_get_backend_name`, for each new DistributedDataParallel, and for each forward of SyncBatchNorm), and knows none for our
+types. Backend types are 8-bit numbers: where old backends cannot be let go of (`old_backends.py`), a process can take part in about
+240 migrations. Seen on torch 2.13.0 and 2.14.1 (`BackendType` accepts any number).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LAST_TYPE = 250
 _FAKE = "FAKE"
 
 Unconnected = Callable[[str, int, int], Any]
-"""Of a backend's name, and of place and size in the group."""
+"""Makes a communicator from a backend's name, and its place and size in the group."""
 
 
 def check_supported() -> None:
-    """Raises UnsupportedError where this torch lacks what the exchange needs."""
+    """Raise UnsupportedError where this torch lacks what the exchange needs."""
     missing = [
         name
         for owner, name in (
@@ -47,42 +47,42 @@ def check_supported() -> None:
 
 
 def groups() -> list[Any]:
-    """Live process groups of this rank with more than one member, in the order of their creation.
+    """Return the live process groups of this rank with more than one member, in the order of their creation.
 
-    From any thread: the script may make and destroy some meanwhile.
+    For any thread: the script may make and destroy some meanwhile.
     """
     return [pg for pg in list(c10d._world.pg_map) if len(c10d._world.pg_group_ranks.get(pg, ())) > 1]
 
 
 def group_ranks(group: Any) -> list[int]:
-    """Global ranks of the group in group order."""
+    """Return the global ranks of the group, in group order."""
     ranks = c10d._world.pg_group_ranks[group]
     return sorted(ranks, key=lambda r: ranks[r])
 
 
 def name_of(group: Any) -> str:
-    """The name that is the same on all ranks; rank lists repeat within a mesh."""
+    """Return the group's name, which is the same on all ranks. Rank lists repeat within a mesh."""
     return str(c10d._world.pg_names[group])
 
 
 def named_or_default(group: Any) -> tuple[str, list[int]]:
-    """Name and global ranks of a group; None stands for the default one."""
+    """Return name and global ranks of a group. None stands for the default group."""
     found = group if group is not None else c10d._get_default_group()
     return name_of(found), group_ranks(found)
 
 
 def name_if_known(group: Any) -> str:
-    """As name_of; empty for one that was destroyed."""
+    """Return the group's name; empty for a group that was destroyed."""
     return str(c10d._world.pg_names.get(group, ""))
 
 
 def find(name: str) -> Any:
-    """The group of that name, or None."""
+    """Return the group of that name, or None."""
     return next((group for group, known in c10d._world.pg_names.items() if known == name), None)
 
 
 def named(name: str) -> tuple[Any, list[int]]:
-    """The group of that name, and its global ranks. Raises StateMismatchError where there is none."""
+    """Return the group of that name, and its global ranks. Raises StateMismatchError where there is none."""
     group = find(name)
     if group is None:
         raise StateMismatchError(f"there is no process group {name!r} here")
@@ -90,17 +90,17 @@ def named(name: str) -> tuple[Any, list[int]]:
 
 
 def size_of(name: str) -> int:
-    """How many members the group of that name has; 0 where there is none."""
+    """Return how many members the group of that name has; 0 where there is none."""
     return next((len(group_ranks(group)) for group, known in c10d._world.pg_names.items() if known == name), 0)
 
 
 def declared_backend(group: Any) -> str:
-    """What the script named, as `get_backend` says it: `undefined` where it left that to torch."""
+    """Return what the script named, as `get_backend` says it: `undefined` where it left that to torch."""
     return str(c10d._world.pg_map[group][0])
 
 
 def backend_name(group: Any) -> str:
-    """The backend that serves all devices of the group, whatever the script named; else each device with its own."""
+    """Return the backend that serves all devices of the group, whatever the script named; else each device with its own."""
     names = set(_configured(group).values())
     return names.pop() if len(names) == 1 else str(c10d._world.pg_backend_config[group])
 
@@ -112,7 +112,7 @@ def backend_names(group: Any) -> dict[str, str]:
 
 
 def fake_for(backend: str | None) -> str:
-    """Return what asks torch for a group that communicates with nobody, and has the devices that one of `backend` has."""
+    """Return the backend to ask torch for a group that communicates with no peer, and has the devices of a group on `backend`."""
     wanted = c10d.BackendConfig(dist.Backend(backend or dist.Backend.UNDEFINED))
     return ",".join(f"{device}:fake" for device in wanted.get_device_backend_map())
 
@@ -132,12 +132,15 @@ def communicators(group: Any) -> dict[torch.device, Any]:
 
 
 def timeout_of(group: Any) -> timedelta:
-    """The timeout that collectives of the group have now."""
+    """Return the timeout that collectives of the group have now."""
     return timeout_of_communicator(group._get_backend(device_types(group)[0]))
 
 
 def called(communicator: Any) -> int:
-    """How many collectives were called on it, also within a graph of the device that is being captured; 0 where it does not say."""
+    """Return how many collectives were called on the communicator; 0 where it does not say.
+
+    Those within a graph of the device that is being captured count, too.
+    """
     count = getattr(communicator, "_get_sequence_number_for_group", None)
     return 0 if count is None else int(count())
 
@@ -149,7 +152,7 @@ def timeout_of_communicator(communicator: Any) -> timedelta:
 
 
 def unused_number(used: Sequence[int]) -> int:
-    """Of a backend type that no group has a communicator under. Raises UnsupportedError when all are used up."""
+    """Return a number of a backend type that no group has a communicator under. Raises UnsupportedError when all are used up."""
     number = next((n for n in range(_FIRST_TYPE, _LAST_TYPE + 1) if n not in used), None)
     if number is None:
         raise UnsupportedError(
@@ -168,7 +171,7 @@ def type_of(number: int) -> Any:
 
 
 def install(group: Any, made: Mapping[torch.device, tuple[Any, Any]], store: Any) -> None:
-    """Makes communicators those of the live group, under the group's name, which torch keeps in the backend.
+    """Make communicators those of the live group, under the group's name, which torch keeps in the backend.
 
     `made`: for each device the communicator, and the backend type to register it under.
     """
@@ -181,9 +184,10 @@ def install(group: Any, made: Mapping[torch.device, tuple[Any, Any]], store: Any
 
 
 def reinstall(group: Any, types: Mapping[torch.device, Any], record: Any) -> None:
-    """Back to communicators that were installed before, each under its type.
+    """Put communicators back that were installed before, each under its type.
 
-    torch takes the one that it has by that type, and compares its device with that of the one it is given, unlooked (2.13).
+    torch takes the one that it has by that type. It compares its device with that of the given one, which it does not look at
+    (2.13).
     """
     for device, backend_type in types.items():
         group._register_backend(device, backend_type, group._get_backend(device))
@@ -199,9 +203,9 @@ _fake: list[Any] = []
 
 @contextmanager
 def fakes() -> Iterator[Any]:
-    """Groups that communicate with nobody can be made within. Yields the class of their stores.
+    """Let groups be made that communicate with no peer. Yields the class of their stores.
 
-    A plugin that torch knows costs every group of `cpu:gloo` its name: so it knows this one within alone.
+    A plugin that torch knows costs every group of `cpu:gloo` its name: so torch knows this one within the context alone.
     """
     plugins, by_device = dist.Backend._plugins, dist.Backend.default_device_backend_map
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -226,10 +230,10 @@ def init_fake(
     unconnected: Unconnected,
     store: Any = None,
 ) -> None:
-    """A default group that communicates with nobody, for a joiner's set-up; it names itself as the real one would.
+    """Make a default group that communicates with no peer, for a joiner's set-up. It names itself as the real one would.
 
-    `backend`, `device`: what the script asked for. `unconnected`: a communicator of the backend of that name, or None.
-    `store`: what the script can ask for by itself; None: one that answers nothing.
+    `backend`, `device`: what the script asked for. `unconnected`: makes a communicator of the backend of a name, or None. `store`:
+    what the script can ask for by itself; None: one that answers nothing.
     """
     with fakes() as fake_store:
         original(fake_for(backend), store=store or fake_store(), rank=rank, world_size=world_size)
@@ -250,13 +254,13 @@ def _name_as(group: Any, backend: Any, unconnected: Unconnected) -> None:
 
 
 def _leading(group: Any) -> str:
-    """The backend that torch names the group by."""
+    """Return the backend that torch names the group by."""
     names = list(_configured(group).values())
     return dist.Backend.NCCL if dist.Backend.NCCL in names else names[0]
 
 
 def _take_name_of(group: Any, namesake: Any, kind: Any) -> None:
-    """The group has `namesake` as default backend, and its devices keep theirs: DDP's logger believes its name.
+    """Make `namesake` the group's default backend, while its devices keep theirs: DDP's logger believes the default one's name.
 
     From torch 2.14 on the group says what its default backend says of rank and size, too.
     """
@@ -273,7 +277,7 @@ def asked_or_default(backend: str | None) -> str:
 
 
 def name_if_member(group: Any, backend: str, device: Any, unconnected: Unconnected) -> None:
-    """The same as for the default group, for a further one if this rank is a member."""
+    """Name a further group as the real one would name itself, if this rank is a member of it."""
     if group in c10d._world.pg_map:
         _name_as(group, dist.Backend(backend), unconnected)
         if device is not None:
@@ -286,12 +290,12 @@ def named_so_far() -> int:
 
 
 def name_from(number: int) -> None:
-    """The next groups have the names that they have in a process that had numbered so many."""
+    """Let the next groups have the names that they have in a process that had numbered so many."""
     c10d._world.group_count = number
 
 
 class GroupNames(NamedTuple):
-    """The groups that this process has at one moment: torch's number for the next one, and the names of all."""
+    """The groups that this process has at one moment: torch's number for the next group, and the names of all."""
 
     next_number: int
     names: frozenset[str]
@@ -302,9 +306,9 @@ def group_names() -> GroupNames:
 
 
 def forget_later(than: GroupNames) -> None:
-    """Destroys the groups that were made later, since they will be made again, under the same names.
+    """Destroy the groups that were made later: they will be made again, under the same names.
 
-    Their communicators are broken. Raises StateMismatchError where one of that time was destroyed meanwhile.
+    Their communicators are broken. Raises StateMismatchError where a group of that time was destroyed meanwhile.
     """
     present = group_names()
     if present == than:
@@ -324,9 +328,10 @@ def described() -> tuple[tuple[Any, ...], ...]:
 
 
 def be_member_of(wanted: Sequence[tuple[Any, ...]], unconnected: Unconnected) -> None:
-    """A joiner is a member of the groups that the lost rank was in: it makes those that it has passed over, and lets go of others.
+    """Make a joiner a member of the groups that the lost rank was in.
 
-    Raises StateMismatchError where it has another group of the same name.
+    It makes the groups that it has passed over, and destroys others. Raises StateMismatchError where a group of the same name
+    differs.
     """
     own = {description[0]: description for description in described()}
     for name, ranks, backend, text in wanted:
@@ -359,6 +364,6 @@ _VAIN_TAG = 0x7E57
 
 
 def receive_in_vain(peer: int) -> None:
-    """Waits for a message that nobody sends. Raises RuntimeError when the communicator is broken."""
+    """Wait for a message that is never sent. Raises RuntimeError when the communicator is broken."""
     group = c10d._get_default_group()
     group.recv([torch.empty(1)], peer, _VAIN_TAG).wait()

@@ -1,7 +1,7 @@
-"""Breaking a blocked gloo operation: shutting down the connected sockets of its pairs makes both ends fail at once.
+"""Break a blocked gloo operation: shutting down the connected sockets of its pairs makes both ends fail at once.
 
-`abort()` of gloo's backend returns but frees nobody (torch 2.13). The sockets are found in /proc/self/fd: those that were
-opened while a communicator was built. A listening socket must be left alone: shutting it down ends the process.
+`abort()` of gloo's backend returns but frees no thread (torch 2.13). The sockets are found in /proc/self/fd: those that were opened
+while a communicator was built. A listening socket must be left alone: shutting it down ends the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Inode = str
 
 
 def tcp_sockets() -> dict[int, Inode]:
-    """File descriptor -> inode of each socket of this process."""
+    """Return file descriptor -> inode of each socket of this process."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -26,7 +26,7 @@ def tcp_sockets() -> dict[int, Inode]:
 
 
 def connected_to(port: int) -> set[Inode]:
-    """Sockets of this process whose other end has this port."""
+    """Return the sockets of this process whose other end has this port."""
     found = set()
     for fd, inode in tcp_sockets().items():
         try:
@@ -40,7 +40,7 @@ def connected_to(port: int) -> set[Inode]:
 
 
 def shut_down(wanted: set[Inode]) -> int:
-    """Shuts down the connected TCP sockets among `wanted`; returns how many.
+    """Shut down the connected TCP sockets among `wanted`. Return how many.
 
     A descriptor that another thread has closed, and that is another file's by now, has another inode.
     """

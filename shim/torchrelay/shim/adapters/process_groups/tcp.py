@@ -1,8 +1,8 @@
-"""What Linux knows of a TCP connection, and can be told to do with it: its ends, whether the peer answers, keepalive, a filter.
+"""Ask Linux about a TCP connection, and set it up: its ends, whether the peer answers, keepalive, a filter.
 
 Asked by descriptor, through libc: a `socket.socket` around a descriptor of somebody else's would make it non-blocking where the
-script has set a default timeout. TCP_INFO (linux/tcp.h) grows at its end; what is read of it here is in every kernel since 2.6.
-A filter is a classic BPF program (linux/filter.h), which needs no privilege. Seen on Linux 6.18, x86-64.
+script has set a default timeout. TCP_INFO (linux/tcp.h) grows at its end; what is read of it here is in every kernel since 2.6. A
+filter is a classic BPF program (linux/filter.h), which needs no privilege. Seen on Linux 6.18, x86-64.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
 )
 _EVERY_SECOND = (1, 1, 127, 1)
-"""And broken by the kernel after 127 of them, the most that it can be told."""
+"""Keepalive each second. The kernel breaks the connection after 127 without an answer, the most that it can be told."""
 _RETURN = 0x06
 _OVERDUE = 2
-"""One retransmission or one probe without an answer happens to everybody."""
+"""So many retransmissions or probes in a row without an answer are overdue: a single one happens on any connection."""
 
 Keepalive = tuple[int, ...]
 
 
 class Reading(NamedTuple):
-    """`retransmits`, `probes`: sent one after the other without any answer. `retried_s`: how long the retransmissions have taken,
-    at least. `silent_s`: since the last acknowledgement came.
+    """What the kernel says of a connection.
+
+    `retransmits`, `probes`: sent one after the other without any answer. `retried_s`: how long the retransmissions have taken, at
+    least. `silent_s`: since the last acknowledgement came.
     """
 
     retransmits: int
@@ -54,7 +56,7 @@ class Reading(NamedTuple):
 
 @contextmanager
 def connections(wanted: set[Inode] | None = None) -> Iterator[dict[Inode, int]]:
-    """Descriptors of the connected TCP sockets of this process, all or those `wanted`, good until the end of the block."""
+    """Yield the descriptors of this process's connected TCP sockets, all or those `wanted`. They are good until the block's end."""
     found: dict[Inode, int] = {}
     try:
         for fd, inode in tcp_sockets().items():
@@ -75,12 +77,12 @@ def connections(wanted: set[Inode] | None = None) -> Iterator[dict[Inode, int]]:
 
 
 def ends(fd: int) -> tuple[str, str]:
-    """Local and remote end as `host:port`. Raises OSError."""
+    """Return local and remote end as `host:port`. Raises OSError."""
     return _address(_LIBC.getsockname, fd), _address(_LIBC.getpeername, fd)
 
 
 def read(fd: int) -> Reading | None:
-    """None for a connection that is about to end, or of which the kernel does not tell. Raises OSError."""
+    """Return what the kernel says of the connection; None where it is about to end, or the kernel does not tell. Raises OSError."""
     data = _get(fd, socket.IPPROTO_TCP, _TCP_INFO, 256)
     if len(data) < _INFO.size:
         return None
@@ -93,14 +95,14 @@ def read(fd: int) -> Reading | None:
 
 
 def keep_alive(fd: int) -> Keepalive:
-    """From now on an idle peer is asked every second whether it is there. Returns what was set before. Raises OSError."""
+    """Ask an idle peer every second, from now on, whether it is there. Return what was set before. Raises OSError."""
     before = tuple(_get_number(fd, level, name) for level, name in _KEEPALIVE)
     put_back(fd, _EVERY_SECOND)
     return before
 
 
 def put_back(fd: int, settings: Keepalive) -> None:
-    """What `keep_alive` has returned. Raises OSError."""
+    """Put back the settings that `keep_alive` has returned. Raises OSError."""
     for (level, name), value in zip(_KEEPALIVE, settings):
         _set(fd, level, name, struct.pack("=i", value))
 
@@ -114,7 +116,7 @@ class _Program(ctypes.Structure):
 
 
 def drop_all(fd: int) -> None:
-    """No packet reaches this socket any more: neither data nor acknowledgements. Its peer is not told. Raises OSError."""
+    """Let no packet reach this socket any more: neither data nor acknowledgements. Its peer is not told. Raises OSError."""
     take_nothing = _Instruction(_RETURN, 0, 0, 0)
     _set(fd, socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(_Program(1, ctypes.pointer(take_nothing))))
 

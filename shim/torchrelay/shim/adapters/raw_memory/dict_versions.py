@@ -1,9 +1,9 @@
-"""Whether dictionaries were written to, told from the versions that CPython keeps of them (PEP 509) instead of their content.
+"""Tell whether dictionaries were written to, from the versions that CPython keeps of them (PEP 509) instead of their content.
 
-Reads `ma_version_tag` of `PyDictObject`, behind the header and the number of items: a number that no other state of any
-dictionary of this process has had. CPython 3.10 to 3.13 have it (64 bits, with the GIL; seen on 3.11, where writing what is
-there already leaves it as it was); 3.14 has not. Tried out when this module is imported, for modules and for attributes of
-instances by themselves: those can be written past their dictionary. Where it does not hold, nothing is known.
+Reads `ma_version_tag` of `PyDictObject`, behind the header and the number of items: a number that no other state of any dictionary
+of this process has had. CPython 3.10 to 3.13 have it (64 bits, with the GIL; seen on 3.11, where writing what is there already
+leaves it as it was); 3.14 has not. Tried out when this module is imported, for modules and for attributes of instances by
+themselves: those can be written past their dictionary. Where it does not hold, nothing is known.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _OFTEN = 64
 
 
 def version(space: dict[str, Any]) -> ctypes.c_uint64:
-    """Its `value` is the version, as long as the dictionary lives. Only where it works."""
+    """Return an object whose `value` is the version, as long as the dictionary lives. Only where it works."""
     return ctypes.c_uint64.from_address(id(space) + TAG_OFFSET)
 
 
 class Versions:
-    """Of dictionaries that live as long as this does."""
+    """The versions of dictionaries that live as long as this does."""
 
     def __init__(self, spaces: Iterable[dict[str, Any]], *, works: bool) -> None:
         self._spaces = [*spaces] if works else []
         self._tags = [version(space) for space in self._spaces]
 
     def take(self) -> list[int]:
-        """The same as before if none was written to since, and only then; empty where that cannot be told."""
+        """Return the same as before if no dictionary was written to since, and only then; empty where that cannot be told."""
         return [*map(_VALUE, self._tags)]
 
 
@@ -71,7 +71,7 @@ def _of_modules() -> bool:
 
 
 def _of_instances() -> bool:
-    """With the dictionaries that share their keys with those of other instances, and with those that do not."""
+    """Return whether it works for instances whose dictionaries share their keys, and for instances with keys of their own."""
     return OF_MODULES and _of_instance(_Sample()) and _of_instance(_unlike_others())
 
 

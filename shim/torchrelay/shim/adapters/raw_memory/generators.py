@@ -1,12 +1,12 @@
-"""Whether Python's or numpy's process-wide generator was used, told from its memory: to ask for it takes fifty times as long.
+"""Tell from memory whether Python's or numpy's process-wide generator was used: to ask the generator takes fifty times as long.
 
-Both are a Mersenne Twister: a counter goes with each number drawn, and when it starts anew, or with another seed, all
-624 words change (Matsumoto, Nishimura 1998). So the counter and the first words tell it; the others are not looked at.
+Both are a Mersenne Twister. A counter goes up with each number drawn, and when it starts anew, or with another seed, all 624 words
+change (Matsumoto, Nishimura 1998). So the counter and the first words tell it; the others are not looked at.
 
-Reads `RandomObject` of CPython (an index and 624 words behind the object's header; the second half of a pair of normal
-numbers is an attribute), and through numpy's public `bit_generator.ctypes` the words of MT19937 together with the body of
-`RandomState`, which holds the second half. Seen on CPython 3.10 to 3.13 (64 bits, with the GIL) and numpy 2.4; checked against
-the generator's own answer when first used, and None where that disagrees. Torch's own: `torch_generator.py`.
+Reads `RandomObject` of CPython (an index and 624 words behind the object's header; the second half of a pair of normal numbers is
+an attribute), and through numpy's public `bit_generator.ctypes` the words of MT19937 together with the body of `RandomState`, which
+holds the second half. Seen on CPython 3.10 to 3.13 (64 bits, with the GIL) and numpy 2.4; checked against the generator's own
+answer when first used, and None where that disagrees. Torch's own: `torch_generator.py`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _RAW = attrgetter("raw")
 _HEADER_BYTES = object.__basicsize__
 _WORDS = struct.Struct("624I")
 _SAMPLE_BYTES = 16 * 4
-"""Of the words: two different states have 16 in common once in 2 ** 480."""
+"""How many bytes of the words are looked at: two different states have 16 words in common once in 2 ** 480."""
 _POSITION = struct.Struct("i")
 
 
 class PythonMarker:
-    """`read` returns the same as before if and only if the generator is as it was before; None if that cannot be told."""
+    """Mark Python's generator. `read` returns the same as before if and only if the generator is unchanged; None if unknown."""
 
     def __init__(self) -> None:
         self._generator: Any = random.getstate.__self__  # type: ignore[attr-defined]  # a method of the hidden instance
@@ -48,7 +48,7 @@ class PythonMarker:
 
 
 class NumpyMarker:
-    """The same for numpy's legacy generator; its bit generator can be replaced by the script."""
+    """Mark numpy's legacy generator in the same way. The script can replace its bit generator."""
 
     def __init__(self) -> None:
         self._bits: Any = None
@@ -73,7 +73,7 @@ class NumpyMarker:
 
     @staticmethod
     def _find(state: Any, bits: Any) -> int:
-        """Where the words are; 0 if not found."""
+        """Return where the words are; 0 if not found."""
         if type(bits).__name__ != "MT19937" or type(state).__name__ != "RandomState":
             return 0
         address = int(bits.ctypes.state_address)

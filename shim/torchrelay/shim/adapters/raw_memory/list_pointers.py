@@ -1,7 +1,7 @@
-"""Which objects a list holds, as bytes: comparing two lists by identity at the speed of memory.
+"""Read which objects a list holds, as bytes: so two lists are compared by identity at the speed of memory.
 
-Reads `ob_item` of `PyListObject`, behind the object's header and its length. Seen on CPython 3.10 to 3.13 (64 bits, with the
-GIL); checked on a sample when this module is imported, and done the slow way where the sample disagrees.
+Reads `ob_item` of `PyListObject`, behind the object's header and its length. Seen on CPython 3.10 to 3.13 (64 bits, with the GIL);
+checked on a sample when this module is imported, and done the slow way where the sample disagrees.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes at an address of this process, for what is read in each step: `ctypes.string_at` is a call through libffi, this is none."""
+"""Read bytes at an address of this process, in each step: `ctypes.string_at` is a call through libffi, and this is not."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 @functools.lru_cache(maxsize=1024)
 def _array(size_bytes: int) -> Any:
-    """Kept: ctypes itself forgets an array type that is in nobody's hands, and to make one takes ten times as long as the rest."""
+    """Return the array type, which is kept: ctypes forgets an unused one, and making one takes ten times as long as the rest."""
     return ctypes.c_char * size_bytes
 
 
 def view(address: int, size_bytes: int) -> Any:
-    """What is there at any time is its `raw`. Keeps nothing alive."""
+    """Return an object whose `raw` is what the memory holds at any time. Keeps nothing alive."""
     return _array(size_bytes).from_address(address)
 
 
 def read(address: int, size_bytes: int) -> bytes:
-    """A copy. 0 bytes may be anywhere."""
+    """Return a copy of the bytes. 0 bytes may be anywhere."""
     data: bytes = _array(size_bytes).from_address(address).raw if size_bytes else b""
     return data
 
@@ -31,10 +31,10 @@ _compare.argtypes, _compare.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.
 
 
 def same_bytes(one: int, other: int, size_bytes: int) -> bool:
-    """Whether the same is at two addresses."""
+    """Return whether the same is at two addresses."""
     return bool(_compare(one, other, size_bytes) == 0)
 
 
 def has_bytes(address: int, data: bytes) -> bool:
-    """Whether these bytes are there."""
+    """Return whether these bytes are there."""
     return not data or bool(_compare(address, data, len(data)) == 0)

@@ -1,11 +1,10 @@
-"""Words of memory that tell whether objects are as they were: thousands of them are read and compared in one go.
+"""Tell from words of memory whether objects are unchanged: thousands of words are read and compared in one go.
 
 Leans on CPython's layout: the version of a dictionary (see `dict_versions`), the pointer to an instance's or a function's
-dictionary (at `__dictoffset__`, or three words in front of the object where the interpreter manages it), what a cell holds and
-how long a list is, right behind their headers. Each place is compared with what Python says of the same object before it is
-relied on, and where they differ, or where dictionaries have no versions (3.14), the object has no words. Seen on CPython 3.11.
-They are read by `index_select` of a tensor that spans the memory between the lowest and the highest of them, of which only they
-are touched.
+dictionary (at `__dictoffset__`, or three words in front of the object where the interpreter manages it), what a cell holds and how
+long a list is, right behind their headers. Each place is compared with what Python says of the same object before it is relied on.
+Where they differ, or where dictionaries have no versions (3.14), the object has no words. Seen on CPython 3.11. The words are read
+by `index_select` of a tensor that spans the memory between the lowest and the highest of them, of which only they are touched.
 """
 
 from __future__ import annotations
@@ -37,12 +36,15 @@ WORKS = dict_versions.OF_INSTANCES and ctypes.sizeof(ctypes.c_void_p) == _WORD_B
 
 
 def of_dict(space: dict[Any, Any]) -> int:
-    """Where its version is: of an exact dict. Only where WORKS, as all below."""
+    """Return the address of the version of an exact dict. Only where WORKS, as all below."""
     return id(space) + dict_versions.TAG_OFFSET
 
 
 def of_fields(obj: Any) -> list[int]:
-    """Of an object whose attributes are all in its `__dict__`: which dictionary that is, and its version. Empty if unknown."""
+    """Return the addresses that tell of an object's attributes: which dictionary they are in, and its version.
+
+    Empty if unknown. All attributes have to be in the object's `__dict__`.
+    """
     fields = obj.__dict__
     if type(fields) is not dict:
         return []
@@ -54,12 +56,15 @@ def of_fields(obj: Any) -> list[int]:
 
 
 def of_length(items: list[Any]) -> int:
-    """Where it is written how many elements it has."""
+    """Return the address of the list's length."""
     return id(items) + _HEADER_BYTES
 
 
 def of_function(function: FunctionType) -> list[int]:
-    """Which dictionary its attributes are in, its version, and what its variables of outer functions are bound to."""
+    """Return the addresses that tell of a function.
+
+    They tell which dictionary its attributes are in, its version, and what its variables of outer functions are bound to.
+    """
     found = of_fields(function)
     return [*found, *map(_of_cell, function.__closure__ or ())] if found else []
 
@@ -109,10 +114,10 @@ WORKS = WORKS and _cells_work() and _fields_work() and _lengths_work()
 
 
 class Words:
-    """At these addresses, which have to stay those of live objects for as long as they are looked at."""
+    """Words at these addresses, which have to stay those of live objects for as long as they are looked at."""
 
     def __init__(self, addresses: Sequence[int], owners: Sequence[int]) -> None:
-        """`owners`: in order, one for each address."""
+        """Watch these addresses. `owners`: in order, one for each address."""
         self._nothing: list[Any] = []
         """Stays empty: its length is read last, and in place of what was forgotten."""
         addresses, self._owner_of = [*addresses, of_length(self._nothing)], [*owners]
@@ -131,7 +136,7 @@ class Words:
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def look(self) -> set[int]:
-        """Owners of words that are not what they were when they were last kept."""
+        """Return the owners of words that have changed since they were last kept."""
         with torch._C.DisableTorchFunction():
             self._now = self._read()
             if same_bytes(self._now.data_ptr(), self._saved.data_ptr(), self._now.numel() * _WORD_BYTES):
@@ -142,11 +147,11 @@ class Words:
         return {known[part * _AT_ONCE + place] for part, found in enumerate(places) for place in found}
 
     def keep(self) -> None:
-        """What the latest look has seen is what later ones are compared with."""
+        """Compare later looks with what the latest look has seen."""
         self._saved = self._now
 
     def forget(self, owners: set[int]) -> None:
-        """Their words are not read any more."""
+        """Read the words of these owners no more."""
         known = self._owner_of
         gone = [n for owner in owners for n in range(bisect_left(known, owner), bisect_right(known, owner))]
         if gone:

@@ -1,10 +1,10 @@
-"""The state of torch's default generator of the CPU as it lies in memory: asking for it makes a tensor.
+"""Read the state of torch's default generator of the CPU in memory: asking for it makes a tensor.
 
-The generator's object points to an `at::CPUGeneratorImpl` behind its header, which holds an `at::mt19937` (seed, two counters,
-624 words) and then the second halves of pairs of normal numbers, `optional<float>` and `optional<double>`. What
+The generator's object points to an `at::CPUGeneratorImpl` behind its header, which holds an `at::mt19937` (seed, two counters, 624
+words) and then the second halves of pairs of normal numbers, `optional<float>` and `optional<double>`. What
 `torch.Generator.get_state` returns is a `CPUGeneratorImplState`: the same with words of 64 bits, and in another order. Seen on
-torch 2.13.0, CPython 3.10 to 3.13 (64 bits, with the GIL). Tried out on a generator when first used; where it does not come out
-as `get_state` says, that is asked instead.
+torch 2.13.0, CPython 3.10 to 3.13 (64 bits, with the GIL). Tried out on a generator when first used. Where it disagrees with
+`get_state`, that is asked instead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _state_of(generator: torch.Generator) -> bytes:
 
 
 def _find(generator: torch.Generator) -> int:
-    """Where its engine is in memory; 0 if not found."""
+    """Return the address of the generator's engine; 0 if not found."""
     if type(generator).__basicsize__ < _HEADER_BYTES + ctypes.sizeof(ctypes.c_void_p):
         return 0
     body = ctypes.c_void_p.from_address(id(generator) + _HEADER_BYTES).value
@@ -48,7 +48,7 @@ def _find(generator: torch.Generator) -> int:
 
 
 def as_told(data: bytes) -> bytes:
-    """What `torch.set_rng_state` takes, of what `TorchGenerator.read` has returned in a process with the same torch."""
+    """Return what `torch.set_rng_state` takes, from what `TorchGenerator.read` has returned in a process with the same torch."""
     if len(data) != _IN_MEMORY.size:
         return data
     seed, left, seeded, following, *words, single, has_single, double, has_double = _IN_MEMORY.unpack(data)
@@ -58,7 +58,10 @@ def as_told(data: bytes) -> bytes:
 
 
 def _works(generator: torch.Generator) -> bool:
-    """Each second normal number comes from what is kept beside the words: that has to be seen too."""
+    """Return whether memory tells what `get_state` does.
+
+    Each second normal number is kept beside the words: that has to be seen too.
+    """
     address = _find(generator)
     if not address:
         return False
@@ -72,13 +75,13 @@ def _works(generator: torch.Generator) -> bool:
 
 
 class TorchGenerator:
-    """The default one, which is the same object for as long as the process lives."""
+    """Read the default generator, which is the same object for as long as the process lives."""
 
     def __init__(self) -> None:
         address = _find(torch.default_generator) if _works(torch.Generator("cpu")) else 0
         self.in_memory: Any = view(address, _IN_MEMORY.size) if address else None
 
     def read(self) -> bytes:
-        """The same as before if and only if the generator is as it was before."""
+        """Return the same bytes as before if and only if the generator is unchanged."""
         data: bytes = self.in_memory.raw if self.in_memory is not None else _state_of(torch.default_generator)
         return data

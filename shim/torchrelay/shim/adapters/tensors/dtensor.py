@@ -1,7 +1,7 @@
-"""Tensors that are spread over ranks: this rank's part, and a tensor like another one around a part.
+"""Handle tensors that are spread over ranks: return this rank's part, and make a tensor like another one around a part.
 
 Leans on `DTensor._local_tensor`, `DTensor._spec` (`mesh`, `placements`, `tensor_meta`), the constructors of `DTensor`,
-`DTensorSpec` and `TensorMeta` and, for results of functional collectives that nobody has waited for yet,
+`DTensorSpec` and `TensorMeta` and, for results of functional collectives that were not waited for yet,
 `AsyncCollectiveTensor.trigger_wait`. Neither module is imported here: without it there is no such tensor. Seen on torch 2.13.0.
 """
 
@@ -23,7 +23,7 @@ _FUNCTIONAL = "torch.distributed._functional_collectives"
 
 
 def is_spread(tensor: Any) -> bool:
-    """Whether it is a DTensor: what this process holds of it is its local tensor."""
+    """Return whether it is a DTensor: this process holds its local tensor."""
     cls = type(tensor)
     if cls is torch.Tensor or cls is torch.nn.Parameter:
         return False
@@ -32,7 +32,7 @@ def is_spread(tensor: Any) -> bool:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not, without a class of the script's."""
+    """Return this rank's part of a tensor that is spread over ranks; any other tensor itself, without a class of the script's."""
     if not is_spread(tensor):
         return plain(tensor)
     part: torch.Tensor = waited_for(tensor._local_tensor)  # type: ignore[attr-defined]  # a DTensor's
@@ -40,7 +40,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def waited_for(tensor: torch.Tensor) -> torch.Tensor:
-    """The result of a functional collective once it is there; any other tensor as it is."""
+    """Return the result of a functional collective once it is there; any other tensor as it is."""
     module = sys.modules.get(_FUNCTIONAL)
     if module is not None and isinstance(tensor, module.AsyncCollectiveTensor):
         return tensor.trigger_wait()  # type: ignore[no-any-return]  # torch gives it no type
@@ -48,7 +48,7 @@ def waited_for(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def like(spread: Any, part: torch.Tensor) -> torch.Tensor:
-    """A DTensor around `part`, laid out as `spread` is."""
+    """Return a DTensor around `part`, laid out as `spread` is."""
     spec = spread._spec
     return _made(part, spec.mesh, spec.placements, spec.shape, spec.tensor_meta.stride)
 
@@ -56,7 +56,10 @@ def like(spread: Any, part: torch.Tensor) -> torch.Tensor:
 def _made(
     part: torch.Tensor, mesh: Any, placements: tuple[Any, ...], shape: tuple[int, ...], stride: tuple[int, ...]
 ) -> torch.Tensor:
-    """Around the memory of `part`. `from_local` copies a part that is on another device than its mesh, as offloaded ones are."""
+    """Return a DTensor around the memory of `part`.
+
+    `from_local` would copy a part that is on another device than its mesh, as offloaded ones are.
+    """
     specs = sys.modules[_SPECS]
     meta = specs.TensorMeta(torch.Size(shape), stride, part.dtype)
     spec = specs.DTensorSpec(mesh, placements, tensor_meta=meta)
@@ -75,7 +78,7 @@ class Spread:
 
 
 def spread_of(tensor: Any) -> Spread | None:
-    """None for a tensor that is not spread."""
+    """Return how the tensor is spread; None for a tensor that is not."""
     if not is_spread(tensor):
         return None
     spec = tensor._spec
@@ -88,7 +91,7 @@ def _groups(mesh: Any) -> tuple[str, ...]:
 
 
 def mesh_of(groups: tuple[str, ...]) -> Any:
-    """The mesh of this process that has these groups, one a dimension.
+    """Return the mesh of this process that has these groups, one for each dimension.
 
     Raises StateMismatchError where there is none. Slow: it looks at all objects of the process.
     """
@@ -101,18 +104,18 @@ def mesh_of(groups: tuple[str, ...]) -> Any:
 
 
 def around(part: torch.Tensor, spread: Spread, mesh: Any = None) -> torch.Tensor:
-    """A DTensor around `part`, over `mesh`, or the one that `mesh_of` finds. Raises StateMismatchError as that does."""
+    """Return a DTensor around `part`, over `mesh`, or the one that `mesh_of` finds. Raises StateMismatchError as that does."""
     mesh = mesh if mesh is not None else mesh_of(spread.groups)
     return _made(part, mesh, spread.placements, spread.shape, spread.stride)
 
 
 def mesh_among(tensor: Any, groups: tuple[str, ...]) -> Any:
-    """The mesh that `tensor` is spread over, if it has these groups; None otherwise."""
+    """Return the mesh that `tensor` is spread over, if it has these groups; None otherwise."""
     return tensor._spec.mesh if is_spread(tensor) and _groups(tensor._spec.mesh) == groups else None
 
 
 def replica_ranks(tensor: Any) -> list[int]:
-    """Ranks whose local part is the same part of the whole; none for a tensor that is not spread."""
+    """Return the ranks whose local part is the same part of the whole; none for a tensor that is not spread."""
     if not is_spread(tensor):
         return []
     mesh = tensor._spec.mesh
@@ -124,6 +127,6 @@ def replica_ranks(tensor: Any) -> list[int]:
 
 
 def laid_out_alike(one: Any, other: Any) -> bool:
-    """Whether both are spread over the same ranks in the same way."""
+    """Return whether both are spread over the same ranks in the same way."""
     a, b = one._spec, other._spec
     return bool(a.mesh == b.mesh and a.placements == b.placements and a.shape == b.shape)

@@ -43,7 +43,7 @@ class FollowingMode(TorchFunctionMode):
             overrides.has_torch_function = _torchs_own
 
     def is_on(self) -> bool:
-        """Whether it is told of the next call. It is not while it is told of one."""
+        """Return whether the mode is told of the next call. It is not while it is told of one."""
         return any(mode is self for mode in _get_current_function_mode_stack())
 
 

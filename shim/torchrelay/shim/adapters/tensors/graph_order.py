@@ -1,4 +1,4 @@
-"""In which order autograd has recorded what gradients are computed through.
+"""Tell in which order autograd has recorded what gradients are computed through.
 
 Leans on `torch._C._autograd._get_sequence_nr` and on `_sequence_nr` of a graph's nodes, which count up in each thread. Seen on
 torch 2.13; where they are missing, every graph counts as recorded just now.
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 _MOST_NODES = 64
-"""So far a graph is followed, along the first input of each node."""
+"""How many nodes a graph is followed, along the first input of each."""
 
 _now: Callable[[], int] | None = getattr(getattr(torch._C, "_autograd", None), "_get_sequence_nr", None)
 

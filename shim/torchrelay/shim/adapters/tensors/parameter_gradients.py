@@ -1,4 +1,4 @@
-"""`Tensor.grad` of many parameters at once, past the classes and modes that take part in every call of torch.
+"""Read `Tensor.grad` of many parameters at once, past the classes and modes that take part in every call of torch.
 
 Leans on `torch._C.DisableTorchFunction`: under `torch.set_default_device`, for example, each attribute of a tensor is asked for
 through Python. Seen on torch 2.4 to 2.13.

@@ -1,7 +1,7 @@
-"""Notes on storages that do not keep them alive: what was computed into a tensor concerns its aliases, while one lives.
+"""Keep notes on storages without keeping them alive: what was computed into a tensor concerns its aliases, while one lives.
 
-Leans on `torch.multiprocessing.reductions.StorageWeakRef`: its `cdata` is no other storage's as long as the reference is
-held, `expired` says whether the storage is gone. Seen on torch 2.13.0; in torch since 1.0. And on `torch._C.DisableTorchFunction`.
+Leans on `torch.multiprocessing.reductions.StorageWeakRef`: its `cdata` is no other storage's as long as the reference is held,
+`expired` says whether the storage is gone. Seen on torch 2.13.0; in torch since 1.0. And on `torch._C.DisableTorchFunction`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ unseen = torch._C.DisableTorchFunction
 
 
 class StorageNotes:
-    """A set of bits for each storage."""
+    """Keep a set of bits for each storage."""
 
     def __init__(self) -> None:
         self._notes: dict[int, tuple[StorageWeakRef, int]] = {}
@@ -27,7 +27,7 @@ class StorageNotes:
         return known[1] if known is not None else 0
 
     def add(self, tensor: torch.Tensor, bits: int) -> bool:
-        """False for a tensor without a storage, such as a sparse one."""
+        """Add bits to the note on the tensor's storage. Return False for a tensor without a storage, such as a sparse one."""
         storage = _storage(tensor)
         if storage is None:
             return False
@@ -43,13 +43,16 @@ class StorageNotes:
         return True
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """All of it has been written anew. Does nothing for a part of a storage: the rest is as it was."""
+        """Forget the note: all of the tensor has been written anew.
+
+        Does nothing for a part of a storage: the rest is as it was.
+        """
         storage = _storage(tensor)
         if storage is not None and storage.nbytes() == tensor.numel() * tensor.element_size():
             self._notes.pop(storage._cdata, None)
 
     def drop(self, tensor: torch.Tensor) -> None:
-        """Whatever was noted on its storage."""
+        """Forget the note on the tensor's storage, even where the tensor is only a part of it."""
         storage = _storage(tensor)
         if storage is not None:
             self._notes.pop(storage._cdata, None)
@@ -63,7 +66,7 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 
 def is_freed(tensor: torch.Tensor) -> bool:
-    """Whether its storage has let go of its memory, as that of FullyShardedDataParallel's gathered parameters does between uses.
+    """Return whether its storage has let go of its memory, as FullyShardedDataParallel's gathered parameters do between uses.
 
     The address of a view is not zero then, and to read there ends the process.
     """

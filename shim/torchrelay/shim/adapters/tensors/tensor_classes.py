@@ -1,4 +1,4 @@
-"""Tensors of classes of the script's own: their memory as a plain tensor, and back.
+"""Turn tensors of the script's own classes into plain tensors in the same memory, and back.
 
 Leans on `torch._C.DisableTorchFunctionSubclass`, `Tensor.as_subclass`, `Tensor._make_subclass`, and on `__torch_dispatch__` being
 in the class whose tensors hold others in place of memory. Seen on torch 2.13.0. The class itself is asked nothing.
@@ -17,7 +17,7 @@ _known: dict[type, bool] = {}
 
 
 def has_memory(cls: type) -> bool:
-    """Whether a class of tensors adds attributes and functions alone: its tensors have memory as plain ones have."""
+    """Return whether a class of tensors adds attributes and functions alone: its tensors have memory as plain ones have."""
     known = _known.get(cls)
     if known is None:
         derived = cls.__mro__[: cls.__mro__.index(torch.Tensor)]
@@ -26,13 +26,13 @@ def has_memory(cls: type) -> bool:
 
 
 def is_of_own_class(tensor: Any) -> bool:
-    """Whether it is of a class of the script's, with memory of its own, and no parameter."""
+    """Return whether it is of a class of the script's, with memory of its own, and no parameter."""
     cls = type(tensor)
     return cls not in _PLAIN and not isinstance(tensor, torch.nn.Parameter) and has_memory(cls)
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as a plain tensor, where it is of a class with memory; any other tensor as it is."""
+    """Return a tensor of a class with memory as a plain tensor in the same memory; any other tensor as it is."""
     if not is_of_own_class(tensor):
         return tensor
     with torch._C.DisableTorchFunctionSubclass():
@@ -40,16 +40,16 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:
-    """Whether gradients end in it."""
+    """Return whether gradients end in the tensor."""
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.requires_grad and not has_graph(tensor)
 
 
 def has_graph(tensor: torch.Tensor) -> bool:
-    """Whether a backward goes through it.
+    """Return whether a backward goes through the tensor.
 
-    Torch raises where it is asked this of a view whose base was written to since, as parameters are that
-    FullyShardedDataParallel makes of a flat one.
+    Torch raises where it is asked this of a view whose base was written to since, as parameters are that FullyShardedDataParallel
+    makes of a flat one.
     """
     try:
         return tensor.grad_fn is not None
@@ -58,7 +58,7 @@ def has_graph(tensor: torch.Tensor) -> bool:
 
 
 def of_class(tensor: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:
-    """A tensor of that class, without attributes, with the memory of a plain one."""
+    """Return a tensor of that class, without attributes, in the memory of a plain one."""
     with torch._C.DisableTorchFunctionSubclass():
         made: torch.Tensor = torch.Tensor._make_subclass(cls, tensor.detach(), tensor.requires_grad)
         return made

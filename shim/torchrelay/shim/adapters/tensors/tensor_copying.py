@@ -1,9 +1,9 @@
-"""Which tensors Python code is about to overwrite whole: `copy_`, and the function for many at once.
+"""Tell which tensors Python code is about to overwrite whole: by `copy_`, and by the function for many at once.
 
 Leans on `copy_` being a method of `torch._C.TensorBase`, which `torch.Tensor` inherits and a function of `torch.Tensor` hides, and
-on `torch._foreach_copy_` being looked up in the module; dynamo handles both by name, and modes are given what `torch.Tensor` has
-under that name. What C++ code copies by itself is not seen.
-Seen on torch 2.13.0 and 2.14.1; torch before 2.2 has no `_foreach_copy_`.
+on `torch._foreach_copy_` being looked up in the module. Dynamo handles both by name, and modes are given what `torch.Tensor` has
+under that name. What C++ code copies by itself is not seen. Seen on torch 2.13.0 and 2.14.1; torch before 2.2 has no
+`_foreach_copy_`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ _ONE, _MANY = "copy_", "_foreach_copy_"
 
 
 def check_supported() -> None:
-    """Raises UnsupportedError where this torch keeps `copy_` elsewhere."""
+    """Raise UnsupportedError where this torch keeps `copy_` elsewhere."""
     if _ONE in vars(torch.Tensor) or not hasattr(torch._C.TensorBase, _ONE):
         raise UnsupportedError(f"torch {torch.__version__} does not keep Tensor.copy_ where it is looked for")
 
 
 def watch(tell: Callable[[list[Any]], None]) -> None:
-    """From now on call `tell` with the tensors that are about to be overwritten, in whatever thread that is. It must not raise."""
+    """Call `tell`, from now on, with the tensors that are about to be overwritten, in whatever thread that is.
+
+    It must not raise.
+    """
     copy: Any = getattr(torch._C.TensorBase, _ONE)
 
     @functools.wraps(copy)

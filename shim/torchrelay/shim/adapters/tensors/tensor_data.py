@@ -1,8 +1,8 @@
-"""Who reaches a tensor through its attribute `data`: torch counts no writes to what that gives.
+"""Tell of accesses to a tensor's attribute `data`: torch counts no writes to the alias that it returns.
 
-Leans on `data` being an attribute of `torch._C.TensorBase`, which `torch.Tensor` inherits and a property of `torch.Tensor`
-hides as long as it is there; dynamo handles `.data` in what it compiles by name. An alias and all that is made from it (views,
-`detach`) share a version counter of their own. Seen on torch 2.13.0.
+Leans on `data` being an attribute of `torch._C.TensorBase`, which `torch.Tensor` inherits and a property of `torch.Tensor` hides as
+long as it is there. Dynamo handles `.data` by name in what it compiles. An alias and all that is made from it (views, `detach`)
+share a version counter of their own. Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from torchrelay.protocol.errors import UnsupportedError
 
 
 def check_supported() -> None:
-    """Raises UnsupportedError where this torch keeps `data` elsewhere."""
+    """Raise UnsupportedError where this torch keeps `data` elsewhere."""
     if "data" in vars(torch.Tensor) or not hasattr(torch._C.TensorBase, "data"):
         raise UnsupportedError(f"torch {torch.__version__} does not keep Tensor.data where it is looked for")
 
 
 class DataAccess:
-    """From `begin` to `end`: `on_get(tensor, alias)` after each access, `on_set(tensor)` before each assignment of other memory.
+    """Call `on_get(tensor, alias)` after each access, and `on_set(tensor)` before other memory is assigned, from `begin` to `end`.
 
-    `module.to(device)` and `module.float()` assign to each parameter what it has, where it is that already.
+    `module.to(device)` and `module.float()` assign to each parameter what it has, where it is on that device or of that type
+    already.
     """
 
     def __init__(self, on_get: Callable[[Any, Any], None], on_set: Callable[[Any], None]) -> None:
@@ -46,7 +47,7 @@ class DataAccess:
         setattr(torch.Tensor, "data", self._property)  # noqa: B010 - mypy forbids the assignment
 
     def end(self) -> None:
-        """May be called twice."""
+        """End the calls. May be called twice."""
         if vars(torch.Tensor).get("data") is self._property:
             delattr(torch.Tensor, "data")
 

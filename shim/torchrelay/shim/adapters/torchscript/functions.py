@@ -1,4 +1,4 @@
-"""Functions and methods of TorchScript: who calls them, and how what was compiled for them is forgotten.
+"""Tell of calls of TorchScript's functions and methods, and forget what was compiled for them.
 
 A function keeps what was compiled for it; methods of modules share it with all modules of the same type. Python calls them by
 `__call__` of `torch._C.ScriptFunction` and `ScriptMethod`, and `_debug_flush_compilation_cache` forgets what was compiled, as if
@@ -52,7 +52,7 @@ def _told(called: Callable[..., None], plain: Callable[..., Any]) -> Callable[..
 
 
 def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call it without telling."""
+    """Call the function without telling of the call."""
     return _PLAIN[type(function)](function, *args, **kwargs)
 
 
@@ -61,27 +61,30 @@ def forget_compiled(function: Any) -> None:
 
 
 def is_traced() -> bool:
-    """Whether the running code is being traced: then no compiled code runs."""
+    """Return whether the running code is being traced: then no compiled code runs."""
     return torch._C._get_tracing_state() is not None
 
 
 def is_any_autocast_on() -> bool:
-    """Whether some device type casts: cheaper than to ask for each of them."""
+    """Return whether some device type casts: that is cheaper than to ask for each of them."""
     return bool(torch._C._is_any_autocast_enabled())
 
 
 def goes_by_shape(device: str) -> bool:
-    """Whether code that is compiled for this type of device is made for the shapes that were seen: where kernels are fused."""
+    """Return whether code for this type of device is compiled for the shapes that were seen: where kernels are fused."""
     return device != "cpu" or torch._C._jit_can_fuse_on_cpu()
 
 
 def is_method(function: Any) -> bool:
-    """Whether it belongs to a module."""
+    """Return whether the function belongs to a module."""
     return type(function) is torch._C.ScriptMethod
 
 
 def name_of(function: Any) -> str:
-    """Return the name under which it was compiled: the same in each process that has compiled the same in the same order."""
+    """Return the name under which the function was compiled.
+
+    It is the same in each process that has compiled the same in the same order.
+    """
     if is_method(function):
         return f"{function.raw_owner._type().qualified_name()}.{function.name}"
     name: str = function.qualified_name
@@ -89,7 +92,7 @@ def name_of(function: Any) -> str:
 
 
 def all_functions() -> dict[str, Any]:
-    """Return those of this process by name: of a method, the one of some module."""
+    """Return the compiled functions of this process by name. For a method it is the one of some module."""
     found: dict[str, Any] = {}
     for obj in gc.get_objects():
         cls = type(obj)
@@ -102,7 +105,7 @@ def all_functions() -> dict[str, Any]:
 
 
 def _methods(module: Any) -> Iterator[Any]:
-    """The module's own objects, by which the script calls them, where it has some."""
+    """Yield the module's methods: its own objects, by which the script calls them, where it has some."""
     for name in module._c._method_names():
         own = getattr(module, name, None)
         yield own if is_method(own) else module._c._get_method(name)

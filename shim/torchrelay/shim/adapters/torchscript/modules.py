@@ -1,4 +1,4 @@
-"""What a module of TorchScript consists of: it is kept in C++, and its Python object looks it up there.
+"""Tell what a module of TorchScript consists of: it is kept in C++, and its Python object looks it up there.
 
 Leans on `RecursiveScriptModule._c`, `ScriptModule._actual_script_module`, `OrderedModuleDict._python_modules`, and on
 `ConcreteModuleType` knowing the names of a type's attributes and which of them are parameters. Seen on torch 2.13.0 and 2.14.1.
@@ -26,14 +26,14 @@ _OWN = frozenset(
     }
 )
 _C: Any = torch._C
-"""What is used of it is not in its stubs."""
+"""torch's C++ module. What is used of it is not in its stubs."""
 _COMPILED = (_C.ScriptMethod, property)
 """Methods and properties, which the Python object keeps once it was asked for them."""
 _PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 
 
 def inner(module: torch.nn.Module) -> RecursiveScriptModule | None:
-    """Return the Python object that has the C++ one of a module; None of a module that is no TorchScript."""
+    """Return the Python object that has the C++ one of a module; None for a module that is no TorchScript."""
     if not isinstance(module, torch.jit.ScriptModule):
         return None
     found = module.__dict__.get("_actual_script_module", module)
@@ -48,13 +48,13 @@ def tree(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def attributes(part: Any) -> dict[str, bool]:
-    """Return the names of what a C++ object holds beside modules, and whether it is a parameter."""
+    """Return the names of what a C++ object holds beside modules, each with whether it is a parameter."""
     kinds = _C.ConcreteModuleType.from_jit_type(part._type()).get_attributes()
     return {name: is_parameter for name, (_, is_parameter) in kinds.items()}
 
 
 class _Space(MutableMapping[str, Any]):
-    """Its names are compiled: none comes, none goes. Raises StateMismatchError for another one."""
+    """A space whose names are compiled. Setting another name, or deleting one, raises StateMismatchError."""
 
     def __init__(self, part: Any, names: tuple[str, ...]) -> None:
         self._part, self._names = part, names
@@ -81,10 +81,10 @@ class _Space(MutableMapping[str, Any]):
 
 
 class ScriptFields(_Space):
-    """Attributes that are neither parameters, buffers nor modules; and what was put into its Python object later.
+    """The attributes that are neither parameters, buffers nor modules, and what was put into the Python object later.
 
-    C++ makes new objects each time it is asked: as long as they are equal, the first one stands for all of them, and lists and
-    dicts are given as tuples that begin with what they are, since nothing written to them would arrive.
+    C++ makes new objects each time it is asked: as long as they are equal, the first one stands for all of them. Lists and dicts
+    are given as tuples that begin with their kind, since nothing written to them would arrive.
     """
 
     def __init__(self, module: RecursiveScriptModule, machinery: frozenset[str]) -> None:
@@ -160,7 +160,7 @@ def parameters_of(module: RecursiveScriptModule) -> MutableMapping[str, Any]:
 
 
 class ScriptParts(_Space):
-    """Modules: their Python objects, which C++ does not know."""
+    """The modules below a module: their Python objects, which C++ does not know."""
 
     def __init__(self, module: RecursiveScriptModule) -> None:
         self._put: Any = module._modules

@@ -1,7 +1,7 @@
-"""Arrays of numpy: small ones, and larger ones that training has made, by value; those that share a parameter's memory by what
-they share; those of objects by what they hold.
+"""Handle arrays of numpy.
 
-One that looks into the memory of another small one has no node: see `array_windows`.
+Small ones, and larger ones that training has made, go by value. Those that share a parameter's memory go by what they share; those
+of objects by what they hold. An array that looks into the memory of another small one has no node: see `array_windows`.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _same_objects(trees: ModuleTrees, node: StateNode) -> bool:
 
 
 def _with_objects(shape: tuple[int, ...], items: list[Any]) -> Any:
-    """A new array. Objects are put into it one by one: numpy would take a list, or an array, for several."""
+    """Return a new array of objects. They are put in one by one: numpy would take a list, or an array, for several."""
     made = sys.modules["numpy"].empty(len(items), dtype=object)
     for place, item in enumerate(items):
         made[place] = item

@@ -1,4 +1,4 @@
-"""Lists, dicts, sets, deques, byte arrays; and tuples, which have no state of their own."""
+"""Handle lists, dicts, sets, deques, byte arrays, and tuples, which have no state of their own."""
 
 from __future__ import annotations
 
@@ -192,9 +192,9 @@ def _fill_dict(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
 
 
 def _with_own_keys(rebuild: StateRebuild, node: EncodedNode, now: dict[Any, Any]) -> dict[Any, Any]:
-    """The content with this process's keys. Raises StateMismatchError where it has none that could be meant.
+    """Return the content with this process's keys. Raises StateMismatchError where it has none that could be meant.
 
-    A key that could not be written down is the one that stands in the same place here.
+    In place of a key that could not be written down stands the key in the same place here.
     """
     content = node.content
     if not any(type(key) in (Key, Nth) for key in content):
@@ -227,7 +227,7 @@ def _same_set(trees: ModuleTrees, node: StateNode) -> bool:
 
 
 def _holds(node: StateNode) -> bool:
-    """Whether its elements are the objects that they were."""
+    """Return whether its elements are the objects that they were."""
     return {*map(id, set.__iter__(node.obj))} == {*map(id, node.content)}
 
 
@@ -237,14 +237,17 @@ def _undo_set(node: StateNode) -> None:
 
 
 def _encode_set(encoder: Encoder, node: StateNode) -> Any:
-    """Values; other elements that can be written; how many cannot."""
+    """Return its plain values, its other elements that can be written, and how many cannot be written."""
     values = {element for element in node.content if is_value(element)}
     others = [write(encoder, element) for element in node.content if not is_value(element)]
     return values, [key for key in others if key is not None], others.count(None)
 
 
 def _fill_set(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    """Elements that could not be written are those of this process, if it has as many. Raises StateMismatchError."""
+    """Fill a set. Elements that could not be written are those of this process, if it has as many.
+
+    Raises StateMismatchError.
+    """
     values, others, unknown = node.content
     meant = [rebuild.decode(key.written, ABSENT) for key in others]
     found = [element for element in meant if element is not ABSENT]
@@ -278,7 +281,7 @@ def _fill_bytes(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
 
 
 def capture_inside(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """A tuple has no state of its own; what it holds may. The same for bound methods and their like."""
+    """Look into a tuple: it has no state of its own, but what it holds may have. So with bound methods and their like."""
     for place, value in enumerate(tuple_items(obj)) if kind is TUPLE else callables.parts(obj):
         if type(value) not in PLAIN:
             walk.queue.append((parent, Inside(key, place), value))

@@ -1,4 +1,4 @@
-"""Data loaders, their iterators, data sets. What was drawn comes again from the record of draws."""
+"""Handle data loaders, their iterators and data sets. What was drawn comes again from the record of draws."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def _capture_loader(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """Below the replay point: what decides the order of the data, and what a class or the script has given it."""
+    """Capture what is below the replay point: what decides the order of the data, and what a class or the script has set."""
     content = _own_of_loader(obj)
     walk.push(walk.add(kind, obj, parent, key, content), {**_not_plain(content), **below_loader(obj)})
 
@@ -76,7 +76,7 @@ def _made_of(encoder: Encoder, obj: Any) -> dict[str, Any]:
 
 
 def _make_loader(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    """One that training has made, without attributes so far."""
+    """Make a loader that training has made, without attributes so far."""
     made = None if node.cls is None else make_object(node.cls)
     return made_for_one_use(rebuild, node) if made is None else made
 
@@ -86,7 +86,7 @@ def _is_whole_loader(rebuild: StateRebuild, node: EncodedNode) -> bool:
 
 
 def _fill_loader(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    """What is written beside plain values and iterators the lost rank's training had changed."""
+    """Fill a loader. All that is written beside plain values and iterators was changed by the lost rank's training."""
     if not is_set_up(obj):
         set_attributes(obj, rebuild.mapping(node.extra, {}), remove_new=False)
     changed = [name for name, value in node.content.items() if type(value) is tuple]
@@ -101,7 +101,7 @@ def _of_loader(parent: Any, key: Any) -> Any:
 
 
 def _capture_loader_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """The loader may be nowhere else any more: a new process's has to be made by it."""
+    """Capture an iterator with its loader, which nothing else may hold any more: in a new process the loader has to make it."""
     number, loader = walk.add(kind, obj, parent, key, None), LOADER_OF.get(obj)
     if loader is not None:
         _carry_made_data(walk.trees, obj, loader)
@@ -109,7 +109,7 @@ def _capture_loader_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key:
 
 
 def _carry_made_data(trees: ModuleTrees, iterator: Any, loader: Any) -> None:
-    """Let all attributes be state of the data sets that the loader draws from and training has made."""
+    """Make all attributes state for the data sets that the loader draws from and training has made."""
     made, dataset = trees.made_data, loader.dataset
     if id(iterator) in made.of_loops or not made.is_made(loader) or kind_of(type(dataset)) is not Kind.DATASET:
         return
@@ -142,7 +142,7 @@ def _of_replay_point(parent: Any, key: Any) -> Any:
 
 
 def _unknown_of_dataset(encoder: Encoder, obj: Any) -> tuple[str, ...]:
-    """Return the attributes that are not carried: a data set with such a one is not made anew."""
+    """Return the attributes that are not carried. A data set that has one is not made anew."""
     known = {*dataset_parts(obj)[0], *data_changes.carried(obj)}
     return tuple(name for name in attributes(obj) if name not in known)
 
@@ -157,7 +157,7 @@ def _is_whole_dataset(rebuild: StateRebuild, node: EncodedNode) -> bool:
 
 
 def _capture_dataset(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """A dataset is data: its plain attributes and generators are state, its containers are from when training changes them."""
+    """Capture what of a data set is state: plain attributes, generators, and containers once training has changed them."""
     content, generators = below_dataset(obj)
     carried = data_changes.carried(obj)
     walk.push(walk.add(kind, obj, parent, key, {**content, **carried}), {**generators, **_not_plain(carried)})
@@ -184,7 +184,7 @@ def _undo_dataset(node: StateNode) -> None:
 
 
 def _fill_dataset(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    """What is written beside plain values the lost rank's training had changed: it is state here as well."""
+    """Fill a data set. All that is written beside plain values was changed by the lost rank's training: it is state here, too."""
     changed = [name for name, value in node.content.items() if type(value) is tuple]
     if changed:
         data_changes.carry(obj, changed)

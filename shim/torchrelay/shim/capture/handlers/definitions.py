@@ -1,4 +1,4 @@
-"""Functions and classes of the script, and what a step itself defines."""
+"""Handle functions and classes of the script, and what a step itself defines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Iterators of the script's own: generators, `enumerate` and its like, `itertools.cycle`.
+"""Handle iterators of the script's own: generators, `enumerate` and its like, `itertools.cycle`.
 
-They are put to where they stood; what data loaders below them have yielded comes again from the record of draws.
+They are put to where they stood. What data loaders below them have yielded comes again from the record of draws.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def _is_led(trees: ModuleTrees, cycle: Any) -> bool:
-    """Whether it has its items from a data loader: a new process draws them again, and is not given them."""
+    """Return whether the cycle has its items from a data loader: a new process draws them again, and is not given them."""
     return (
         cycles.stand_of(cycle) is None
         or id(cycle) in trees.led_cycles
@@ -43,7 +43,7 @@ def _is_led(trees: ModuleTrees, cycle: Any) -> bool:
 
 
 def _capture_cycle(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """Whether it can be led to its place depends on what was drawn from its loader: the writer knows that."""
+    """Capture a cycle. The writer knows what was drawn from its loader, and so whether it can be led to its place."""
     if not _is_led(walk.trees, obj):
         _capture_iterator(walk, Kind.ITERATOR, obj, parent, key)
         return
@@ -76,7 +76,10 @@ def _make_cycle(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 
 def _name(walk: Walk, obj: Any, parent: int, key: Any) -> None:
-    """It cannot be put to where it stood: what it yields in a step comes again from the record, and nobody can take over."""
+    """Name an iterator that cannot be put to where it stood.
+
+    What it yields in a step comes again from the record, and no process can take over.
+    """
     name = f"{walk.state.path(parent, key)} ({type(obj).__name__})"
     walk.unknown(name, parent, key)
     walk.state.iterators.append((name, obj))
@@ -173,9 +176,9 @@ def _fill_generator(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
 
 
 def fill_where_alike(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    """Give a generator that this process has drawn from itself the recorded variables, if it stands where it was recorded.
+    """Give the recorded variables to a generator that this process has drawn from itself, if it stands where it was recorded.
 
-    What it draws from is left as it is. One that stands elsewhere is left alone: the comparison with the journal names it.
+    What it draws from is left as it is. A generator that stands elsewhere is left alone: the comparison with the journal names it.
     """
     now = stands.standing(obj)
     if node.content is None or node.content[1] is None or now is None or now.stand is None:
@@ -186,7 +189,10 @@ def fill_where_alike(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None
 
 
 def generators_to_begin(rebuild: StateRebuild, nodes: list[EncodedNode]) -> Iterator[Any]:
-    """Those of set-up that have not begun, had begun where they were recorded, and lack something that is not made without them."""
+    """Yield generators of set-up that have to begin here, since they lack something that is not made without them.
+
+    They have not begun here, and had begun where they were recorded.
+    """
     lacking = {
         number for number, obj in enumerate(rebuild.objects) if obj is ABSENT and nodes[number].kind is not Kind.GONE
     }

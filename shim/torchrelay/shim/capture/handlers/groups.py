@@ -1,4 +1,4 @@
-"""Process groups: known by their names, which are the same on all ranks. A joiner makes those that it is to be a member of."""
+"""Handle process groups by their names, which are the same on all ranks. A joiner makes the groups that it is to be a member of."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What one kind of state is, in one place: how it is captured, compared, put back, written down, and made again elsewhere.
+"""Describe one kind of state: how it is captured, compared, put back, written down, and made again in another process.
 
-Each file of `handlers` has those of one family. The walk, the rewalk, `undo`, `encode` and `rebuild` know no kinds: they ask the
-handler. The defaults are those of a kind without content of its own.
+Each file of `handlers` has the handlers of one family. The walk, the rewalk, `undo`, `encode` and `rebuild` know no kinds: they ask
+the handler. The defaults are those of a kind without content of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def nothing(*_: Any) -> None:
-    """For what goes back, or comes back, by itself."""
+    """Do nothing: the object goes back, or comes back, by itself."""
 
 
 def encode_as_it_is(encoder: Encoder, node: StateNode) -> Any:
@@ -36,19 +36,19 @@ def encode_mapping(encoder: Encoder, node: StateNode) -> Any:
 
 
 def not_made(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    """Set-up makes such objects; what training has made of them cannot be made again."""
+    """Return ABSENT and name a lack: set-up makes such objects, and what training has made of them cannot be made again."""
     rebuild.lacks(node)
     return ABSENT
 
 
 def made_for_one_use(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    """What is made for one use, such as an evaluation's loader, is made again for the next one."""
+    """Return ABSENT: what is made for one use, such as an evaluation's loader, is made again for the next one."""
     rebuild.leaves(f"{node.kind.name.lower()} {text_of(node.key)}")
     return ABSENT
 
 
 def of_same_class(node: EncodedNode, there: Any) -> bool:
-    """Whether the object of this process can stand for the recorded one."""
+    """Return whether the object of this process can stand for the recorded one."""
     kind = kind_of(type(there))
     cls = node.cls or IMPLIED.get(kind)
     return kind is node.kind and (cls is None or type(there) is cls)
@@ -64,9 +64,9 @@ class Handler:
     capture: Callable[[Walk, Kind, Any, int, Any], None] | None = None
     """Adds a node for an object that the walk meets for the first time; None for what only a walk itself makes nodes of."""
     same: Callable[[ModuleTrees, StateNode], bool] | None = None
-    """Whether a node of an earlier walk is as it was."""
+    """Whether the object of a node of an earlier walk is unchanged."""
     renewed: Callable[[ModuleTrees, StateNode], StateNode | None] | None = None
-    """In place of `same`, for kinds that leave a trace beside their nodes: the node anew, or None if it is as it was."""
+    """In place of `same`, for kinds that leave a trace beside their nodes: the node anew, or None if it is unchanged."""
     undo: Callable[[StateNode], None] = nothing
     """Puts the object back to the node's content, in the process that it was taken in."""
     encode: Callable[[Encoder, StateNode], Any] = encode_as_it_is
@@ -85,4 +85,4 @@ class Handler:
     comes_and_goes: bool = False
     """Whether such an object leaves no trace in a host state beside its node."""
     turn: int = 1
-    """In which turn such objects are filled: models, before what means their parameters; last what is known by those."""
+    """In which turn such objects are filled: models, then objects that refer to their parameters, last what is known by those."""

@@ -1,4 +1,4 @@
-"""Trees of modules, and what wraps them for data parallel training."""
+"""Handle trees of modules, and what wraps them for data parallel training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects with attributes."""
+"""Handle objects with attributes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _undo(node: StateNode) -> None:
 
 
 def _made_with(encoder: Encoder, obj: Any) -> bytes | None:
-    """What making another one takes, pickled: a `threading.local` keeps that for the threads that come to it later."""
+    """Return, pickled, what it takes to make another one: a `threading.local` keeps that for the threads that use it later."""
     if not issubclass(type(obj), threading.local):
         return None
     arguments = thread_locals.arguments(obj)

@@ -1,4 +1,4 @@
-"""Optimizers: attributes, parameter groups, and state that is no tensor."""
+"""Handle optimizers: attributes, parameter groups, and state that is no tensor."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def _capture(walk: Walk, kind: Kind, obj: torch.optim.Optimizer, parent: int, ke
 
 
 def _plain_values(optimizer: torch.optim.Optimizer, before: dict[tuple[int, str], Any]) -> dict[tuple[int, str], Any]:
-    """Optimizer state that is no tensor: step counts, histories. `before`: what was there, for orders that are still true."""
+    """Return optimizer state that is no tensor: step counts, histories.
+
+    `before`: the state before, for orders that are still true.
+    """
     found: dict[tuple[int, str], Any] = {}
     orders: list[optimizer_order.Order] = []
     states, place = optimizer.state, -1
@@ -101,7 +104,7 @@ def _undo(node: StateNode) -> None:
 
 
 def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    """As pickle makes one: its groups are filled with this process's parameters, its state comes from a donor."""
+    """Make an optimizer as pickle does. Its groups are filled with this process's parameters, its state comes from a donor."""
     if node.cls is None:
         return not_made(rebuild, node)
     made: Any = object.__new__(node.cls)
@@ -181,7 +184,7 @@ def _state_fits(node: EncodedNode, there: Any) -> bool:
 
 
 def _fill_state(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    """The parent is the optimizer: values are known by the places of their parameters."""
+    """Fill the state of the optimizer, which is the parent. Values are known by the places of their parameters."""
     optimizer = rebuild.objects[node.parent]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for (place, name), value in node.content.items():
@@ -198,7 +201,7 @@ def _fill_state(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
 
 
 def _of_state(optimizer: torch.optim.Optimizer, key: tuple[int, str]) -> Any:
-    """What an optimizer has made with itself already: others may hold that, too."""
+    """Return what an optimizer has made already by itself, since other objects may hold it, too; ABSENT where there is nothing."""
     place, name = key
     for group in optimizer.param_groups:
         if place < len(group["params"]):

@@ -1,4 +1,4 @@
-"""Random generators, and numbers in shared memory, which decide what is drawn as they do."""
+"""Handle random generators, and numbers in shared memory, which decide what is drawn as generators do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def put(generator: Any, state: Any) -> None:
-    """Puts any of these generators to a state."""
+    """Put a generator of any of these kinds to a state."""
     _PUT[kind_of(type(generator))](generator, state)
 
 
@@ -111,7 +111,7 @@ def _make_numpy(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 
 def _make_shared(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    """One that has its memory to itself; what has a lock may be known to other processes."""
+    """Make a number that has its memory to itself. One with a lock may be known to other processes."""
     return node.cls() if node.cls is not None and node.cls.__module__ == "ctypes" else not_made(rebuild, node)
 
 

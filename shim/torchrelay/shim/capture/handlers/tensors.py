@@ -1,5 +1,6 @@
-"""Tensors that are no parameters of a model or an optimizer: small ones by value, larger ones by what their content has to come
-from.
+"""Handle tensors that are no parameters of a model or an optimizer.
+
+Small ones go by value, larger ones by where their content has to come from.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _add(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any, conte
 
 
 def _attributes(node: StateNode) -> Any:
-    """The dict that held them when the node was made; None for a class that has none."""
+    """Return the dict that held the attributes when the node was made; None for a class that has none."""
     return node.edges[0][1] if node.edges else None
 
 
@@ -94,7 +95,7 @@ def _encode(encoder: Encoder, node: StateNode) -> Any:
 
 
 def _own_class(encoder: Encoder, obj: torch.Tensor) -> str | None:
-    """Its name, which stands there where the class cannot be found by it."""
+    """Return the class's name, which is written where the class cannot be found by it."""
     return type(obj).__qualname__ if type(obj) is not torch.Tensor and is_of_own_class(obj) else None
 
 
@@ -109,7 +110,7 @@ def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 
 def _like(node: EncodedNode, made: torch.Tensor) -> torch.Tensor:
-    """A parameter where the recorded tensor was one."""
+    """Return the tensor as a parameter where the recorded tensor was one."""
     return torch.nn.Parameter(made.detach(), made.requires_grad) if node.cls is torch.nn.Parameter else made
 
 

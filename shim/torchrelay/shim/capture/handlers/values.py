@@ -1,4 +1,4 @@
-"""Objects of types that nothing is known of, but that pickle: compared and carried by what pickle makes of them."""
+"""Handle objects of unknown types that pickle: they are compared and carried by what pickle makes of them."""
 
 from __future__ import annotations
 

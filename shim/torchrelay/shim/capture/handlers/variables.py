@@ -1,4 +1,4 @@
-"""Local variables of the script's frames, and globals of its modules: what a walk begins at."""
+"""Handle local variables of the script's frames, and globals of its modules: a walk begins at these."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a loader's worker has changed in its data set otherwise than in plain attributes and generators: a cache of items, a list
-that grows. Written for a new worker, whose data set is as this one was when its worker had begun.
+"""Write down what a loader's worker has changed in its data set, beside plain attributes and generators.
 
-What was there when the worker had begun, and is as it was, is referred to by its place. Tensors that look into the memory of
-such a one, as items of a data set in memory do, are written as such.
+That may be a cache of items, or a list that grows. It is written for a new worker, whose data set is as this one was when its
+worker had begun. An object that was there then, and is unchanged, is referred to by its place. A tensor that looks into the memory
+of such an object, as items of a data set in memory do, is written as such.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values import small
 
 MOST_BYTES = 256 << 10
-"""Of each worker. It stands in each journal of the epoch, which is written in each step."""
+"""The most bytes of one worker. They stand in each journal of the epoch, which is written in each step."""
 
 Marks = Mapping[Where, Mark]
 
@@ -64,7 +64,10 @@ class _Writer(pickle.Pickler):
         return "view", self._told(where), place, obj.storage_offset(), tuple(obj.shape), obj.stride()
 
     def _told(self, where: Where) -> Where:
-        """Raises PicklingError where places mean nothing in another process: it goes through sets in another order."""
+        """Return the place.
+
+        Raises PicklingError where it means nothing in another process, which goes through sets in another order.
+        """
         if where in self._without_order:
             raise pickle.PicklingError("part of what has no order")
         return where
@@ -120,7 +123,7 @@ def write(owners: Sequence[Any], begun: Marks, now: Marks) -> bytes | None:
 
 
 def written(value: Any, owners: Sequence[Any], most_bytes: int) -> bytes | None:
-    """Return what hangs at one attribute, None where it cannot be carried. `owners`: data sets that it may lead to."""
+    """Return what hangs below one attribute, None where it cannot be carried. `owners`: data sets that it may lead to."""
     found = _Limited(most_bytes)
     try:
         _Writer(found, owners, {}).dump(value)

@@ -1,15 +1,16 @@
-"""Which containers and objects below a data set training changes: from then on they are state, as those of other objects are.
-The same of what a class or a script has given a loader.
+"""Find the containers and objects below a data set that training changes. From then on they are state, like those of other objects.
+
+That holds also for what a class or a script has given a loader.
 
 A data set is data: thousands of items that stay as they are, and are not walked into. But a script may take items out between two
 epochs, put harder ones in, relabel some, or turn up an augmentation, and a new process has what its own set-up made. So what hangs
-below each data set is looked at where an outer loop's iteration begins, and at some boundaries; what is another thing than before
-is walked into from then on.
+below each data set is looked at where an outer loop's iteration begins, and at some boundaries. What has changed since the look
+before is walked into from then on.
 
-What a data set changes itself while it is drawn from, such as a cache of items, is not meant: it does so in a new process too.
-What the steps between two of its draws change is meant: it is looked at behind the one and in front of the other.
-But a data set may make something at its first draw out of what is state anyway, such as a reader of files from an entry that it
-takes out of the configuration. A new process is given the configuration without the entry, so what was made of it is state too.
+What a data set changes itself while it is drawn from, such as a cache of items, does not count: it does so in a new process too.
+What the steps between two of its draws change counts: it is looked at behind the first draw and in front of the second. But a data
+set may make something at its first draw out of what is state anyway, such as a reader of files from an entry that it takes out of
+the configuration. A new process is given the configuration without the entry, so what was made of it is state too.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 _MOST_OBJECTS = 4096
-"""Below one attribute. One with more below it is told by its outermost container alone."""
+"""The most objects below one attribute. An attribute with more is known by its outermost container alone."""
 _MOST_ARRAY_BYTES = 16 << 20
-"""Of arrays below one attribute whose content is looked at; further ones are told by which they are."""
+"""The most bytes of arrays below one attribute whose content is looked at. A further array is known by which object it is."""
 _LONG = 4096
 """A longer list is told by which objects it holds."""
 _BY_ITSELF = frozenset({Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM})
-"""What draws use and a journal has."""
+"""Kinds of objects that draws use and that a journal has by itself."""
 
 _EACH = 8
 """Boundaries at which all is looked at; after these, powers of two, beside the iterations of outer loops."""
 
 _carried: ByIdentity[set[str]] = ByIdentity()
-"""Of a data set: names of its attributes that are state."""
+"""By data set, the names of its attributes that are state."""
 
 
 def is_due(boundary: int) -> bool:
@@ -55,7 +56,7 @@ def carried(owner: Any) -> dict[str, Any]:
 
 
 def carry(owner: Any, names: Iterable[str]) -> None:
-    """Let these attributes of a data set be state."""
+    """Make these attributes of a data set state."""
     _carried.put(owner, {*_names(owner), *names})
 
 
@@ -71,28 +72,31 @@ class _BeforeDraws(NamedTuple):
 
 
 class DataChanges:
-    """Of the data sets that training's state leads to, and of those within them."""
+    """Find changes of the data sets that training's state leads to, and of the data sets within them."""
 
     def __init__(self) -> None:
         self._before: ByIdentity[dict[str, Any]] = ByIdentity()
-        """Of a data set: what was below its attributes when nobody drew from it."""
+        """By data set, what was below its attributes when nobody drew from it."""
         self._within: ByIdentity[list[Callable[[], Any]]] = ByIdentity()
-        """Of a data set that is drawn from in this process: it and those within it."""
+        """By data set that is drawn from in this process, the data set itself and the data sets within it."""
         self.changed: ByIdentity[None] = ByIdentity()
         """Data sets that something beside their draws has changed."""
         self._behind_draw: ByIdentity[dict[str, Any]] = ByIdentity()
-        """Of a data set that was drawn from in this process: what was below its attributes then, until the next draw."""
+        """By data set that was drawn from in this process, what was below its attributes then; kept until the next draw."""
         self._before_draws: ByIdentity[_BeforeDraws] = ByIdentity()
         self.is_pending = False
         """Whether a pass over a data set in this process is over that was not looked at since."""
         self._is_settled = False
 
     def settle(self) -> None:
-        """Training has begun: until then set-up makes data sets, part by part, and a new process makes them by its own."""
+        """Note that training has begun.
+
+        Until then set-up makes data sets, part by part, and a new process makes them by its own set-up.
+        """
         self._is_settled = True
 
     def drawn(self, dataset: Any) -> None:
-        """Its draws in this process may have changed it: what it was before tells nothing any more."""
+        """Note that a data set is drawn from in this process, which may change it: how it was before tells nothing any more."""
         within = self._within.get(dataset)
         if within is None:
             within = [*map(held, (dataset, *data_sets_below(dataset)))]
@@ -110,14 +114,14 @@ class DataChanges:
             self._before.pop(owner)
 
     def has_yielded(self, dataset: Any) -> None:
-        """It has yielded an item in this process: what changes up to the next one is the work of the step."""
+        """Note that a data set has yielded an item in this process. What changes until the next item is the work of the step."""
         for there in self._within.get(dataset) or ():
             owner = there()
             if owner is not None:
                 self._behind_draw.put(owner, _marks(owner))
 
     def is_drawn(self, dataset: Any) -> None:
-        """All was drawn from it for now."""
+        """Note that all was drawn from a data set for now."""
         self.is_pending = True
         for there in self._within.get(dataset) or ():
             owner = there()
@@ -125,7 +129,7 @@ class DataChanges:
                 self._note(owner)
 
     def look(self, datasets: Iterable[Any]) -> None:
-        """Let be state what was changed since the look before."""
+        """Make state what was changed since the look before."""
         for outer in datasets:
             for owner in (outer, *data_sets_below(outer)):
                 known = self._before.get(owner)
@@ -141,7 +145,7 @@ class DataChanges:
             carry(owner, {name for name in now if name and now[name] != known.get(name)})
 
     def look_at_made(self, datasets: Iterable[Any], state: Container[int]) -> None:
-        """Let be state what data sets have made at their draws out of what is state. `state`: ids of its objects."""
+        """Make state what data sets have made at their draws out of what is state. `state`: ids of its objects."""
         self.is_pending = False
         for outer in datasets:
             for owner in (outer, *data_sets_below(outer)):
@@ -155,7 +159,7 @@ class DataChanges:
                     carry(owner, made)
 
     def _streams_here(self, owner: Any) -> bool:
-        """Whether it is drawn from in this process and goes on from where it is: going back leaves it there."""
+        """Return whether a data set is drawn from in this process and goes on from where it is: going back leaves it there."""
         drawn = (within() for known in self._within.values() for within in known)
         return issubclass(type(owner), IterableDataset) and any(within is owner for within in drawn)
 
@@ -166,20 +170,20 @@ class DataChanges:
 
 
 def _made_since(owner: Any, plain: frozenset[str]) -> set[str]:
-    """Attributes that had plain values, and hold objects now."""
+    """Return the attributes that had plain values, and hold objects now."""
     now = dataset_parts(owner)[0]
     return {name for name in plain if name not in now and name in attributes(owner)}
 
 
 def _below(value: Any) -> list[Any]:
-    """It and what it holds, as far as marks go."""
+    """Return the value and what it holds, as far as marks go."""
     mark = _Mark()
     mark.of(value)
     return mark.met
 
 
 def _marks(owner: Any) -> dict[str, Any]:
-    """What is below each attribute that is not state by itself; without a name, the plain ones."""
+    """Return a mark for each attribute that is not state by itself, and one, without a name, for the plain attributes."""
     plain, below = dataset_parts(owner)
     known = {**plain, **below, **(loader_own(owner) if kind_of(type(owner)) is Kind.LOADER else {})}
     others = {name: value for name, value in own_attributes(owner).items() if name not in known}
@@ -187,7 +191,7 @@ def _marks(owner: Any) -> dict[str, Any]:
 
 
 class _Mark:
-    """Of one attribute: plain values by value, containers by what is in them, all else by which object it is."""
+    """The mark of one attribute: plain values by value, containers by their items, all else by which object it is."""
 
     def __init__(self) -> None:
         self._left, self.left_bytes = _MOST_OBJECTS, _MOST_ARRAY_BYTES
@@ -273,7 +277,7 @@ _MARKS: Mapping[Kind, Callable[[_Mark, Any], Any]] = {
 
 
 def data_sets_below(outer: Any) -> list[Any]:
-    """Those that it is made of: in its attributes, and in containers there."""
+    """Return the data sets in the attributes of another one, and in containers there."""
     found: list[Any] = []
     seen = {id(outer)}
     queue = [outer]

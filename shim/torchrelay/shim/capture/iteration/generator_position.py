@@ -1,7 +1,7 @@
-"""Where the script's own generators, and Python's iterators, stand: what of it is state, and whether all of it can be had.
+"""Tell where the script's own generators, and Python's iterators, stand: what of it is state, and whether all of it can be had.
 
-A generator goes back by being put to where it stood, and in another process one of the same code is put there: none of its
-code runs for that. What it draws from is state of its own: a data loader's iterator, `zip`, another generator.
+A generator goes back by being put to where it stood, and in another process one of the same code is put there: none of its code
+runs for that. What it draws from is state of its own: a data loader's iterator, `zip`, another generator.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_SOURCES = 16
 
 
 class CodeOrigin(NamedTuple):
-    """Which code it is, and the same of another process."""
+    """Where a generator's code comes from, so that another process finds the same code."""
 
     module: str
     file: str
@@ -50,10 +50,10 @@ class CodeOrigin(NamedTuple):
 
 
 class GeneratorStand(NamedTuple):
-    """`stand`: None for a generator that is over, or runs. `values`: its variables by name, what is on its stack by place, and the
-    exception that it handles.
+    """Where a generator stands. `stand`: None for one that is over, or runs.
 
-    `cells`: variables that it shares with functions around it or inside of it, by name.
+    `values`: its variables by name, what is on its stack by place, and the exception that it handles. `cells`: variables that it
+    shares with functions around it or inside of it, by name.
     """
 
     stand: generator_frames.Stand | None
@@ -62,7 +62,7 @@ class GeneratorStand(NamedTuple):
     code: CodeType
     namespace: dict[str, Any]
     runs: bool = False
-    """It is one of those that have called the training loop: its variables are those of its frame."""
+    """Whether it is a generator that has called the training loop: its variables are those of its frame."""
 
     def same(self, other: GeneratorStand) -> bool:
         mine, theirs = self.stand, other.stand
@@ -78,7 +78,7 @@ class GeneratorStand(NamedTuple):
 
 
 def standing(generator: GeneratorType[Any, Any, Any]) -> GeneratorStand | None:
-    """None where it cannot be told: it runs, unless it has loops that may train."""
+    """Return where the generator stands; None where that cannot be told: it runs, unless it has loops that may train."""
     frame, code = generator.gi_frame, generator.gi_code
     if frame is None:
         return GeneratorStand(None, {}, {}, code, {})
@@ -133,7 +133,10 @@ def has_not_begun(generator: GeneratorType[Any, Any, Any]) -> bool:
 
 
 def put_back(generator: GeneratorType[Any, Any, Any], then: GeneratorStand) -> None:
-    """In the process that `then` was taken in. Raises StateMismatchError where it cannot go on from there."""
+    """Put the generator back, in the process that `then` was taken in.
+
+    Raises StateMismatchError where it cannot go on from there.
+    """
     if then.runs and not generator.gi_running:
         raise StateMismatchError(f"the generator {generator.__qualname__}, which trains, has ended or been left")
     if then.stand is None:
@@ -146,7 +149,7 @@ def put_back(generator: GeneratorType[Any, Any, Any], then: GeneratorStand) -> N
 
 
 def like(found: GeneratorStand) -> GeneratorType[Any, Any, Any]:
-    """A generator of the same code that has not begun."""
+    """Return a generator of the same code that has not begun."""
     assert found.stand is not None
     known = dict(zip(generator_frames.names(found.code), found.stand.slots))
     cells = tuple(known[name] for name in found.code.co_freevars)
@@ -164,10 +167,9 @@ def _cells(generator: GeneratorType[Any, Any, Any], wanted: Mapping[str, Any]) -
 def enter(
     generator: GeneratorType[Any, Any, Any], recorded: tuple[int, int, int, bytes], found: GeneratorStand
 ) -> None:
-    """A generator of this process is put where another process's stood. `recorded`: state, place in the code, depth of the stack,
-    numbers; `found`: what its variables are to be.
+    """Put a generator of this process where another process's stood. Raises StateMismatchError where it cannot.
 
-    Raises StateMismatchError where it cannot.
+    `recorded`: state, place in the code, depth of the stack, numbers. `found`: what its variables are to be.
     """
     state, at, depth, rest = recorded
     names = generator_frames.names(generator.gi_code)
@@ -183,7 +185,7 @@ def enter(
 
 
 def is_whole(iterator: Any, seen: set[int] | None = None) -> bool:
-    """Whether it, and all that it draws from, goes back when its state is put back."""
+    """Return whether the iterator, and all that it draws from, goes back when its state is put back."""
     seen = set() if seen is None else seen
     if id(iterator) in seen:
         return True
@@ -205,7 +207,7 @@ def is_whole(iterator: Any, seen: set[int] | None = None) -> bool:
 
 
 def _held(place: plain.IteratorPlace) -> list[Any]:
-    """What an iterator holds, and what is in its tuples: `zip` has one of iterators."""
+    """Return what an iterator holds, and what is in its tuples: `zip` has a tuple of iterators."""
     held = list(place.held.values())
     return held + [part for value in held if type(value) is tuple and len(value) <= _MOST_SOURCES for part in value]
 
@@ -233,12 +235,12 @@ def _goes_back(value: Any, seen: set[int]) -> bool:
 
 
 def _is_no_source(value: Any) -> bool:
-    """Of an attribute: only what can be drawn from is looked into."""
+    """Return whether an attribute's value is not to be looked into: only what can be drawn from is."""
     return not hasattr(type(value), "__next__") and not is_drained(value) and kind_of(type(value)) is not Kind.UNKNOWN
 
 
 def is_drained(value: Any) -> bool:
-    """A file that is read, a queue, a socket."""
+    """Return whether reading uses it up: a file that is read, a queue, a socket."""
     if isinstance(value, io.IOBase):
         return not value.closed and value.readable()
     module = getattr(type(value), "__module__", "") or ""
@@ -246,12 +248,12 @@ def is_drained(value: Any) -> bool:
 
 
 def has_generator(iterator: Any) -> bool:
-    """Whether code of a generator runs where it is drawn from."""
+    """Return whether code of a generator runs when the iterator is drawn from."""
     return any(kind_of(type(found)) is Kind.GENERATOR for found in sources(iterator))
 
 
 def sources(iterator: Any) -> list[Any]:
-    """It, and what it draws from, the nearest first."""
+    """Return the iterator and what it draws from, the nearest first."""
     found, seen = [iterator], {id(iterator)}
     for each in found:
         for value in direct_sources(each):
@@ -262,7 +264,7 @@ def sources(iterator: Any) -> list[Any]:
 
 
 def direct_sources(iterator: Any) -> list[Any]:
-    """What it draws from itself."""
+    """Return what the iterator itself draws from."""
     kind = kind_of(type(iterator))
     below: list[Any] = []
     if kind is Kind.GENERATOR:
@@ -277,7 +279,7 @@ def direct_sources(iterator: Any) -> list[Any]:
 
 
 def cycles_below(iterator: Any) -> list[Any]:
-    """The cycles that one of Python's own iterators draws from, and itself if it is one."""
+    """Return the cycles that one of Python's own iterators draws from, and the iterator if it is one."""
     if kind_of(type(iterator)) not in _PYTHONS_OWN:
         return []
     return [source for source in sources(iterator) if isinstance(source, itertools.cycle)]
@@ -287,7 +289,7 @@ def cycles_below(iterator: Any) -> list[Any]:
 
 
 class Code(NamedTuple):
-    """`around`: the code that it stands in, if it is not a module's."""
+    """Code that was found here. `around`: the code that it stands in, if it is not a module's."""
 
     code: CodeType
     namespace: dict[str, Any]
@@ -295,7 +297,7 @@ class Code(NamedTuple):
 
 
 def code_of(wanted: CodeOrigin) -> Code | None:
-    """The same code here; None where there is none."""
+    """Return the same code here; None where there is none."""
     module = sys.modules.get(wanted.module)
     seen: set[int] = set()
     for function in gc.get_objects() if module is not None else ():
@@ -323,7 +325,7 @@ def is_code_of(code: CodeType, wanted: CodeOrigin) -> bool:
 
 
 def shares_variables(code: CodeType, around: CodeType | None) -> bool:
-    """Whether a variable that it has from the function around it can be bound anew, there or by itself."""
+    """Return whether a variable that the code has from the function around it can be bound anew, there or by itself."""
     outer = set(code.co_freevars)
     if not outer or callables.rebinds(code):
         return bool(outer)

@@ -1,8 +1,8 @@
-"""Worker processes that a DataLoader keeps from one epoch to the next (`persistent_workers`): what is state in them, told when an
-epoch begins, and put into those of a joiner.
+"""Carry the state of worker processes that a DataLoader keeps from one epoch to the next (`persistent_workers`).
 
-torch begins an epoch with a message to every worker, which sends it back before it does anything else. What is made of the
-message where it is read (`__reduce__`) looks at the worker, in its only thread, between two epochs.
+The workers tell it when an epoch begins, and it is put into the workers of a joiner. torch begins an epoch with a message to every
+worker, which sends it back before it does anything else. What is made of the message where it is read (`__reduce__`) looks at the
+worker, in its only thread, between two epochs.
 
 Leans on `_utils.worker`: `_ResumeIteration(seed)`, `_worker_loop` with its parameters `init_fn`, `collate_fn` and
 `persistent_workers`; on `_MultiProcessingDataLoaderIter`: `_reset(loader, first_iter)`, `_workers`, `_dataset`,
@@ -33,7 +33,7 @@ _Message = _utils.worker._ResumeIteration
 
 
 class _Data(NamedTuple):
-    """A data set's own: plain attributes, and the states of generators."""
+    """What is state of one data set: plain attributes, and the states of generators."""
 
     plain: dict[str, Any]
     generators: dict[str, Any]
@@ -43,9 +43,9 @@ class _State(NamedTuple):
     rng: rng.RngState
     seed: int
     data: tuple[_Data, ...]
-    """Of the data set and those below it, in the order of `data_sets`."""
+    """The state of the data set and of those below it, in the order of `data_sets`."""
     others: bytes
-    """What else it has changed in these, as `changed_data` writes it."""
+    """What else the worker has changed in these, as `changed_data` writes it."""
 
 
 class _Marks(NamedTuple):
@@ -57,16 +57,16 @@ class _Marks(NamedTuple):
 _begun: _Marks | None = None
 """In a worker: the marks of what is neither plain nor a generator, when it had begun."""
 _collate: Any = None
-"""In a worker: what makes batches of items."""
+"""In a worker: the function that makes batches of items."""
 _original_loop = _utils.worker._worker_loop
 _PARAMETERS = inspect.signature(_original_loop)
 _tokens = itertools.count()
 _open: dict[int, tuple[type[Any], dict[int, bytes]]] = {}
-"""Messages of this process that are under way: what comes back as which class, and what each worker has told."""
+"""Messages of this process that are under way: the class that each comes back as, and what each worker has told."""
 
 
 def install() -> None:
-    """Workers note how their data set was when they had begun."""
+    """Let workers note how their data set was when they had begun."""
     if {"init_fn", "collate_fn", "persistent_workers"} <= _PARAMETERS.parameters.keys():
         _utils.worker._worker_loop = worker_loop
 
@@ -97,7 +97,7 @@ def _mark(info: Any) -> _Marks | None:
 
 
 def are_seen(iterator: Any) -> bool:
-    """Whether these worker processes are kept, and tell how they are."""
+    """Return whether these worker processes are kept, and tell their state."""
     is_kept = isinstance(iterator, MultiIter) and iterator._persistent_workers
     return is_kept and not isinstance(iterator._dataset, torch_data.IterDataPipe)
 
@@ -105,9 +105,9 @@ def are_seen(iterator: Any) -> bool:
 def begin_epoch(
     iterator: Any, reset: Callable[[], None], states: Sequence[bytes] | None
 ) -> tuple[tuple[bytes, ...], bool]:
-    """Calls `reset`, which begins an epoch of `iterator`. `states`: put into the workers before.
+    """Call `reset`, which begins an epoch of `iterator`. `states`: put into the workers before.
 
-    Returns how each of them was then, and whether that is all of its state.
+    Returns how each worker was then, and whether that is all of its state.
     """
     token, told = next(_tokens), dict[int, bytes]()
 
@@ -149,7 +149,7 @@ def _in_trainer(seed: Any, token: int, worker: int, state: bytes) -> Any:
 
 
 def _take(info: Any) -> bytes:
-    """Empty if there is more to the worker than can be carried."""
+    """Return the worker's state; empty if it has more than can be carried."""
     now = _mark(info)
     if _begun is None or now is None or now.of_globals != _begun.of_globals:
         return b""

@@ -1,4 +1,4 @@
-"""What decides the order of a DataLoader's data: generators, and the samplers' own numbers, such as the epoch.
+"""Find what decides the order of a DataLoader's data: generators, and the samplers' own numbers, such as the epoch.
 
 Leans on the name `_BaseDataLoaderIter`. Seen on torch 2.13.0.
 """
@@ -20,11 +20,11 @@ LoaderIter = dataloader._BaseDataLoaderIter
 LOADER_OF: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """By iterator, the loader that has made it."""
 Order = tuple[tuple[Any, dict[str, Any]], ...]
-"""Of a loader, its sampler and its batch sampler: the generator's state and plain attributes."""
+"""For a loader, its sampler and its batch sampler: the generator's state and plain attributes."""
 
 
 def owners(loader: Any) -> list[Any]:
-    """The loader, its samplers, and theirs: accelerate and lightning put samplers around samplers."""
+    """Return the loader, its samplers, and theirs: accelerate and lightning put samplers around samplers."""
     found = [loader]
     for owner in found:
         below = (getattr(owner, name, None) for name in ("sampler", "batch_sampler"))
@@ -46,7 +46,7 @@ def order_of(loader: Any) -> Order:
 
 
 def order_generators(loader: Any) -> set[int]:
-    """Those that are part of the order, by id."""
+    """Return the ids of the generators that are part of the order."""
     return {id(getattr(owner, "generator", None)) for owner in owners(loader)}
 
 

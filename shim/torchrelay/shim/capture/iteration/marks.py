@@ -1,4 +1,4 @@
-"""Digests that tell whether something that is not carried has changed: of data sets, and of the script's global variables."""
+"""Take digests that tell whether something that is not carried has changed: data sets, and the script's global variables."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 _LONG, _LARGE_BYTES = 1000, 1 << 16
-"""Containers and arrays beyond this are data: told by which they are and how long, not by what is in them."""
+"""Containers and arrays beyond this are data: a mark says which object each is and how long, not what is in it."""
 _MARK_BYTES = 4 << 20
 _ATOMS = frozenset({bool, bytes, complex, float, int, str, type(None)})
 
 
 class _Digest:
-    """Where a mark is written. Raises OverflowError when it is as long as data would be."""
+    """A file that a mark is written to. Raises OverflowError when the mark is as long as data would be."""
 
     def __init__(self, most_bytes: int = _MARK_BYTES) -> None:
         self._hash, self.left = hashlib.sha256(), most_bytes
@@ -43,7 +43,7 @@ class _Digest:
 
 
 class _Marker(pickle.Pickler):
-    """`owners`: data sets that have marks of their own, by id."""
+    """Write a mark. `owners`: data sets that have marks of their own, by id."""
 
     def __init__(self, written: Any, owners: Mapping[int, int] = MappingProxyType({})) -> None:
         super().__init__(written, pickle.HIGHEST_PROTOCOL)
@@ -83,7 +83,7 @@ def _cells(function: FunctionType) -> Iterator[Any]:
 
 
 def data_sets(data: Any) -> list[Any]:
-    """It, and those below it."""
+    """Return the data set, and those below it."""
     found = [data]
     for owner in found:
         _, below = dataset_parts(owner)
@@ -92,22 +92,19 @@ def data_sets(data: Any) -> list[Any]:
 
 
 class Mark(NamedTuple):
-    """Of one attribute. `met`: the objects in it, in the order in which they are come across."""
+    """The mark of one attribute. `met`: the objects in it, in the order in which they are come across."""
 
     digest: bytes
     met: list[Any]
 
 
 Where = tuple[int, str]
-"""Which data set of `data_sets`, and its attribute; without a name, its class."""
+"""The place of a data set in `data_sets`, and the name of its attribute; without a name, its class is meant."""
 COLLATE: Where = -1, ""
 
 
 def of_attributes(data: Any, collate: Any) -> dict[Where, Mark] | None:
-    """Of everything below a data set that is not carried, and of what makes batches of its items.
-
-    None if it cannot be told.
-    """
+    """Return marks of all that is not carried below a data set, and of what makes batches of its items; None if unknown."""
     owners = data_sets(data)
     numbers = {id(owner): number for number, owner in enumerate(owners)}
     found: dict[Where, Mark] = {}
@@ -132,7 +129,10 @@ def _mark(value: Any, owners: Mapping[int, int], most_bytes: int) -> tuple[Mark,
 
 
 def of_data(data: Any, collate: Any) -> bytes | None:
-    """The same in one. Two that are alike are of the same content, but for what is long in it."""
+    """Return one mark for all that `of_attributes` marks; None if it cannot be told.
+
+    Two data sets with equal marks have the same content, but for what is long in it.
+    """
     found = of_attributes(data, collate)
     if found is None:
         return None
@@ -140,9 +140,10 @@ def of_data(data: Any, collate: Any) -> bytes | None:
 
 
 def of_globals(owners: Sequence[Any] = ()) -> bytes:
-    """Of the variables of the script's modules, their classes and functions; of what cannot be pickled, which object it is.
+    """Return a mark of the variables of the script's modules, their classes and functions.
 
-    `owners`: data sets whose attributes have marks of their own, which variables may lead to.
+    Of a variable that cannot be pickled it says which object it is. `owners`: data sets whose attributes have marks of their own,
+    which variables may lead to.
     """
     found = []
     numbers = {id(owner): number for number, owner in enumerate(owners)}

@@ -1,8 +1,7 @@
-"""Tensors that share the memory of a parameter or buffer: `state_dict()`, `p.data`, `p.detach()` and views make them; and
-arrays of numpy that do: `p.detach().numpy()`.
+"""Handle tensors and arrays of numpy that share the memory of a parameter or buffer.
 
-They are no state of their own. What a journal holds of one says whose memory it shares, so that it follows its owner in
-another process, too.
+`state_dict()`, `p.data`, `p.detach()` and views make such tensors, `p.detach().numpy()` such arrays. They are no state of their
+own. A journal says of one whose memory it shares, so that it follows its owner in another process, too.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Alias(NamedTuple):
-    """Content of a tensor's node. `root`: node of the model; `place`: of the owner in it; `offset`, `stride`: in elements,
-    from the owner's first one.
+    """The content of an alias's node.
+
+    `root`: node of the model. `place`: of the owner in the model. `offset`, `stride`: in elements, from the owner's first one.
     """
 
     root: int
@@ -75,20 +75,20 @@ class Alias(NamedTuple):
 
 
 class Owners:
-    """Parameters and buffers by the memory that they have."""
+    """Find parameters and buffers by the memory that they have."""
 
     def __init__(self) -> None:
         self._found: dict[int, list[tuple[ModuleTree, torch.Tensor]]] = {}
         self._of: list[Any] = []
 
     def of(self, tensor: torch.Tensor, trees: Iterable[ModuleTree]) -> tuple[torch.nn.Module, torch.Tensor] | None:
-        """Return the owner of all of the tensor's memory, and the root of its tree; None if it has memory of its own."""
+        """Return the root of the tree and the owner of all of the tensor's memory; None if it has memory of its own."""
         return self.within(tensor, address_of(tensor), trees)
 
     def within(
         self, tensor: torch.Tensor, address: int, trees: Iterable[ModuleTree]
     ) -> tuple[torch.nn.Module, torch.Tensor] | None:
-        """The same for a tensor that looks at a part of the memory at `address`."""
+        """Return the root and the owner as `of` does, for a tensor that looks at a part of the memory at `address`."""
         bound = [tree.tensors for tree in trees]
         if len(bound) != len(self._of) or any(now is not then for now, then in zip(bound, self._of)):
             self._of, self._found = bound, {}
@@ -105,7 +105,7 @@ class Owners:
 
 
 def address_of(tensor: Any) -> int:
-    """Of a tensor's memory; 0 for what has none, or whose memory is none of torch's plain ones."""
+    """Return the address of a tensor's memory; 0 where it has none, or its memory is none of torch's plain ones."""
     if type(tensor) not in _PLAIN or tensor.layout is not torch.strided or tensor.is_meta:
         return 0
     return int(tensor.untyped_storage().data_ptr())
@@ -126,7 +126,7 @@ def _elements_behind(owner: torch.Tensor, tensor: torch.Tensor) -> int:
 
 
 def _span(tensor: torch.Tensor) -> int:
-    """From the first element to behind the last one."""
+    """Return the number of elements from the first one to the end of the last one."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
 
 
@@ -147,7 +147,7 @@ def as_tensor(array: Any) -> torch.Tensor | None:
 
 
 def is_by_value(content: Any) -> bool:
-    """Return whether it is an array's content, not what stands for that."""
+    """Return whether this is an array's content, and not what stands for that."""
     return content is not None and not isinstance(content, Alias)
 
 
@@ -189,7 +189,7 @@ def _find_arrays(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -
 
 
 def _is_of_graph(tensor: torch.Tensor) -> bool:
-    """Whether it is a view of a parameter that a backward goes through."""
+    """Return whether the tensor is a view of a parameter that a backward goes through."""
     return has_graph(tensor) and isinstance(tensor._base, torch.nn.Parameter)
 
 

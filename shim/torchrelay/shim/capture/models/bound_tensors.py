@@ -1,6 +1,6 @@
-"""Which tensors the parameters and buffers of a tree of modules are bound to: `self.center = ...` binds another one.
+"""Tell which tensors the parameters and buffers of a tree of modules are bound to: `self.center = ...` binds another one.
 
-A survivor gets the tensors themselves back. Another process is told the form of each, so that it can bind one like it.
+A survivor gets the tensors themselves back. Another process is told the form of each, so that it can bind a tensor like it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _REQUIRES_GRAD = attrgetter("requires_grad")
 
 
 class TensorForm(NamedTuple):
-    """Of what stands at one place; the shape is that of this rank's part. `tied`: the earlier place that holds the same tensor."""
+    """The form of the tensor at one place; the shape is that of this rank's part.
+
+    `tied`: the earlier place that holds the same tensor.
+    """
 
     parameter: bool
     dtype: torch.dtype
@@ -42,7 +45,7 @@ class TensorForm(NamedTuple):
         return form == (self.dtype, self.shape, self.spread)
 
     def make(self, device: Any = None) -> torch.Tensor:
-        """A tensor of this form, its content still to come."""
+        """Return a tensor of this form, whose content is still to come."""
         made = torch.empty(self.shape, dtype=self.dtype, device=device or self.device)
         if self.spread is not None:
             made = around(made, self.spread)
@@ -50,7 +53,7 @@ class TensorForm(NamedTuple):
 
 
 def form_of(tensor: torch.Tensor, *, persistent: bool = True, tied: Place | None = None) -> TensorForm:
-    """Raises UnsupportedError for one that has no shape yet."""
+    """Return the form of a tensor. Raises UnsupportedError for one that has no shape yet."""
     if torch.nn.parameter.is_lazy(tensor):
         raise UnsupportedError(
             "a model has parameters without a shape (lazy modules) when training begins: call it once before the training loop"
@@ -68,7 +71,7 @@ def form_of(tensor: torch.Tensor, *, persistent: bool = True, tied: Place | None
 
 
 class BoundTensors:
-    """Those of one tree, as long as no name is added or taken away.
+    """The tensors of one tree, as long as no name is added or taken away.
 
     Parameters that a wrapper exchanges by itself (both FSDPs) are left alone; only their places are known.
     """
@@ -102,11 +105,11 @@ class BoundTensors:
         return [space.get(key) for _, space, key in self._spaces]
 
     def is_at(self, place: Place, tensor: Any) -> bool:
-        """Whether the tensor stands there now, and not only by the latest look. False of places that a wrapper exchanges."""
+        """Return whether the tensor stands there now, not only by the latest look. False for places that a wrapper exchanges."""
         return self._space_of.get(place, {}).get(place[2]) is tensor
 
     def exchanged_place_of(self, tensor: Any) -> Place | None:
-        """Where a parameter stands that a wrapper exchanges: this rank's shard of it, even where it is gathered at the moment."""
+        """Return the place of a parameter that a wrapper exchanges: of this rank's shard, even while it is gathered."""
         if not self._exchanged or not isinstance(tensor, torch.nn.Parameter):
             return None
         place, space = self._exchanged_at.get(id(tensor), (None, {}))
@@ -120,11 +123,11 @@ class BoundTensors:
         return self._exchanged_at.get(id(tensor), (None, {}))[0]
 
     def have_other_flags(self) -> bool:
-        """Whether some parameter was frozen, or is no longer."""
+        """Return whether some parameter was frozen, or is no longer."""
         return [*map(_REQUIRES_GRAD, self.parameters)] != self._flags
 
     def look_again(self, tensors: list[Any]) -> None:
-        """`tensors`: what stands in the slots now. Makes new lists, since contents hold the old ones."""
+        """Take these tensors, which stand in the slots now. Makes new lists, since contents hold the old ones."""
         seen: dict[int, Place] = {}
         forms: list[TensorForm | None] = []
         for slot, (module, _, key), tensor in zip(self.slots, self._spaces, tensors):
@@ -139,7 +142,10 @@ class BoundTensors:
         self._flags = [*map(_REQUIRES_GRAD, self.parameters)]
 
     def put_back(self, tensors: list[Any], forms: list[TensorForm | None]) -> None:
-        """Binds these slots to what they were bound to, and takes away names that were added since. Flags of parameters too."""
+        """Bind these slots to what they were bound to, and take away names that were added since.
+
+        Put back flags of parameters, too.
+        """
         left = iter(tensors)
         for module, where, space, names in self._owners:
             then = {name: next(left) for name in names}
@@ -152,7 +158,7 @@ class BoundTensors:
 
 
 def at_place(root: torch.nn.Module, place: Place) -> Any:
-    """The parameter or buffer that stands there; of one that fully_shard has gathered at the moment, this rank's shard.
+    """Return the parameter or buffer at this place; this rank's shard of one that fully_shard has gathered at the moment.
 
     Raises StateMismatchError where there is none.
     """
@@ -168,7 +174,7 @@ def at_place(root: torch.nn.Module, place: Place) -> Any:
 def put_forms(
     forms: Mapping[Place, TensorForm | None], by_name: Mapping[str, torch.nn.Module], *, complete: bool
 ) -> None:
-    """Binds tensors of the recorded forms where this process has others. `complete`: names that are not in `forms` go.
+    """Bind tensors of the recorded forms where this process has others. `complete`: names that are not in `forms` are taken away.
 
     Raises StateMismatchError where there is no such module.
     """

@@ -1,4 +1,4 @@
-"""Device state: the tensors that make up the model, its optimizers, and whatever else the loop keeps, by path."""
+"""Name the device state by path: the tensors of the model, its optimizers, and whatever else the loop keeps."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.kinds import Kind
 
 _VALUE = "value."
-"""Begins the path of what belongs to no module and no optimizer."""
+"""Paths of tensors that belong to no module and no optimizer begin with this."""
 
 GRADIENT = "gradient."
 """What paths of gradients begin with, in front of their parameter's."""
 
 UPDATED = "updated."
-"""The same of what a tensor or a gradient held right after the latest update: the donor has gone on since."""
+"""Paths of what a tensor or a gradient held right after the latest update begin with this: the donor has gone on since."""
 
 EFFECTS = "effects of the update"
 """Path of what the donor's latest update has left beside tensors, as bytes."""
 
 BEFORE = "before."
-"""The same of tensors that the boundary before had, where the donor has others now."""
+"""Paths of tensors that the boundary before had begin with this, where the donor has others now."""
 
 
 def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
-    """Only those that have tensors count: ranks may differ in how many metrics and the like they have made."""
+    """Yield the roots that have parameters or large buffers, numbered.
+
+    Others do not count: ranks may differ in how many metrics they have.
+    """
     place = 0
     for root in roots:
         if next(root.parameters(), None) is not None or any(not small.is_small(b) for b in root.buffers()):
@@ -41,7 +44,7 @@ def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.M
 
 
 def catalogue(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool = False) -> dict[str, torch.Tensor]:
-    """Path -> this rank's part of each tensor, for reading and writing its memory. `as_taken`: as for `whole`."""
+    """Return path -> this rank's part of each tensor, for reading and writing its memory. `as_taken`: as for `whole`."""
     return {
         path: local(tensor).detach() if isinstance(tensor, torch.nn.Parameter) else local(tensor)
         for path, tensor in whole(state, roots, as_taken=as_taken).items()
@@ -51,7 +54,7 @@ def catalogue(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: b
 def _bound(
     state: HostState, root: torch.nn.Module, *, as_taken: bool
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Parameters and buffers of a tree, by name."""
+    """Return the parameters and the buffers of a tree, by name."""
     parameters: dict[str, torch.Tensor] = dict(root.named_parameters())
     buffers = dict(root.named_buffers())
     number = state.index.get(id(root)) if as_taken else None
@@ -69,7 +72,7 @@ def _bound(
 
 
 def _owned(state: HostState, optimizer: torch.optim.Optimizer, *, as_taken: bool) -> list[torch.Tensor]:
-    """Parameters of an optimizer, in order."""
+    """Return the parameters of an optimizer, in order."""
     number = state.index.get(id(optimizer)) if as_taken else None
     groups = dict(state.nodes[number].edges).get("param_groups") if number is not None else None
     listed = state.index.get(id(groups))
@@ -81,12 +84,12 @@ def _owned(state: HostState, optimizer: torch.optim.Optimizer, *, as_taken: bool
 
 
 def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool = False) -> dict[str, torch.Tensor]:
-    """Path -> tensor: parameters, buffers too large for the journal, optimizer state, other large tensors.
+    """Return path -> tensor: parameters, buffers too large for the journal, optimizer state, other large tensors.
 
     `as_taken`: the tensors that modules and optimizers had when `state` was taken, though the step may have given them others.
 
-    Paths are made of the order of modules and optimizers in the walk and of parameter names, so they agree between ranks.
-    In the order in which optimizers keep their state, for a joiner to make it in the same.
+    Paths are made of the order of modules and optimizers in the walk and of parameter names, so they agree between ranks. The paths
+    are in the order in which optimizers keep their state, for a joiner to make it in the same.
     """
     found: dict[str, torch.Tensor] = {}
     for number, root in numbered(roots):
@@ -110,12 +113,12 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool 
 
 
 def derived(tensors: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
-    """Return the paths of those that are neither parameters nor buffers nor of an optimizer, and that a forward has made."""
+    """Return the paths of tensors that a forward has made, and that are neither parameters nor buffers nor optimizer state."""
     return tuple(path for path, tensor in tensors.items() if path.startswith(_VALUE) and has_graph(tensor))
 
 
 def optimizer_tensors(state: HostState) -> dict[str, torch.Tensor]:
-    """Path -> tensor, of what optimizers keep now."""
+    """Return path -> tensor of what optimizers keep now."""
     found: dict[str, torch.Tensor] = {}
     for number, (_, optimizer) in enumerate(state.optimizers):
         found |= _state_of(number, optimizer, _owned(state, optimizer, as_taken=False))
@@ -123,7 +126,7 @@ def optimizer_tensors(state: HostState) -> dict[str, torch.Tensor]:
 
 
 def _state_of(number: int, optimizer: torch.optim.Optimizer, own: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """`own`: the optimizer's parameters, in order."""
+    """Return path -> tensor of one optimizer's state. `own`: the optimizer's parameters, in order."""
     places = {id(parameter): place for place, parameter in enumerate(own)}
     return {
         f"optimizer{number}.{places[id(parameter)]}.{key}": value
@@ -135,7 +138,7 @@ def _state_of(number: int, optimizer: torch.optim.Optimizer, own: Sequence[torch
 
 
 def after_update(state: HostState) -> HostState:
-    """The state of a boundary, behind the update that follows it: histories in the optimizer's state have other tensors by then."""
+    """Return the boundary's state as it is behind the update that follows: optimizers' histories have other tensors by then."""
     now = state.fork()
     for path, tensor in state.large.items():
         node = state.nodes[state.index[id(tensor)]]
@@ -156,7 +159,7 @@ def after_update(state: HostState) -> HostState:
 
 
 def parameters(state: HostState) -> dict[str, torch.Tensor]:
-    """Path -> parameter, of models and optimizers; this rank's shard of one that is gathered at the moment."""
+    """Return path -> parameter of models and optimizers; this rank's shard of one that is gathered at the moment."""
     found: dict[str, torch.Tensor] = {}
     for number, root in numbered(state.roots):
         sharded = fsdp2.sharded_parameters(root.modules())
@@ -172,21 +175,24 @@ def parameters(state: HostState) -> dict[str, torch.Tensor]:
 
 
 def gradients(state: HostState) -> dict[str, torch.Tensor]:
-    """Path -> gradient, of the parameters that have one."""
+    """Return path -> gradient, for the parameters that have one."""
     found = parameters(state)
     pairs = zip(found, gradients_of([*found.values()]))
     return {GRADIENT + path: gradient for path, gradient in pairs if gradient is not None}
 
 
 def like_parameter(parameter: torch.Tensor, key: str, part: torch.Tensor) -> torch.Tensor:
-    """Optimizer state around `part`, spread over ranks if the parameter is and the state has its form (all but step counts)."""
+    """Return optimizer state around `part`.
+
+    It is spread over ranks if the parameter is and the state has its form (all but step counts).
+    """
     if key == "step" or not is_spread(parameter) or part.shape != local(parameter).shape:
         return part
     return like(parameter, part)
 
 
 def not_rebuilt(state: HostState) -> list[str]:
-    """Names of optimizer state that is spread over ranks otherwise than its parameter: a joiner could not make it."""
+    """Return names of optimizer state that is spread over ranks otherwise than its parameter: a joiner could not make it."""
     return [
         f"{name}.{key}"
         for name, optimizer in state.optimizers
@@ -197,7 +203,7 @@ def not_rebuilt(state: HostState) -> list[str]:
 
 
 def kept_paths(roots: Sequence[torch.nn.Module], state: HostState, kept: Mapping[int, str]) -> list[str]:
-    """Catalogue paths of the parameters in `kept`, by id, and of their optimizer state, each with what `kept` says of it."""
+    """Return the catalogue paths of the parameters in `kept`, by id, and of their optimizer state, each with the word in `kept`."""
     names = [
         f"module{number}.{name}{kept[id(parameter)]}"
         for number, root in numbered(roots)

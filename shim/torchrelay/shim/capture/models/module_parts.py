@@ -1,6 +1,6 @@
-"""Which modules a tree of modules consists of: a trainer puts the wrapper of a model in place of the model, inside of its loss.
+"""Tell which modules a tree of modules consists of: a trainer may put a wrapper in place of the model, inside of its loss.
 
-Another process is told which modules those are, by where they stand elsewhere or by their class. Where it has another one, it
+Another process is told which modules those are, by where they stand elsewhere or by their class. Where it has another module, it
 takes what stands in its own variables and attributes where the record has that module, or makes one of that class: a layer that
 training has added, a head that it has exchanged. What such a module has is told with the rest of the tree.
 """
@@ -32,7 +32,7 @@ for a module that is known by its place in this tree. What is below a module tha
 
 
 def written(encoder: Encoder, tree: ModuleTree, number: int) -> Parts:
-    """`number`: of the tree's node."""
+    """Return the parts of a tree in written form. `number`: of the tree's node."""
     found: Parts = {}
     known_elsewhere: set[str] = set()
     for owner, children in tree.bindings():
@@ -56,7 +56,7 @@ def written(encoder: Encoder, tree: ModuleTree, number: int) -> Parts:
 
 
 def may_be_new(tree: ModuleTree) -> bool:
-    """Whether set-up may not have made it: of a process that has taken over a rank nobody knows."""
+    """Return whether more than set-up may have made the tree. In a process that has taken over a rank this is not known."""
     return tree.of_set_up is None or tree.is_rebound
 
 
@@ -82,8 +82,10 @@ def cannot_be_made(encoder: Encoder, tree: ModuleTree, values: Sequence[Any], nu
 
 
 def _made_by_training(encoder: Encoder, tree: ModuleTree, number: int) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Modules that were not there when set-up was over, and that nothing but this tree holds, with those below them: the root too,
-    if that was not."""
+    """Yield modules that were not there when set-up was over, and that only this tree holds, with the modules below them.
+
+    The root is yielded, too, if it was not there.
+    """
     first = tree.of_set_up
     if first is None:  # all of it
         first = {}
@@ -111,9 +113,9 @@ Elsewhere = Callable[[str], Iterable[Any]]
 
 
 def put(parts: Parts, root: torch.nn.Module, decode: Decode, elsewhere: Elsewhere, made: set[int]) -> bool:
-    """Bind this process's modules as they were bound where `parts` were written. Return whether anything was bound anew.
+    """Bind this process's modules as they were bound where `parts` were written. Return whether any was bound anew.
 
-    Where that cannot be, they stay as they are: `check` tells. `made`: gets the ids of those that are made for it.
+    Where that cannot be, they stay as they are: `check` tells. `made`: gets the ids of modules that are made for it.
     """
     changed = False
     for tag in (OWN, REF, PART):  # from the root down; a part may be below a module that has a node of its own
@@ -151,7 +153,7 @@ def _put_names(parts: Parts, root: torch.nn.Module) -> bool:
 
 
 def make_module(cls: type) -> torch.nn.Module:
-    """A module as pickle makes it, without its attributes: metrics wrap their own methods in `__setstate__`."""
+    """Make a module as pickle does, without its attributes: metrics wrap their own methods in `__setstate__`."""
     made: torch.nn.Module = object.__new__(cls)
     made.__dict__.update(vars(torch.nn.Module()))
     made.__setstate__({})
@@ -159,7 +161,7 @@ def make_module(cls: type) -> torch.nn.Module:
 
 
 def hidden(parts: Parts) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the attributes that are no state of modules that may have been made, with their paths."""
+    """Yield the attributes that are no state, with their paths, for modules that may have been made."""
     for owner, children in parts.items():
         for name, meant in children.items():
             if meant is not None and meant[0] == OWN and len(meant) > len((OWN, "class")):
@@ -167,7 +169,7 @@ def hidden(parts: Parts) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _is_of(module: Any, meant: tuple[Any, ...]) -> bool:
-    """Whether it is of the class that was recorded; True where that has no name by which it could be found."""
+    """Return whether the module is of the recorded class; True where the class has no name by which it could be found."""
     return module is not None and (not meant[1] or pickle.loads(meant[1]) is class_of(module))
 
 
@@ -183,7 +185,7 @@ def _decoded(meant: Any, decode: Decode) -> Any:
 
 
 def check(parts: Parts, root: torch.nn.Module) -> None:
-    """Raise StateMismatchError where this tree has no module, or one of another class, where one was recorded."""
+    """Raise StateMismatchError where this tree has no module, or one of another class, in the place of a recorded one."""
     for owner, children in parts.items():
         module = _below(root, owner)
         own = {} if module is None else parts_of(module)
@@ -197,7 +199,7 @@ def check(parts: Parts, root: torch.nn.Module) -> None:
 
 
 def class_of(module: Any) -> type:
-    """What a lazy module becomes in its first forward counts as its class before that, too."""
+    """Return the module's class. A lazy module counts from the start as what it becomes in its first forward."""
     cls: type = getattr(type(module), "cls_to_become", None) or type(module)
     return cls
 

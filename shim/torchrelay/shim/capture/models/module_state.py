@@ -1,4 +1,4 @@
-"""Puts a recorded state into a tree of modules."""
+"""Put a recorded state into a tree of modules."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torchrelay.shim.capture.values.replay_point import ABSENT
 
 
 def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], Any], made: Container[int]) -> None:
-    """Flags, own attributes and small buffers of a tree of modules, as `encode` wrote them. `made`: ids of modules that were made.
+    """Put back flags, own attributes and small buffers of a tree of modules, as `encode` wrote them.
 
-    Raises StateMismatchError where this model is another one than the recorded.
+    `made`: ids of modules that were made. Raises StateMismatchError where this model is another one than the recorded.
     """
     place, flags, values, buffers, _, forms, hooks, parts, hidden = content
     modules = list(root.modules())
@@ -72,7 +72,7 @@ def _put_attribute(module: torch.nn.Module, key: str, value: Any, made: Containe
 
 
 def put_bare(content: Any, root: torch.nn.Module, mapping: Callable[[dict[Any, Any], dict[Any, Any]], Any]) -> None:
-    """One module without parts. Asking it for its modules would ask for its hash, which metrics make of their attributes.
+    """Put back one module without parts. To ask it for its modules would ask for its hash, which metrics make of their attributes.
 
     Raises StateMismatchError where this one has parts, or where what training has made of it cannot be made again.
     """

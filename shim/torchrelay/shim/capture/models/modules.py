@@ -1,7 +1,7 @@
-"""State of a tree of modules that is neither parameter nor large: `training` flags, own attributes, small buffers.
+"""Take the state of a tree of modules that is neither parameter nor large: `training` flags, own attributes, small buffers.
 
-A model has hundreds of modules whose attributes hardly ever change, so the list of places to look at is kept from boundary
-to boundary and made anew only when a module gained or lost an attribute, a child, a buffer.
+A model has hundreds of modules whose attributes hardly ever change. So the list of places to look at is kept from boundary to
+boundary, and made anew only when a module gained or lost an attribute, a child, a buffer.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ Slot = tuple[str, str]
 
 @dataclass
 class TreeContent:
-    """`flags`: `training` of each module, None for one that stands for another; `values`: own attributes in the order of the
-    tree's slots; `buffers`: content of small ones; `bound`, `forms`: which tensors parameters and buffers are bound to, in the
-    order of the slots of `BoundTensors`; `next_hook`: the number that the next hook would get; `attributes`: of parameters.
+    """`flags`: `training` of each module, None for one that stands for another. `values`: own attributes, in the order of slots.
+
+    `buffers`: content of small ones. `bound`, `forms`: which tensors parameters and buffers are bound to, in the order of the slots
+    of `BoundTensors`. `next_hook`: the number that the next hook would get. `attributes`: of parameters.
     """
 
     tree: ModuleTree
@@ -72,11 +73,11 @@ class TreeContent:
     attributes: AttributeEdges
 
     def named(self) -> dict[Place, Any]:
-        """Tensors by where they stood."""
+        """Return the tensors by where they stood."""
         return self.tree.by_place(self.bound)
 
     def changed(self, base: TreeContent | None) -> list[int]:
-        """Places in `values` that hold another object than in `base`; all of them without one."""
+        """Return the places in `values` that hold another object than in `base`; all places without a base."""
         if base is None:
             return list(range(len(self.values)))
         if self.values is base.values or pointers(self.values) == pointers(base.values):
@@ -130,9 +131,9 @@ class ModuleTree:
         self.base: TreeContent | None = None
         """What the journal of the set-up holds, with stand-ins for what it does not; later journals hold the difference."""
         self.base_place = -1
-        """Its place among the set-up's trees."""
+        """The tree's place among the set-up's trees."""
         self.of_set_up: dict[str, type] | None = None
-        """The modules that it had when the journal of the set-up was written; None where it is not in that."""
+        """The modules of the tree when the journal of the set-up was written; None where the tree is not in that journal."""
         self.is_rebound = False
         """Whether set-up may have had other modules: training, or a journal, has put some into it."""
         self._places: dict[int, Place] = {}
@@ -142,24 +143,24 @@ class ModuleTree:
         self._latest: tuple[list[bool | None], list[Any]] = [], []
 
     def names_by_id(self) -> dict[int, str]:
-        """Of its modules, which live as long as it does."""
+        """Return the names of its modules, by id. The modules live as long as the tree."""
         if not self._names_by_id:
             self._names_by_id = {id(module): name for name, module in zip(self.names, self.modules)}
         return self._names_by_id
 
     def bindings(self) -> Iterator[tuple[str, dict[str, torch.nn.Module | None]]]:
-        """Path of each module, and what was bound in it when the tree was made."""
+        """Yield the path of each module, and what was bound in it when the tree was made."""
         parts = iter(self._parts)
         for name, keys in zip(self.names, self._part_names):
             yield name, {key: next(parts) for key in keys}
 
     def has_others_than_set_up(self) -> bool:
-        """Whether training has put modules into it, or taken some out: those of a new process are set-up's."""
+        """Return whether training has put modules into it, or taken some out: those of a new process are set-up's."""
         now = {name: class_of(module) for name, module in zip(self.names, self.modules)}
         return self.of_set_up is not None and self.of_set_up != now
 
     def is_bare(self) -> bool:
-        """Whether it is one module with nothing but attributes, such as a metric: one that training has made can be made again."""
+        """Return whether it is one module with only attributes, such as a metric: one that training has made can be made again."""
         root = self.root
         return len(self.modules) == 1 and not (root._parameters or root._buffers or is_scripted(root))
 
@@ -183,7 +184,7 @@ class ModuleTree:
         return versions[len(self.modules) : 2 * len(self.modules)]
 
     def is_current(self) -> bool:
-        """Whether it has the modules and the names that it had."""
+        """Return whether it has the modules and the names that it had."""
         self._seen = self._versions.take()
         if any(self._empty):
             return False
@@ -198,7 +199,7 @@ class ModuleTree:
         return pointers(self._parts) == pointers([part for children in self._children for part in children.values()])
 
     def has_same_hooks(self) -> bool:
-        """Looks now and then, and only where some hook was registered since: there are many places to look at."""
+        """Return whether the hooks are the same. Looks only now and then, where some hook was registered: there are many places."""
         self._looks += 1
         if self._looks % _LOOK_AGAIN or self._hooks_at == next_hook():
             return True
@@ -206,7 +207,7 @@ class ModuleTree:
         return self.hooks == hook_counts([*zip(self.names, self.modules)])
 
     def take(self) -> TreeContent:
-        """The lists are shared by contents between which nothing was written."""
+        """Return the tree's content. Contents between which nothing was written share their lists."""
         seen, self._seen = self._seen, []
         if not seen or seen != self._at:
             flags = [d.get("training") for d in self._fields]
@@ -226,7 +227,7 @@ class ModuleTree:
         return TreeContent(self, flags, values, buffers, bound.tensors, bound.forms, next_hook(), attributes)
 
     def forms(self, content: TreeContent) -> dict[Place, TensorForm | None]:
-        """Of parameters and buffers; what the journal of the set-up has already is left out."""
+        """Return the forms of parameters and buffers, without those that the journal of the set-up has already."""
         if self.base is None:
             return self.all_forms(content)
         if self.base.forms is content.forms:
@@ -242,11 +243,11 @@ class ModuleTree:
 
     @property
     def tensors(self) -> list[Any]:
-        """Parameters and buffers, by the latest look: another list once one was bound anew."""
+        """Return parameters and buffers, by the latest look. It is another list once one was bound anew."""
         return self._bound.tensors
 
     def place_of(self, tensor: Any) -> Place | None:
-        """Where one of its parameters or buffers stands."""
+        """Return where one of its parameters or buffers stands."""
         if self._places_of is not self._bound.tensors:
             self._places_of = self._bound.tensors
             self._places = {}
@@ -255,12 +256,12 @@ class ModuleTree:
         return self._places.get(id(tensor)) or self._bound.exchanged_place_of(tensor)
 
     def still_has(self, tensor: Any) -> bool:
-        """Whether one of `tensors` stands where the latest look has found it: training may have bound another one since."""
+        """Return whether one of `tensors` still stands where the latest look has found it: training may have bound another."""
         place = self.place_of(tensor)
         return place is not None and self._bound.is_at(place, tensor)
 
     def is_still(self, content: TreeContent) -> bool:
-        """A quick look: False where it takes `take` to know."""
+        """Return whether the content is unchanged, by a quick look. False where only `take` can tell."""
         return (
             content.values is self._latest[1]
             and content.bound is self._bound.tensors
@@ -274,10 +275,7 @@ class ModuleTree:
         )
 
     def objects(self, content: TreeContent) -> list[tuple[Any, Any]]:
-        """Attributes that may have state below: those that had when the tree was made, and those that were rebound since.
-
-        With those of parameters.
-        """
+        """Return attributes that had state below when the tree was made, that were rebound since, and those of parameters."""
         values = content.values
         places = set(self._object_slots)
         if pointers(values) != pointers(self._first):
@@ -286,7 +284,7 @@ class ModuleTree:
         return [*found, *self._hooks, *content.attributes]
 
     def _take_buffers(self) -> dict[str, small.TensorValue]:
-        """By content: native batch norm writes its running statistics without counting up their versions."""
+        """Return the buffers by content: native batch norm writes its running statistics without counting up their versions."""
         taken = self._reads.take_all(self.small_buffers)
         known = self._copies
         self.changing.update(name for name, value in taken.items() if known.get(name, value).data != value.data)
@@ -296,7 +294,7 @@ class ModuleTree:
         return taken
 
     def undo(self, content: TreeContent) -> None:
-        """Puts bindings and contents back in place; what was added since is taken away."""
+        """Put bindings and contents back in place, and take away what was added since."""
         for children, (_, then) in zip(self._children, self.bindings()):
             put_all(children, then)
         self._bound.put_back(content.bound, content.forms)
@@ -326,10 +324,10 @@ class ModuleTree:
 
 
 class ModuleTrees:
-    """What is kept from walk to walk: the trees seen so far, by root, long lists, and which arrays are carried."""
+    """Keep from walk to walk the trees seen so far, by root, long lists, and which arrays are carried."""
 
     def __init__(self, arrays: LargeArrays | None = None) -> None:
-        """`arrays`: what is known of this process's already."""
+        """Begin without trees. `arrays`: what is known already of this process's arrays."""
         self.arrays = arrays or LargeArrays()
         self.long_lists = LongLists()
         self.made_data = MadeData()
@@ -339,19 +337,19 @@ class ModuleTrees:
         self.of_loops: set[int] = set()
         """Iterators of running loops, by id."""
         self.loops: list[Any] = []
-        """Those of them, in the order of the loops, that are state; None for the others."""
+        """The iterators of running loops that are state, in the order of the loops; None for the others."""
         self.led_cycles: set[int] = set()
         """Cycles that have their items from a data loader, by id."""
         self._plain_state: dict[int, tuple[Any, int, int, bool]] = {}
         self._trees: dict[int, ModuleTree] = {}
         self.changed: dict[int, ModuleTree] = {}
-        """Those that have other modules than when set-up was over, by the root's id."""
+        """Trees that have other modules than when set-up was over, by the root's id."""
         self.rebound: set[int] = set()
-        """Roots of those whose modules a new process may not have when it comes to where this one's set-up was over, by id."""
+        """Ids of roots whose modules a new process may not have when it comes to where this one's set-up was over."""
         self._owners = Owners()
 
     def anew(self) -> ModuleTrees:
-        """Return those of the next outermost loop: what training has changed by now is not of its set-up."""
+        """Return the trees of the next outermost loop: what training has changed by now is not of its set-up."""
         made = ModuleTrees(self.arrays)
         made.rebound = self.rebound | self.changed.keys()
         return made
@@ -361,7 +359,7 @@ class ModuleTrees:
         return self._owners.of(tensor, self._trees.values())
 
     def owner_of_array(self, array: Any) -> tuple[torch.nn.Module, torch.Tensor] | None:
-        """The same for an array of numpy."""
+        """Return the parameter or buffer whose memory an array of numpy shares, and the root of its tree."""
         address = memory_of(array)
         tensor = as_tensor(array) if address else None
         return None if tensor is None else self._owners.within(tensor, address, self._trees.values())
@@ -380,15 +378,15 @@ class ModuleTrees:
         return tree
 
     def is_bound(self, tensor: Any) -> bool:
-        """Whether it is a parameter or buffer of a tree: known by where it stands."""
+        """Return whether the tensor is a parameter or buffer of a tree, and so is known by where it stands."""
         return any(tree.place_of(tensor) is not None for tree in self._trees.values())
 
     def large_of(self, root: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
-        """Parameters and large buffers, by the latest look."""
+        """Return parameters and large buffers, by the latest look."""
         return self._trees[id(root)].large
 
     def has_plain_state(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether an optimizer keeps anything but tensors: searched when it has state for more parameters, and now and then."""
+        """Return whether an optimizer keeps more than tensors. Searches when state for parameters was added, and now and then."""
         size = len(optimizer.state)
         known = self._plain_state.get(id(optimizer))
         if known is None or known[0] is not optimizer or known[1] != size or known[2] >= _LOOK_AGAIN:

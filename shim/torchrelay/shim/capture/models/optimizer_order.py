@@ -1,6 +1,6 @@
-"""In which order an optimizer has made the entries of a parameter's state, where some are tensors and others are not.
+"""Keep the order in which an optimizer has made the entries of a parameter's state, where some are tensors and others are not.
 
-A new process gets the one from the journal and the others from a donor, one after the other; `state_dict` shows the order.
+A new process gets plain entries from the journal and tensors from a donor, one after the other; `state_dict` shows the order.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 import torch
 
 KEY = -1, ""
-"""Of what all orders are journalled as: no parameter has that place, and no optimizer an entry without a name."""
+"""The key under which a journal has all orders: no parameter has that place, and no optimizer an entry without a name."""
 
 Entry = str | tuple[str, tuple[int, ...], str]
-"""A name; with shape and type of elements for a tensor that does not have its parameter's, such as a factored average."""
+"""An entry's name; with shape and type of a tensor that does not have its parameter's, such as a factored average."""
 
 Order = tuple[tuple[Entry, ...], int, int]
-"""One that parameters have from a place on and up to another one, which is none of them."""
+"""The entries of all parameters from the first place up to, and without, the second one."""
 
 _recorded: weakref.WeakKeyDictionary[torch.optim.Optimizer, dict[int, tuple[Entry, ...]]] = weakref.WeakKeyDictionary()
 
 
 def of(parameter: torch.Tensor, values: Mapping[str, Any]) -> tuple[Entry, ...]:
-    """Of one parameter's state; empty where there is only one order."""
+    """Return the order of one parameter's state; empty where there is only one order."""
     tensors = {isinstance(value, torch.Tensor) for value in values.values()}
     if len(tensors) < 2:
         return ()
@@ -40,13 +40,16 @@ def of(parameter: torch.Tensor, values: Mapping[str, Any]) -> tuple[Entry, ...]:
 def now(
     optimizer: torch.optim.Optimizer, place: int, parameter: torch.Tensor, values: Mapping[str, Any]
 ) -> tuple[Entry, ...]:
-    """Of the state of the parameter at `place`. In a new process whose tensors have not come yet, what was recorded."""
+    """Return the order of the state of the parameter at `place`.
+
+    In a new process whose tensors have not come yet, it is the recorded order.
+    """
     recorded = _recorded.get(optimizer, {}).get(place, ())
     return of(parameter, values) if all(_name(entry) in values for entry in recorded) else recorded
 
 
 def add(orders: list[Order], place: int, entries: tuple[Entry, ...]) -> None:
-    """What the parameter at `place`, behind all that are in `orders`, has."""
+    """Add the order of the parameter at `place`, which is behind all that are in `orders`."""
     if orders and orders[-1][2] == place and orders[-1][0] == entries:
         orders[-1] = entries, orders[-1][1], place + 1
     else:
@@ -54,14 +57,14 @@ def add(orders: list[Order], place: int, entries: tuple[Entry, ...]) -> None:
 
 
 def remember(optimizer: torch.optim.Optimizer, orders: tuple[Order, ...]) -> None:
-    """What was recorded."""
+    """Remember the recorded orders."""
     _recorded.setdefault(optimizer, {}).update(
         {place: entries for entries, first, stop in orders for place in range(first, stop)}
     )
 
 
 def restore(optimizer: torch.optim.Optimizer) -> None:
-    """Once all entries are there."""
+    """Put the entries in their recorded order, once all are there."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for place, entries in _recorded.get(optimizer, {}).items():
         values = optimizer.state[parameters[place]]
@@ -71,7 +74,7 @@ def restore(optimizer: torch.optim.Optimizer) -> None:
 
 
 def make_missing(optimizer: torch.optim.Optimizer) -> None:
-    """For a step that is gone through before the tensors have come: in their places stand zeros of their form.
+    """Make zeros of their form in the places of tensors that have not come yet, for a step that is gone through before.
 
     An optimizer that makes all entries at once, where there is none, would find the numbers alone.
     """

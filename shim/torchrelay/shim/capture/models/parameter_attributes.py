@@ -1,6 +1,6 @@
-"""Attributes of parameters: what optimizers and trainers keep there (`p.momentum = ...`, `p.grad_sample`), and marks of frameworks.
+"""Find attributes of parameters: what optimizers and trainers keep there, such as `p.grad_sample`, and marks of frameworks.
 
-Each parameter's are a dict of their own below the tree of modules.
+Each parameter's attributes are a dict of their own below the tree of modules.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from torchrelay.shim.capture.models.spaces import PARAMETERS, tensors
 
 
 class OfParameter(NamedTuple):
-    """Stands for a parameter's attributes in the place of the name of a module's own."""
+    """A key for a parameter's attributes, in the place of the name of a module's own."""
 
     name: str
 
 
 AttributeEdges = list[tuple[tuple[str, OfParameter], dict[str, Any]]]
-"""Path of a module and name of a parameter -> the parameter's attributes. Those that have none are left out."""
+"""Path of a module and name of a parameter, with the parameter's attributes. Parameters that have none are left out."""
 
 
 class ParameterAttributes:
-    """Of these parameters, until another one is bound in the place of one of them."""
+    """The attributes of these parameters, until another parameter is bound in the place of one of them."""
 
     def __init__(self, slots: Sequence[Place], bound: Sequence[Any]) -> None:
         self._all: AttributeEdges = [
@@ -53,5 +53,5 @@ def attributes_of(module: torch.nn.Module, parameter: OfParameter) -> dict[str, 
 
 
 def _keeps_only_attributes(tensor: Any) -> bool:
-    """A subclass, such as a tensor that is spread over ranks, keeps its own parts there."""
+    """Return whether it keeps only attributes there. A subclass, such as a tensor spread over ranks, keeps its own parts, too."""
     return type(tensor) is torch.nn.Parameter

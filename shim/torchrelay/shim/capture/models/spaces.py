@@ -1,4 +1,4 @@
-"""Where a module keeps what it has: in dictionaries of its own, or, as TorchScript does, elsewhere."""
+"""Find where a module keeps what it has: in dictionaries of its own, or, as TorchScript does, elsewhere."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Space = MutableMapping[str, Any]
 
 
 def is_scripted(module: torch.nn.Module) -> bool:
-    """Whether nothing of it lies in a dictionary of Python."""
+    """Return whether nothing of the module lies in a dictionary of Python."""
     return scripted.inner(module) is not None
 
 
 def fields(module: torch.nn.Module) -> Space:
-    """Return its own attributes, `training` among them, with what else lies beside them."""
+    """Return the module's own attributes, `training` among them, with what else lies beside them."""
     inner = scripted.inner(module)
     return module.__dict__ if inner is None else scripted.ScriptFields(inner, STANDARD)
 
 
 def tensors(module: torch.nn.Module, where: str) -> Space:
-    """Return what is bound there: `where` is BUFFERS or PARAMETERS."""
+    """Return the tensors that are bound in the module: `where` is BUFFERS or PARAMETERS."""
     inner = scripted.inner(module)
     if inner is None:
         space: Space = module.__dict__[where]
@@ -36,13 +36,13 @@ def tensors(module: torch.nn.Module, where: str) -> Space:
 
 
 def parts(module: torch.nn.Module) -> Space:
-    """Return the modules that are bound in it."""
+    """Return the modules that are bound in the module."""
     inner = scripted.inner(module)
     return module._modules if inner is None else scripted.ScriptParts(inner)
 
 
 def module_at(root: torch.nn.Module, path: str) -> torch.nn.Module:
-    """Return the module that is bound there. Raises AttributeError where there is none."""
+    """Return the module at this path. Raises AttributeError where there is none."""
     module: Any = root
     for name in path.split(".") if path else ():
         module = parts(module).get(name)
@@ -52,7 +52,7 @@ def module_at(root: torch.nn.Module, path: str) -> torch.nn.Module:
 
 
 def put_all(space: Space, then: Mapping[str, Any]) -> None:
-    """Let it hold this, in this order, and nothing else. Does nothing where it does already.
+    """Let the space hold these items, in this order, and nothing else. Does nothing where it does already.
 
     Raises StateMismatchError where that cannot be.
     """

@@ -1,7 +1,7 @@
-"""What drawing a batch changes in objects that go back to their boundary with the rank: a draw that is answered from the record
-runs no code, so it has to leave them as the draw itself did.
+"""Note what drawing a batch changes in objects that go back to their boundary with the rank.
 
-That is the random generators, wherever they are, and what hangs below a data loader: samplers and the data set's own attributes.
+A draw that is answered from the record runs no code, so it has to leave these objects as the draw itself did. They are the random
+generators, wherever they are, and what hangs below a data loader: samplers and the data set's own attributes.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _TAKE: dict[Kind, Callable[[Any], Any]] = {
     Kind.SHARED_VALUE: shared_memory.state_of,
 }
 _ONLY_THROUGH = (Kind.REPLAY_POINT, Kind.CYCLE, Kind.GENERATOR)
-"""Without content of their own here; what is below them may have some."""
+"""Kinds without content of their own here; what is below them may have some."""
 
 
 def left_behind(state: HostState, loaders: Iterable[Any]) -> Callable[[], None]:
-    """Puts what drawing from these loaders may have changed to what it is now."""
+    """Return a function that puts what drawing from these loaders may have changed to what it is now."""
     return as_they_are(nodes_below(state, loaders))
 
 
 def nodes_below(state: HostState, loaders: Iterable[Any]) -> list[StateNode]:
-    """All that drawing from these may change, the generators included."""
+    """Return the nodes of all that drawing from these loaders may change, the generators included."""
     reached = nodes_reached(state, [state.index[id(loader)] for loader in loaders if id(loader) in state.index])
     numbers = dict.fromkeys((*state.generators, *(state.index[id(node.obj)] for node in reached)))
     return [node for node in (state.nodes[n] for n in numbers) if is_put_back(node)]
 
 
 def nodes_reached(state: HostState, numbers: Iterable[int]) -> list[StateNode]:
-    """These and all that they lead to, but for what has no content here, such as a model that a sampler knows."""
+    """Return these nodes and all that they lead to, but for nodes without content here, such as a model that a sampler knows."""
     queue, found = [*numbers], []
     seen = set(queue)
     for number in queue:
@@ -85,13 +85,13 @@ def state_of(generator: Any) -> Any:
 
 
 def generator_states(state: HostState) -> dict[int, Any]:
-    """By id."""
+    """Return the states of the random generators, by id."""
     nodes = (state.nodes[number] for number in state.generators)
     return {id(node.obj): _TAKE[node.kind](node.obj) for node in nodes}
 
 
 def as_they_are(nodes: Iterable[StateNode]) -> Callable[[], None]:
-    """Puts the objects of these nodes to what they are now."""
+    """Return a function that puts the objects of these nodes to what they are now."""
     now = [replace(node, content=_TAKE[node.kind](node.obj)) for node in nodes]
 
     def again() -> None:
@@ -102,7 +102,7 @@ def as_they_are(nodes: Iterable[StateNode]) -> Callable[[], None]:
 
 
 def is_put_back(node: StateNode) -> bool:
-    """Whether its content can be taken here, and put back as it is."""
+    """Return whether the node's content can be taken here, and put back as it is."""
     if node.kind is Kind.TENSOR:
         return isinstance(node.content, small.TensorValue)
     if node.kind is Kind.NDARRAY:

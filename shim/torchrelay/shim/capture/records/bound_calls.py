@@ -1,4 +1,4 @@
-"""Methods and partial functions that the script holds: the one that is there, if it means the same, else one that is made."""
+"""Decode methods and partial functions that the script holds: return the one that is there, if it means the same, else make one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from torchrelay.shim.capture.values.kinds import PLAIN
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 Decode = Callable[[Any, Any], Any]
-"""As StateRebuild.decode."""
+"""A function such as StateRebuild.decode."""
 
 
 def method(decode: Decode, known: dict[tuple[int, str], Any], value: tuple[Any, ...], there: Any) -> Any:
-    """`known`: those that were made, one for all that hold it. ABSENT where its object is not carried."""
+    """Return the recorded method; ABSENT where its object is not carried.
+
+    `known`: methods that were made, one for all its holders.
+    """
     _, owner, name = value
     is_method = type(there) is types.MethodType
     own = there.__self__ if is_method else ABSENT
@@ -30,7 +33,7 @@ def method(decode: Decode, known: dict[tuple[int, str], Any], value: tuple[Any, 
 
 
 def partial(decode: Decode, value: tuple[Any, ...], there: Any) -> Any:
-    """ABSENT where its function or an argument is not carried."""
+    """Return the recorded partial function; ABSENT where its function or an argument is not carried."""
     _, function, arguments, keywords = value
     own: Any = there if type(there) is functools.partial else functools.partial(_nothing)
     olds = own.args if len(own.args) == len(arguments) else [ABSENT] * len(arguments)

@@ -1,4 +1,4 @@
-"""What stands at a key of a recorded node's object, in this process."""
+"""Find what stands at a key of a recorded node's object, in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchrelay.shim.capture.values.replay_point import ABSENT
 
 
 def child(kind: Kind, parent: Any, key: Any) -> Any:
-    """What stands at `key` of a node's object now, or ABSENT."""
+    """Return what stands now at `key` of a node's object, or ABSENT."""
     if type(key) is Fields:
         own = fields(parent)
         return ABSENT if own is None else own
@@ -31,7 +31,10 @@ def child(kind: Kind, parent: Any, key: Any) -> Any:
 
 
 def _inside(outer: Any, place: int | str) -> Any:
-    """In a tuple, or in what is looked through like one; hooks are kept in a dict by numbers that mean nothing elsewhere."""
+    """Return what stands in a tuple, or in what is looked through like one.
+
+    Hooks are in a dict whose numbers mean nothing elsewhere.
+    """
     if isinstance(place, str):
         return ABSENT if outer is ABSENT else getattr(outer, place, ABSENT)
     if isinstance(outer, dict):

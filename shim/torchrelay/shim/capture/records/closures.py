@@ -1,7 +1,7 @@
-"""Functions that another one has returned (a progress bar's printer), for objects that training has made and a new process has to
-make: such a function is found in the code of the one around it, and given what its variables mean.
+"""Write and make functions that another one has returned, such as a progress bar's printer, for objects that training has made.
 
-Only a place that holds nothing is given one. What set-up has made in the new process is kept as it is.
+A new process has to make such objects. The function is found in the code of the one around it, and its variables are given what
+they mean. Only a place that holds nothing is given a function. What set-up has made in the new process is kept as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOCALS = "<locals>"
 _DEEPEST = 4
-"""Functions in variables of functions."""
+"""How deep functions in variables of functions are followed."""
 _UNBOUND = ("unbound",)
 _GOES_ON = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 """Code that may stand somewhere, and go on later."""
@@ -36,9 +36,10 @@ Place = tuple[str, tuple[str, ...], tuple[int, ...]]
 
 
 class Closure(NamedTuple):
-    """`outer`: names that lead from the module to a function; `places`: from its code to this one's, among the constants.
+    """A function in written form. `outer`: names that lead from the module to a function. `places`: from its code to this one's.
 
-    `cells`: what tells one from another in the process that wrote it, so that two functions go on sharing a variable.
+    The places are those among the constants. `cells`: what tells one from another in the process that wrote it, so that two
+    functions go on sharing a variable.
     """
 
     module: str
@@ -50,7 +51,7 @@ class Closure(NamedTuple):
 
 
 def written(encoder: Encoder, function: FunctionType, depth: int = 0) -> tuple[Any, ...] | None:
-    """Return what a function without a node is written as; None where no other process could make it."""
+    """Return the written form of a function without a node; None where no other process could make it."""
     found = _place_of(function) if depth < _DEEPEST else None
     defaults, cells = function.__defaults__, function.__closure__ or ()
     if found is None or vars(function) or function.__kwdefaults__ or not _is_plain(defaults or ()):
@@ -71,7 +72,7 @@ def _is_constant(cell: CellType) -> bool:
 
 
 def _is_over(encoder: Encoder, place: Place) -> bool:
-    """Whether nobody can bind the variables of a function around this one anew: no code in it does, and it has returned."""
+    """Return whether nothing can bind variables of the function around it anew: no code in it does so, and it has returned."""
     module, outer, places = place
     code = _code_at(module, outer, places[:-1])
     if code is None or code.co_flags & _GOES_ON or len(places) > 1 or code in encoder.running_code:
@@ -92,7 +93,7 @@ def _place_of(function: FunctionType) -> Place | None:
 
 @functools.lru_cache(maxsize=4096)
 def _find_place(module: str, qualified_name: str, wanted: CodeType) -> Place:
-    """Raises LookupError where it is nowhere."""
+    """Return the function's place. Raises LookupError where it is nowhere."""
     names, _, rest = qualified_name.partition(f".{_LOCALS}.")
     if not rest:
         raise LookupError(qualified_name)
@@ -113,7 +114,7 @@ def _may_lead_to(code: Any, name: str, wanted: CodeType) -> bool:
 
 
 def _code_at(module: str, outer: tuple[str, ...], places: tuple[int, ...]) -> CodeType | None:
-    """None where this process has nothing there."""
+    """Return the code at this place, None where this process has nothing there."""
     found: Any = sys.modules.get(module)
     for name in outer:
         found = vars(found).get(name) if hasattr(found, "__dict__") else None
@@ -124,7 +125,7 @@ def _code_at(module: str, outer: tuple[str, ...], places: tuple[int, ...]) -> Co
 
 
 def _value(encoder: Encoder, cell: CellType, depth: int) -> Any:
-    """What a variable means; None where that cannot be written."""
+    """Return the written form of a variable's value; None where it cannot be written."""
     try:
         value = cell.cell_contents
     except ValueError:

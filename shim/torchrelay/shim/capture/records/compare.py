@@ -1,7 +1,7 @@
-"""Compares two host states that were written down: is a rank where it says it is?
+"""Compare two host states that were written down: is a rank where it says it is?
 
-Both are graphs of nodes. They are walked together from their roots, so that nodes may have other numbers in each: an object of
-the first one belongs to the object of the second one that is found in the same place, and stays with it wherever either is met.
+Both are graphs of nodes. They are walked together from their roots, so that nodes may have other numbers in each: an object of the
+first one belongs to the object of the second one that is found in the same place, and stays with it wherever either is met.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def differences(
     left: Collection[int] = (),
     read: Callable[[int], TensorValue] | None = None,
 ) -> list[Difference]:
-    """Where `now` is not what `then` was, at most MAX_DIFFERENCES; what `now` has besides in its variables does not count.
+    """Return where `now` differs from `then`, at most MAX_DIFFERENCES. What `now` has besides in its variables does not count.
 
     `trees`: of the set-up that `then` belongs to, as its journal has them. `same(a, b)`: whether node `a` of `then` and node `b` of
     `now` are one object, where both states are of the same process. `left`: nodes of `then` that were not carried into the process
-    of `now`, which keeps what it has itself in their places. `read(b)`: the content of tensor `b` of `now`, for those that `then`
+    of `now`, which keeps its own objects in their places. `read(b)`: the content of tensor `b` of `now`, for tensors that `then`
     has by value though they are large: a gate's journal has what only the lost rank's step had made.
     """
     return Comparison(then, now, trees, same, left, read).run()
@@ -112,7 +112,7 @@ class Comparison:
         return self._found[:MAX_DIFFERENCES]
 
     def _below(self, then: Sequence[tuple[Any, int]], now: dict[Any, int]) -> None:
-        """What hangs below a node without being part of its content: a loader's sampler, the hooks of a module."""
+        """Compare what hangs below a node without being part of its content: a loader's sampler, the hooks of a module."""
         for key, number in then:
             if number in self.partner:
                 continue
@@ -133,7 +133,7 @@ class Comparison:
         self._found.append(Difference(path, was, now, b, keys[-1] if keys else None))
 
     def _nodes(self, then: EncodedNode, now: EncodedNode) -> bool:  # noqa: C901 - one case for each kind of state
-        """Whether what hangs below them can be compared, too."""
+        """Compare two nodes. Return whether what hangs below them can be compared, too."""
         if then.kind is not now.kind or (then.cls is not None and now.cls is not None and then.cls is not now.cls):
             self._differ((), type_of(then), type_of(now))
             return False
@@ -169,7 +169,7 @@ class Comparison:
         return True
 
     def _iterators(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
-        """Both are plain values, which say where it stands, and mappings of what it holds."""
+        """Compare iterators: plain values, which say where each stands, and mappings of what each holds."""
         for was, content in zip(then, now):
             if isinstance(was, dict):
                 self._mappings(was, content, whole=False)
@@ -194,7 +194,7 @@ class Comparison:
             self._differ((), f"in the order {shown(str([*then]))}", f"in the order {shown(str([*now]))}")
 
     def _sets(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
-        """Values one by one. Other elements are counted: a set has no order by which one of them could be found."""
+        """Compare plain values one by one. Other elements are counted: a set has no order by which one of them could be found."""
         (was, *others), (values, *more) = then, now
         if not alike(was, values):
             self._differ((), shown(was), shown(values))
@@ -292,14 +292,14 @@ class Comparison:
             self._differ(keys, self._what(then, self._then), self._what(now, self._now))
 
     def _forms(self, keys: tuple[Any, ...], then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
-        """Of what is made by its form: a parameter of no model, an open file."""
+        """Compare what is made by its form: a parameter of no model, an open file."""
         if then[0] == FILE and not then[2].is_like(now[2]):
             self._differ(keys, f"the open file {then[2].path}", f"{now[2].path}, opened otherwise")
         elif then[0] == FREE and _form(then[1]) != _form(now[1]):
             self._differ(keys, shown_form(then[1]), shown_form(now[1]))
 
     def _parts(self, keys: tuple[Any, ...], then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
-        """Of what is looked through: a tuple, a bound method, a partial function."""
+        """Compare what is looked through: a tuple, a bound method, a partial function."""
         was, pieces = [*_pieces(then)], [*_pieces(now)]
         if [place for place, _ in was] == [place for place, _ in pieces]:
             for (place, a), (_, b) in zip(was, pieces):
@@ -308,7 +308,7 @@ class Comparison:
             self._differ(keys, self._what(then, self._then), self._what(now, self._now))
 
     def _is_left(self, value: Any) -> bool:
-        """Whether this process keeps what it has itself in the place of what was written as `value`."""
+        """Return whether this process keeps its own object in the place of what was written as `value`."""
         return is_left(value, self._left.__contains__)
 
     def _what(self, value: Any, nodes: Sequence[EncodedNode]) -> str:
@@ -320,12 +320,12 @@ class Comparison:
 
 
 def _module(part: Any) -> Any:
-    """Which one it is, without what it takes to make it."""
+    """Return which module it is, without what it takes to make it."""
     return part[:2] if type(part) is tuple and part[0] == OWN else part
 
 
 def _has_content(name: str, forms: dict[Any, Any]) -> bool:
-    """Whether a buffer of the set-up is still a small tensor."""
+    """Return whether a buffer of the set-up is still a small tensor."""
     owner, _, key = name.rpartition(".")
     form = forms.get((owner, BUFFERS, key))
     return form is not None and math.prod(form.shape) * form.dtype.itemsize <= SMALL_BYTES
@@ -336,12 +336,12 @@ def _form(form: TensorForm | None) -> TensorForm | None:
 
 
 def _as_written(value: Any) -> Any:
-    """A plain value as `encode` writes it: the journal of the set-up has tuples as they are."""
+    """Write a plain value as `encode` does: the journal of the set-up has tuples as they are."""
     return (TUPLE, None, [*map(_as_written, value)]) if type(value) is tuple else value
 
 
 def _names(module: str) -> tuple[str, ...]:
-    """The way to a module below another one."""
+    """Return the way to a module below another one."""
     return tuple(module.split(".")) if module else ()
 
 
@@ -370,5 +370,5 @@ def _children(nodes: Sequence[EncodedNode]) -> dict[int, list[tuple[Any, int]]]:
 
 
 def _is_stream(node: EncodedNode) -> bool:
-    """What is read from one comes again from the record."""
+    """Return whether a data set is a stream: what is read from it comes again from the record."""
     return node.cls is None or issubclass(node.cls, IterableDataset)

@@ -1,4 +1,4 @@
-"""What differs between two recorded states, in words."""
+"""Describe in words what differs between two recorded states."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torchrelay.shim.capture.values.kinds import PLAIN
 from torchrelay.shim.capture.values.small import TensorValue
 
 _SHOWN = 60
-"""Characters of a value in a message."""
+"""The most characters of a value in a message."""
 
 
 class Difference(NamedTuple):
-    """`path`: as the script would write it. `node`, `key`: what holds it, in the second state; -1 where that lacks it."""
+    """`path`: as the script would write it. `node`, `key`: what holds the value in the second state; -1 where that lacks it."""
 
     path: str
     was: str

@@ -1,4 +1,4 @@
-"""What code has changed between two walks, as far as it is plain values and small tensors, told so that another process can use it.
+"""Tell what code has changed between two walks, in plain values and small tensors, so that another process can use it.
 
 Each value is known by the way that leads to it, as the script would write it.
 """
@@ -39,7 +39,10 @@ class HeldValue(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """`before`, `after`: empty where there was nothing, else with one element. `number`: the node that holds it now, or -1."""
+    """A change of one value.
+
+    `before`, `after`: empty for nothing, else with one element. `number`: the node that holds it now, or -1.
+    """
 
     before: tuple[Any, ...]
     after: tuple[Any, ...]
@@ -108,7 +111,7 @@ def _add_leaves(
 
 
 def is_counter(effect: Effect) -> bool:
-    """Whether it counts up by one, as code does in whatever it computes."""
+    """Return whether the value counts up by one, as code does whatever it computes."""
     values = (*effect.before, *effect.after)
     return len(values) == 2 and set(map(type, values)) == {int} and values[1] - values[0] == 1
 
@@ -124,14 +127,14 @@ def tensor_of(state: HostState, leaf: HeldValue) -> torch.Tensor | None:
 
 
 def may_be_computed(effect: Effect) -> bool:
-    """Whether a change may come of what the code computes: no count, and no first value that is no tensor, such as a mark."""
+    """Return whether the code may have computed the change. It has not if it is a count, or a first value other than a tensor."""
     if effect.before and effect.after:
         return not is_counter(effect)
     return any(isinstance(value, TensorValue) for value in effect.after)
 
 
 def is_first_value(effect: Effect) -> bool:
-    """Whether ranks have the same in it without having computed the same, such as zeros that a tensor is made of."""
+    """Return whether ranks have the same first value without having computed the same, such as zeros that a tensor is made of."""
     return not effect.before and not any(isinstance(v, TensorValue) and not _is_uniform(v) for v in effect.after)
 
 
@@ -151,7 +154,7 @@ def tensor_path(state: HostState, leaf: HeldValue) -> str:
 
 
 def put(state: HostState, leaf: HeldValue, value: Any) -> None:
-    """Put a value in the place of a held value of `state`, which has just been walked and says so, too, from then on.
+    """Put a value in the place of a held value of `state`, which was just walked. From then on `state` has it, too.
 
     Raises StateMismatchError where that cannot be.
     """

@@ -1,4 +1,4 @@
-"""Host state as plain data: for the journal, and back into the objects of another process.
+"""Write host state as plain data: for the journal, and back into the objects of another process.
 
 A value is written as itself if it is plain, and otherwise as one of `tags`: (REF, node) if the walk has a node for it, (TUPLE,
 class or None, items), (WEAK, value) for a weak reference to what is written so, (NAMED, pickle) for a function or class that is
@@ -54,10 +54,10 @@ from torchrelay.shim.capture.values.small import TensorValue
 
 
 class EncodedNode(NamedTuple):
-    """`cls`: what is made where there is no such object; None if the class cannot be found by name, or is `IMPLIED`.
+    """A node in written form. `cls`: what is made where there is no such object; None if it is not found by name, or is `IMPLIED`.
 
-    `extra`: what making it takes beside its content: the length of a deque, the factory of a defaultdict. Of a function or
-    class its name.
+    `extra`: what making it takes beside its content: the length of a deque, the factory of a defaultdict. Of a function or class
+    its name.
     """
 
     kind: Kind
@@ -74,7 +74,7 @@ _LARGE_BYTES = 2048
 _BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
 
 _KNOWN_BY_OBJECT = (*_BY_NAME, types.MethodType, functools.partial, torch.nn.Module)
-"""Of these it depends on the object whether another process has it."""
+"""Types of which it depends on the object whether another process has it."""
 
 _class_names: dict[type, bytes] = {}
 _opaque: dict[type, tuple[int, str]] = {}
@@ -82,7 +82,7 @@ _opaque: dict[type, tuple[int, str]] = {}
 
 
 def class_name(cls: type) -> bytes:
-    """How pickle finds the class in another process; empty if it does not. Kept, since pickle itself looks it up each time."""
+    """Return how pickle finds the class in another process; empty if it does not. Kept, since pickle looks it up each time."""
     known = _class_names.get(cls)
     if known is None:
         known = _class_names[cls] = pickle.dumps(cls) if by_value.is_importable(cls) else b""
@@ -110,7 +110,7 @@ class Encoder:
 
     @functools.cached_property
     def running_code(self) -> frozenset[types.CodeType]:
-        """Of functions that have not returned, in any thread."""
+        """Return the code of functions that have not returned, in any thread."""
         found = set()
         for top in sys._current_frames().values():
             frame: types.FrameType | None = top
@@ -171,7 +171,7 @@ class Encoder:
         return None if number is None else (REF, number)
 
     def bound(self, value: torch.Tensor) -> tuple[Any, ...] | None:
-        """A parameter or buffer by where it stands, so that it is the same one however it was reached."""
+        """Write a parameter or buffer by where it stands, so that it is the same one however it was reached."""
         for number, tree in self._all_trees():
             place = tree.place_of(value)
             if place is not None:
@@ -180,7 +180,7 @@ class Encoder:
 
     @functools.cached_property
     def _groups(self) -> dict[int, tuple[int, int]]:
-        """By a parameter's id, the first node of a parameter group that has it, and its place there."""
+        """Return, by a parameter's id, the first node of a parameter group that has it, and its place there."""
         found: dict[int, tuple[int, int]] = {}
         for _, optimizer in self.state.optimizers:
             for group in optimizer.param_groups:
@@ -191,7 +191,7 @@ class Encoder:
         return found
 
     def grouped(self, value: torch.Tensor, but: int = -1) -> tuple[Any, ...] | None:
-        """A parameter that an optimizer alone carries, by its place there. `but`: that node's own are left to it."""
+        """Write a parameter that only an optimizer carries by its place there. `but`: that node's own parameters are left to it."""
         found = self._groups.get(id(value))
         if found is None or found[0] == but:
             return None
@@ -199,7 +199,7 @@ class Encoder:
         return (GROUPED, *found)
 
     def window(self, value: Any) -> tuple[Any, ...] | None:
-        """An array by whose memory it looks into, so that it follows what is written there."""
+        """Write an array by whose memory it looks into, so that it follows what is written there."""
         owner = self.state.index.get(id(value.base)) if is_window(value) else None
         return None if owner is None else (WINDOW, owner, tuple(window_of(value)))
 
@@ -228,7 +228,7 @@ class Encoder:
         return None
 
     def mapping(self, content: dict[Any, Any], *, opaque: bool = True) -> dict[Any, Any]:
-        """`opaque`: whether what cannot be written is named."""
+        """Write the values of a mapping. `opaque`: whether values that cannot be written are named."""
         without_node, index = self.without_node, self.state.index
         made: dict[Any, Any] = {}
         for place, (k, v) in enumerate(content.items()):
@@ -250,11 +250,11 @@ class Encoder:
         return [v if type(v) in PLAIN else value(v) for v in content]
 
     def is_lost(self, value: Any) -> bool:
-        """Whether no process that lacks the value can make it."""
+        """Return whether no process that lacks the value can make it."""
         return type(value) not in PLAIN and is_lost(self.value(value))
 
     def elements(self, content: Iterable[Any]) -> list[Any]:
-        """The same of what another process cannot put back with one of them missing."""
+        """Write elements of what another process cannot put back with one of them missing."""
         written = self.items(content)
         self.lacks = any(type(value) is tuple and is_lost(value) for value in written)
         return written
@@ -269,9 +269,9 @@ class Encoder:
         return (int(kind), name, node.parent, node.key, encoded, extra)
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
-        """Which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module` needs;
-        forms of parameters and buffers; numbers of hooks; which modules it consists of; attributes of the root that are no state,
-        where another process may have to make it.
+        """Write which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module`
+        needs; forms of parameters and buffers; numbers of hooks; its modules; attributes of the root that are no state, where
+        another process may have to make it.
         """
         tree, base = content.tree, content.tree.base
         flags = None if base is not None and base.flags == content.flags else content.flags
@@ -287,7 +287,7 @@ class Encoder:
 
 
 def is_lost(value: Any) -> bool:
-    """Whether no process can make what was written, or a part of it: only one that has it there already can go on with it."""
+    """Return whether no process can make what was written, or a part of it: only one that has it already can go on with it."""
     if type(value) is not tuple:
         return False
     tag = value[0]
@@ -299,7 +299,7 @@ def is_lost(value: Any) -> bool:
 
 
 def encode(state: HostState) -> Numbered[bytes]:
-    """What an earlier walk's state has written of a node is taken over with it. Raises PicklingError."""
+    """Write the nodes of a state. What an earlier walk has written of a node is taken over with it. Raises PicklingError."""
     nodes = state.nodes
     if state.takes_over:
         todo: Iterable[int] = state.renewed | state.fleeting
@@ -339,9 +339,9 @@ def _block_count(written: Numbered[bytes]) -> int:
 
 
 def in_blocks(state: HostState) -> list[bytes]:
-    """What `encode` has written, in blocks that are pickled again only where a node of theirs was. `nodes_in` reads them.
+    """Return what `encode` has written, in blocks. A block is pickled again only where one of its nodes was. `nodes_in` reads them.
 
-    A large node stands behind its block by itself: another one in the block may be a new one in each step.
+    A large node stands behind its block by itself: another node in the block may be new in each step.
     """
     for block, parts in enumerate(state.blocks):
         if not parts:
@@ -357,7 +357,7 @@ def nodes_in(blocks: Sequence[bytes]) -> list[bytes]:
 
 
 def encode_whole(state: HostState) -> Numbered[bytes]:
-    """The same, but with nothing left out because the journal of the set-up has it; the state keeps nothing of this."""
+    """Write as `encode` does, but leave nothing out that the journal of the set-up has. The state keeps nothing of this."""
     found = [node.content.tree for node in state.nodes if node.kind is Kind.MODULE]
     trees = [(tree, tree.base, tree.base_place) for tree in found]
     for tree in found:
@@ -372,7 +372,7 @@ def encode_whole(state: HostState) -> Numbered[bytes]:
 
 
 def pickled(value: Any) -> bytes:
-    """Raises PicklingError, whatever is wrong with the value."""
+    """Pickle the value. Raises PicklingError, whatever is wrong with it."""
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as e:

@@ -1,7 +1,7 @@
-"""Puts a recorded host state into a process that built its own objects: a joiner at the head of the training loop.
+"""Put a recorded host state into a process that built its own objects: a joiner at the head of the training loop.
 
-Objects that set-up builds are found by the way that leads to them and updated in place, so that whoever holds them sees the
-recorded state; those that were born during training are made.
+Objects that set-up builds are found by the way that leads to them and updated in place, so that every holder sees the recorded
+state. Objects that were born during training are made.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ from torchrelay.shim.script.save_future import SaveId
 
 
 class StateRebuild:
-    """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`; `missing` names what has no place here.
+    """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`. `missing` names what has no place here.
 
-    `loops`: the iterators of its running loops. `promised(save)`: what stands for a save that the lost rank waited for, or could
-    have. `opens`: opens files as the builtin does, or copies of them where nothing may be written yet.
+    `loops`: the iterators of its running loops. `promised(save)`: returns a stand-in for a save that the lost rank waited for, or
+    could have. `opens`: opens files as the builtin does, or copies of them where nothing may be written yet.
     """
 
     def __init__(
@@ -86,25 +86,25 @@ class StateRebuild:
         self._taken: set[int] = set()
         """Objects of this process that stand for a node, by id: two recorded objects are two here, too."""
         self.rebound: set[int] = set()
-        """Roots of trees of modules that the lost rank had others in than its set-up, by id."""
+        """Ids of roots of trees in which the lost rank had other modules than its set-up."""
         self.made_modules: set[int] = set()
-        """Modules that were made for it, by id."""
+        """Ids of modules that were made here."""
         self.last: dict[int, Any] = {}
         """What loader iterators have yielded last, by id."""
         self.cells: dict[int, types.CellType] = {}
         """Variables of functions that are made, by what told them apart in the lost rank."""
         self.made_generators: list[Any] = []
-        """They have no arguments until they are put to their place: none of their code may run before."""
+        """Generators without arguments until they are put to their place: none of their code may run before."""
         self._methods: dict[tuple[int, str], Any] = {}
         self._files: dict[int, IO[Any]] = {}
-        """Those that were opened, by what told them apart in the lost rank."""
+        """Files that were opened, by what told them apart in the lost rank."""
         self._of_groups: dict[int, list[Any]] = {}
         """By a parameter group's node, its parameters."""
         self._memory: dict[int, list[torch.Tensor]] | None = None
         """Parameters and buffers by the address of their memory, once somebody has asked."""
 
     def resolve(self, nodes: list[EncodedNode]) -> None:
-        """Finds or makes the object of each node; `objects` may be exchanged before `fill`.
+        """Find or make the object of each node; `objects` may be exchanged before `fill`.
 
         Raises StateMismatchError where the recorded state cannot be that of this script at this place.
         """
@@ -120,7 +120,7 @@ class StateRebuild:
         self._leave_incomplete()
 
     def _leave_incomplete(self) -> None:
-        """Of what was made: one that lacks a part is not there, and so what is made of it is not."""
+        """Leave out objects that were made and lack a part, and then objects that are made of these."""
         while lacking := [number for number in self._made if self._lacks_parts(number)]:
             for number in lacking:
                 node, self.objects[number] = self._nodes[number], ABSENT
@@ -149,8 +149,8 @@ class StateRebuild:
         return module_parts.put(node.content[7], root, early, elsewhere, self.made_modules)
 
     def fill(self, *, but: Collection[Kind] = (), can_come: bool = False) -> None:
-        """`but`: kinds that are left as they are. `can_come`: what cannot be filled yet is left as well, since all is put once more
-        where the rank enters: an optimizer of a model that an earlier iteration had made, in a variable that this one binds anew.
+        """Fill the objects. `but`: kinds to leave as they are. `can_come`: leave what cannot be filled yet, too, since all is put
+        once more where the rank enters: an optimizer of a model of an earlier iteration, in a variable that this one binds anew.
         """
         kinds = [node.kind for node in self._nodes]
         filled = [n for n, kind in enumerate(kinds) if self.objects[n] is not ABSENT and kind not in but]
@@ -162,13 +162,13 @@ class StateRebuild:
                     raise
 
     def each(self, kind: Kind) -> Iterator[tuple[EncodedNode, Any]]:
-        """The nodes of a kind that have an object here, with it."""
+        """Yield the nodes of a kind that have an object here, with the object."""
         for node, obj in zip(self._nodes, self.objects):
             if node.kind is kind and obj is not ABSENT:
                 yield node, obj
 
     def shares_a_models_memory(self, tensor: torch.Tensor) -> bool:
-        """Whether it is no parameter or buffer, but lies within the memory of one: what is written to it is written there."""
+        """Return whether the tensor is no parameter or buffer, but lies in the memory of one: a write to it is a write to that."""
         if self._memory is None:
             self._memory = {}
             for _, root in self.each(Kind.MODULE):
@@ -179,12 +179,12 @@ class StateRebuild:
         return all(owner is not tensor for owner in owners) and any(is_within(tensor, owner) for owner in owners)
 
     def check_complete(self) -> None:
-        """Nothing goes missing in silence. Raises StateMismatchError where training has made what cannot be made again."""
+        """Raise StateMismatchError where training has made what cannot be made again: nothing goes missing in silence."""
         if self._dropped:
             raise StateMismatchError(f"made by training, and cannot be made again: {', '.join(self._dropped[:5])}")
 
     def also(self, number: int, node: EncodedNode) -> Any:
-        """The object of a node that is written beside the others: theirs, or one more, which is made."""
+        """Return the object of a node that is written beside the others: the one of `objects`, or one more, which is made."""
         if number < len(self._nodes) and self.objects[number] is not ABSENT:
             return self.objects[number]
         self.make_room([number])
@@ -222,14 +222,14 @@ class StateRebuild:
         return handler.make(self, node)
 
     def _child(self, number: int, parent: Any, key: Any) -> Any:
-        """What stands at a key of the object of a node, or ABSENT."""
+        """Return what stands at a key of the object of a node, or ABSENT."""
         node = self._nodes[number]
         if node.kind is Kind.OPTIMIZER_STATE:
             parent = self.there(node.parent)  # it tells which parameter is at a place
         return child(node.kind, parent, key)
 
     def _of_set_up(self, node: EncodedNode, there: Any) -> Any:
-        """Variables mean one thing and then another, and may not be bound yet: whoever else holds it counts before them."""
+        """Return an object by its other holders before its variable, which changes its meaning and may not be bound yet."""
         by_variable = self._nodes[node.parent].kind in _VARIABLES
         if not by_variable and self._stands_for(node, there):
             return there
@@ -240,7 +240,7 @@ class StateRebuild:
         return there is not ABSENT and id(there) not in self._taken and HANDLERS[node.kind].fits(node, there)
 
     def _elsewhere(self, number: int, *, by_variables: bool) -> Any:
-        """The object of a node by whoever else holds it in the record, and is here already."""
+        """Return a node's object by another holder in the record that is here already, or ABSENT."""
         for holder, key in self._holders.get(number, ()):
             if self._nodes[holder].kind in _VARIABLES and not by_variables:
                 continue
@@ -251,7 +251,7 @@ class StateRebuild:
         return ABSENT
 
     def there(self, number: int) -> Any:
-        """The object of a node, if need be before its turn, as far as it need not be made."""
+        """Return the object of a node, if need be before its turn, as far as it need not be made; else ABSENT."""
         if number < len(self.objects):
             return self.objects[number]
         node = self._nodes[number]
@@ -263,7 +263,7 @@ class StateRebuild:
 
     @functools.cached_property
     def _holders(self) -> dict[int, list[tuple[int, Any]]]:
-        """What set-up has made, or may have -> which objects hold it, and where: variables last."""
+        """Return what set-up has made, or may have -> which objects hold it, and where: variables last."""
         wanted = {number for number, node in enumerate(self._nodes) if _is_of_set_up(node) or node.kind in _DATA}
         found: dict[int, list[tuple[int, Any]]] = {}
         for holder, key, value in self._held_by_variables_last():
@@ -273,7 +273,7 @@ class StateRebuild:
 
     @functools.cached_property
     def _holders_of_parts(self) -> dict[tuple[int, str], list[tuple[int, Any]]]:
-        """Node of a tree of modules, path in it -> which objects hold that module as well, and where: variables last."""
+        """Return node of a tree of modules, path in it -> which objects hold that module as well, and where: variables last."""
         found: dict[tuple[int, str], list[tuple[int, Any]]] = {}
         for holder, key, value in self._held_by_variables_last():
             if value[0] == PART:
@@ -284,7 +284,7 @@ class StateRebuild:
         return sorted(self._held(), key=lambda held: self._nodes[held[0]].kind in _VARIABLES)
 
     def _held(self) -> Iterator[tuple[int, Any, tuple[Any, ...]]]:
-        """What is no plain value: node that holds it, where, and as it was written."""
+        """Yield what is no plain value: the node that holds it, where, and its written form."""
         for holder, node in enumerate(self._nodes):
             content = enumerate(node.content) if type(node.content) is list else ()
             for key, value in by_place(node.content).items() if type(node.content) is dict else content:
@@ -293,14 +293,14 @@ class StateRebuild:
 
     @property
     def left(self) -> frozenset[int]:
-        """Nodes that are not carried: where they stood, this process keeps what it has itself."""
+        """Return the nodes that are not carried: where they stood, this process keeps its own objects."""
         return frozenset(filter(self._is_left, self._left))
 
     def _is_left(self, number: int) -> bool:
         return self.objects[number] is ABSENT
 
     def leaves(self, what: str) -> None:
-        """The object of the node that is being resolved is not carried, and need not be."""
+        """Leave out the object of the node that is being resolved: it is not carried, and need not be."""
         self._leave(len(self.objects), what)
 
     def _leave(self, number: int, what: str) -> None:
@@ -312,12 +312,12 @@ class StateRebuild:
         return path_of(self._nodes, next(n for n, other in enumerate(self._nodes) if other is node))
 
     def lacks(self, node: EncodedNode) -> None:
-        """Training has made what cannot be made again."""
+        """Note that training has made this object, and that it cannot be made again."""
         self.missing.append(f"{node.kind.name.lower()} {text_of(node.key)}")
         self._dropped.append(f"{text_of(node.key)} ({_what(node)})")
 
     def decode(self, value: Any, there: Any) -> Any:  # noqa: C901 - one case for each tag
-        """`there`: what stands in the place now; kept where the recorded value has no state."""
+        """Return the value. `there`: what stands in the place now; it is kept where the recorded value has no state."""
         if type(value) is not tuple:
             return value
         tag = value[0]
@@ -372,7 +372,7 @@ class StateRebuild:
         raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
 
     def parameters_of(self, node: EncodedNode, group: dict[str, Any]) -> list[Any]:
-        """What a parameter group is to hold: the same objects for all who ask. Raises StateMismatchError."""
+        """Return what a parameter group is to hold: the same list in each call. Raises StateMismatchError."""
         known = self._of_groups.get(id(node))
         if known is not None:
             return known
@@ -395,7 +395,7 @@ class StateRebuild:
         return self._files[told_apart]
 
     def _is_bound(self, parameter: Any) -> bool:
-        """Whether it is one of a model, as models are once they are filled."""
+        """Return whether the parameter belongs to a model, as models are once they are filled."""
         roots = [self.objects[n] for n, node in enumerate(self._nodes) if node.kind is Kind.MODULE]
         return any(p is parameter for root in roots if root is not ABSENT for p in root.parameters())
 
@@ -417,7 +417,7 @@ _DATA = (Kind.LOADER, Kind.DATASET)
 
 
 def _is_of_set_up(node: EncodedNode) -> bool:
-    """What each process has made by the time that it comes to the loop; a second one of it is the last resort."""
+    """Return whether each process has made such an object before it comes to the loop. To make a second one is the last resort."""
     return node.kind in (Kind.DDP, Kind.OPTIMIZER) or (node.kind is Kind.MODULE and node.content[4] is None)
 
 

@@ -1,4 +1,4 @@
-"""Trees of modules as the journal of the set-up has them: later journals hold only the difference to these."""
+"""Keep trees of modules as the journal of the set-up has them: later journals hold only the difference to these."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 
 def begin_set_up(state: HostState) -> tuple[Any, ...]:
-    """What the journal of the set-up holds of each tree of modules, for `tree_of`. From now on journals hold the difference.
+    """Return what the journal of the set-up holds of each tree of modules, for `tree_of`. From now on journals hold the difference.
 
-    Each is pickled by itself: the journal is read before the script begins, which imports the modules of what trees hold.
+    Each tree is pickled by itself: the journal is read before the script begins, which imports the modules of what trees hold.
 
-    Not of those that training may have made, or has put other modules into: in a process that has taken over a rank nothing
-    tells what set-up had, and the next one to take over makes them from a boundary's journal alone.
+    Trees that training may have made, or has put other modules into, are left out: in a process that has taken over a rank nothing
+    tells what set-up had, and the next process that takes over makes them from a boundary's journal alone.
     """
     contents = [n.content for n in state.nodes if n.kind is Kind.MODULE and not n.content.tree.is_bare()]
     records: list[bytes] = []
@@ -44,7 +44,7 @@ def tree_of(trees: Sequence[bytes], place: int) -> tuple[Any, ...]:
 
 
 def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.TreeContent]:
-    """The record, and what is known by it: plain values alone, since other objects have nodes in later journals."""
+    """Return the record of a tree, and what is known by it: only plain values, since other objects have nodes in later journals."""
     known = [value if _is_plain(value) else _NOT_KNOWN for value in content.values]
     values = {slot: value for slot, value in zip(content.tree.slots, known) if value is not _NOT_KNOWN}
     forms, hooks = content.tree.all_forms(content), content.tree.hooks

@@ -1,4 +1,4 @@
-"""Puts a host state back in place, in the process that it was taken in."""
+"""Put a host state back in place, in the process that it was taken in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
 
 def check_large_untouched(state: HostState) -> None:
-    """Raises StateMismatchError if a tensor that was too large to copy was written to since the boundary."""
+    """Raise StateMismatchError if a tensor that was too large to copy was written to since the boundary."""
     written = [path for tensor, version, path in state.versions if version_of(tensor) != version]
     for tensors, versions in state.tree_versions:
         now = versions_of([tensor for _, tensor in tensors])
@@ -23,7 +23,7 @@ def check_large_untouched(state: HostState) -> None:
 
 
 def undo(state: HostState) -> None:
-    """Every mutable object gets the content it had at the boundary; names rebound since mean their old objects again."""
+    """Give every mutable object the content that it had at the boundary. Names rebound since mean their old objects again."""
     check_large_untouched(state)
     grown = [path for obj, length, path in state.bulk if len(obj) != length]
     if grown:
@@ -36,7 +36,7 @@ def undo(state: HostState) -> None:
 
 
 def _undo_definition(definition: Definition) -> None:
-    """Attributes of functions and classes that were born since the boundary."""
+    """Take away attributes of functions and classes that were born since the boundary."""
     space, names, cls = definition
     if len(space) == len(names):
         return

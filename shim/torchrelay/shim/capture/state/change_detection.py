@@ -1,4 +1,4 @@
-"""How a list, a dict or an object of an earlier walk is found as it is now, in one go."""
+"""Find how a list, a dict or an object of an earlier walk is now, in one go."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torchrelay.shim.capture.values.long_list import LONG
 
 
 class WalkAnew(Exception):
-    """The earlier walk is no basis; always answered with a walk from scratch."""
+    """Raised where the earlier walk is no basis. It is always answered with a walk from scratch."""
 
 
 def changed(node: StateNode) -> StateNode | None:
-    """A list, a dict or an object as it is now, in one go since some are others in each step; None where it takes a visit."""
+    """Return a list, a dict or an object as it is now, in one go, since some change in each step; None where it takes a visit."""
     obj, kind, cls = node.obj, node.kind, type(node.obj)
     content: Any
     edges: Edges
@@ -46,7 +46,7 @@ _without_slots: dict[type, bool] = {}
 
 
 def only_fields(cls: type) -> bool:
-    """Whether the attributes of instances are all in their `__dict__`."""
+    """Return whether the attributes of instances are all in their `__dict__`."""
     known = _without_slots.get(cls)
     if known is None:
         slots = {name for c in cls.__mro__ for name in _slots(c)} - {"__dict__", "__weakref__"}

@@ -1,4 +1,4 @@
-"""Edges between nodes of a host state, and what an object means for them."""
+"""Handle edges between nodes of a host state, and tell what an object means for them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 Edges = list[tuple[Any, Any]]
-"""By key, the objects that an object leads to."""
+"""Keys, each with the object that it leads to."""
 MAY_BE_LOOKED_THROUGH = frozenset({Kind.TUPLE, Kind.THROUGH, Kind.FUNCTION, Kind.NDARRAY})
 NOTHING = object()
 
 
 def same_items(now: Any, then: Any) -> bool:
-    """Whether two sequences hold the same objects."""
+    """Return whether two sequences hold the same objects."""
     return len(now) == len(then) and all(map(is_, now, then))
 
 
@@ -27,7 +27,7 @@ def same_mapping(now: Mapping[Any, Any], then: Mapping[Any, Any]) -> bool:
 
 
 def edge_changes(then: Edges, now: Edges) -> tuple[Edges, Edges]:
-    """Edges that are no more, and those that are new. A key stands for one edge."""
+    """Return the edges that are no more, and those that are new. A key stands for one edge."""
     if then is now:
         return [], []
     gone = dict(then)
@@ -41,7 +41,7 @@ def edge_changes(then: Edges, now: Edges) -> tuple[Edges, Edges]:
 
 
 def are_turned(then: Edges, now: Edges) -> bool:
-    """Whether edges that are in both come in another order: a dict's item that was taken out and put in again."""
+    """Return whether edges that are in both come in another order: a dict's item that was taken out and put in again."""
     if len(then) < 2 or then is now:
         return False
     places = {key: place for place, (key, _) in enumerate(then)}
@@ -50,8 +50,10 @@ def are_turned(then: Edges, now: Edges) -> bool:
 
 
 def flat(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
-    """What a value means for the walk: tuples, bound methods and their like are looked through, and arrays at the
-    one whose memory they share."""
+    """Yield what a value means for the walk. Tuples, bound methods and their like are looked through.
+
+    An array that looks into another one's memory is looked through, too, at that one.
+    """
     cls = type(value)
     if cls in PLAIN:
         return
@@ -67,7 +69,7 @@ def not_plain(content: Mapping[Any, Any]) -> Edges:
 
 
 def holders_of(state: HostState) -> list[tuple[int, ...]]:
-    """Return for each node those that lead to it, one for each edge; -1 for a root."""
+    """Return for each node the nodes that lead to it, one for each edge; -1 for a root."""
     found: list[list[int]] = [[-1] if node.parent < 0 else [] for node in state.nodes]
     for number, node in enumerate(state.nodes):
         for key, value in node.edges:

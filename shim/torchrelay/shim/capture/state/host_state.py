@@ -1,4 +1,4 @@
-"""What a walk finds: the objects that an iteration of the training loop can change, and how they were."""
+"""Hold what a walk finds: the objects that an iteration of the training loop can change, and how they were."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
 @dataclass(slots=True)
 class StateNode:
-    """`parent` and `key` say how to reach the object from another node; `content` is its shallow copy at the boundary.
+    """An object of the state. `parent`, `key`: how to reach it from another node. `content`: its shallow copy at the boundary.
 
-    Not changed once its walk is over: a later walk that finds the object as it was takes over the node.
+    It is not changed once its walk is over: a later walk that finds the object unchanged takes over the node.
     """
 
     kind: Kind
@@ -30,7 +30,7 @@ class StateNode:
     edges: list[tuple[Any, Any]] = field(default_factory=list)
     """What hangs below it, by key."""
     seen: Any = None
-    """What else tells whether it is as it was, where the content alone does not."""
+    """What else tells whether the object is unchanged, where the content alone does not."""
 
 
 @dataclass
@@ -41,28 +41,28 @@ class HostState:
     versions: list[tuple[torch.Tensor, int, str]] = field(default_factory=list)
     """Tensors too large to copy, with the version that they had."""
     tree_versions: TreeVersions = field(default_factory=list)
-    """The same for parameters and large buffers of each tree of modules."""
+    """Parameters and large buffers of each tree of modules, with the versions that they had."""
     large: dict[str, torch.Tensor] = field(default_factory=dict)
-    """The same by path: part of the device state."""
+    """Tensors too large to copy, by path: part of the device state."""
     roots: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[tuple[str, torch.optim.Optimizer]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     places: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    """Of each unknown thing, by name: the node that it hangs below, and by which key."""
+    """By name of each unknown object, the node that it hangs below, and by which key."""
     iterators: list[tuple[str, Any]] = field(default_factory=list)
-    """Those of the unknown that are drawn from, by name: what comes next is state."""
+    """The unknown objects that are drawn from, by name: what comes next is state."""
     drawn_from: set[int] = field(default_factory=set)
-    """All nodes that are iterators."""
+    """The nodes that are iterators."""
     generators: set[int] = field(default_factory=set)
-    """All that are random generators."""
+    """The nodes that are random generators."""
     bulk: list[tuple[Any, int, str]] = field(default_factory=list)
-    """What is taken for data, with its length: the least that tells whether it was."""
+    """Containers that are taken for data, with their length: the least that tells whether they were rightly."""
     covered: set[int] = field(default_factory=set)
     """Modules that are part of a tree, by id: no nodes of their own."""
     holders: Numbered[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     """Which nodes lead to each node, once for each edge, -1 to a root; empty until a walk goes on from this state."""
     free: list[int] = field(default_factory=list)
-    """Places in `nodes` that hold none."""
+    """Places in `nodes` that hold no node."""
     definitions: list[Definition] = field(default_factory=list)
     spaces: list[Mapping[str, Any]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -74,7 +74,7 @@ class HostState:
     written: Numbered[bytes] = field(default_factory=list[bytes])
     """The nodes in a journal: of the state that the walk went on from until `encoded`, of this one from then on."""
     blocks: list[tuple[bytes, ...]] = field(default_factory=list)
-    """The same, pickled by so many together: a journal of thousands of objects of which few have changed is written quickly."""
+    """The written nodes, pickled many together: a journal of thousands of objects of which few have changed is written quickly."""
     encoded: bool = False
     takes_over: bool = False
     """Whether `written` holds for nodes that are not renewed."""
@@ -84,7 +84,7 @@ class HostState:
     """Nodes that are put back only whole, and have elements that cannot be written."""
 
     def path(self, number: int, *keys: Any) -> str:
-        """How a person would write the way to a node, or to what hangs below it: `self.scheduler.base_lrs`."""
+        """Return the way to a node, or to what hangs below it, as a person would write it: `self.scheduler.base_lrs`."""
         return path_of(self.nodes, number, *keys, items=False)
 
     def root(self, number: int) -> StateNode:
@@ -93,14 +93,17 @@ class HostState:
         return self.nodes[number]
 
     def as_it_is_now(self) -> HostState:
-        """The same objects, with the versions that their tensors have now."""
+        """Return the same objects, with the versions that their tensors have now."""
         now = self.fork()
         now.versions = [(tensor, version_of(tensor), name) for tensor, _, name in self.versions]
         now.tree_versions = versions_now(self.tree_versions)
         return now
 
     def fork(self) -> HostState:
-        """For a walk that goes on from here; `covered` is shared, since what changes it starts from scratch."""
+        """Return a copy for a walk that goes on from here.
+
+        `covered` is shared, since what changes it starts a walk from scratch.
+        """
         return HostState(
             copy_of(self.nodes),
             copy_of_places(self.index),
@@ -133,9 +136,9 @@ class HostState:
 
 
 def path_of(nodes: AnyNumbered[Any], number: int, *keys: Any, items: bool = True) -> str:
-    """The same for nodes of any form that have a `kind`, a `parent` and a `key`.
+    """Return the way to a node, for nodes of any form that have a `kind`, a `parent` and a `key`.
 
-    `items`: a dict's are written as such, `meters['loss']`. Names of tensors, which ranks agree on, have `meters.loss`.
+    `items`: a dict's keys are written as items, `meters['loss']`. Names of tensors, which ranks agree on, have `meters.loss`.
     """
     parts = [_step(key) for key in reversed(keys)]
     if keys and number >= 0:
@@ -162,7 +165,7 @@ TreeVersions = list[tuple[list[tuple[str, torch.Tensor]], list[int]]]
 
 
 def catalogue_numbers(trees: TreeVersions) -> Iterator[int]:
-    """Yield for each tree the number that it has in names of tensors: those without any, such as metrics, do not count."""
+    """Yield for each tree its number in names of tensors. Trees without tensors, such as metrics, do not count."""
     number = 0
     for large, _ in trees:
         yield number
@@ -174,7 +177,7 @@ def versions_now(trees: TreeVersions) -> TreeVersions:
 
 
 class Definition(NamedTuple):
-    """Attributes of a function, or of a class, by name: those that it had. `cls`: the class, whose dict cannot be written."""
+    """The names of attributes that a function, or a class, had. `cls`: the class, whose dict cannot be written."""
 
     space: Mapping[str, Any]
     names: frozenset[str]
@@ -182,7 +185,7 @@ class Definition(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """Key of a value that stands in a tuple, or behind a bound method or the like: these are looked through, not nodes."""
+    """Key of a value that stands in a tuple, or behind a bound method or the like. These are looked through, and have no nodes."""
 
     key: Any
     place: int | str
@@ -211,5 +214,5 @@ class LargeTensor(NamedTuple):
     shape: tuple[int, ...]
     device: str
     spread: Spread | None = None
-    """Of a tensor that is spread over ranks; the shape is that of this rank's part then."""
+    """How the tensor is spread over ranks; the shape is that of this rank's part then."""
     requires_grad: bool = False

@@ -1,4 +1,4 @@
-"""Keys of dicts and elements of sets: how another process finds the same one, or one that is equal to it."""
+"""Write keys of dicts and elements of sets so that another process finds the same one, or one that is equal to it."""
 
 from __future__ import annotations
 

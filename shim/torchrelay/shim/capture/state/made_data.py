@@ -1,4 +1,4 @@
-"""Which data sets and data loaders training has made. What set-up has made each process has."""
+"""Tell which data sets and data loaders training has made. What set-up has made each process has."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torchrelay.shim.capture.values.by_identity import ByIdentity
 
 
 class MadeData:
-    """Of one outermost loop."""
+    """The data sets and loaders of one outermost loop."""
 
     def __init__(self) -> None:
         self._of_set_up: ByIdentity[None] | None = None
-        """None before the loop's first boundary."""
+        """The data sets and loaders of set-up; None before the loop's first boundary."""
         self.of_loops: set[int] = set()
         """Iterators that running loops have made, by id: a new process makes these, and what they draw from, as its loops do."""
 

@@ -1,4 +1,7 @@
-"""Objects that are parts of another one, whoever else holds them: modules, parameters and buffers of a model, parameter groups."""
+"""Tell which objects are parts of another one, whatever else holds them.
+
+They are modules, parameters and buffers of a model, and parameter groups.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _GROUPS = "param_groups"
 
 
 def is_group(state: HostState, parent: int, obj: Any) -> bool:
-    """Whether a dict in a list is a parameter group of the optimizer that the list belongs to."""
+    """Return whether a dict in a list is a parameter group of the optimizer that the list belongs to."""
     node = state.nodes[parent]
     if not is_groups(state, node.parent, node.key):
         return False
@@ -20,12 +23,12 @@ def is_group(state: HostState, parent: int, obj: Any) -> bool:
 
 
 def is_groups(state: HostState, parent: int, key: Any) -> bool:
-    """Whether an optimizer holds its parameter groups there. A wrapper around it may hold the same list."""
+    """Return whether an optimizer holds its parameter groups there. A wrapper around it may hold the same list."""
     return bool(key == _GROUPS and state.nodes[parent].kind is Kind.OPTIMIZER)
 
 
 def parts_met_elsewhere(state: HostState) -> frozenset[int]:
-    """ids of the parts that have a node of their own in a finished walk, since they were met before their owners."""
+    """Return the ids of parts that have a node of their own in a finished walk, since they were met before their owners."""
     found = set()
     for _, optimizer in state.optimizers:
         number = state.index.get(id(optimizer.param_groups))

@@ -1,4 +1,4 @@
-"""Which parts of an object are state: for a walk that sees it for the first time, and for one that sees it again."""
+"""Tell which parts of an object are state: for a walk that sees it for the first time, and for one that sees it again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ NONE: frozenset[str] = frozenset()
 
 
 class Bindings:
-    """All names of a module or of an object, those that are no state included; of a module, which of them are dead."""
+    """All names of a module or of an object, also those that are no state.
+
+    `dead`: of a module, names that are not read any more.
+    """
 
     __slots__ = ("_addresses", "_at", "_dead", "_kept", "_namespace", "_version")
 
@@ -61,7 +64,7 @@ class Bindings:
 
 
 def live_names(frame: FrameType) -> dict[str, Any]:
-    """Locals of a function's frame that can still be read."""
+    """Return the locals of a function's frame that can still be read."""
     names = answer(frame).in_order
     if names is not None:
         return frame_access.read_locals(frame, names)
@@ -69,7 +72,7 @@ def live_names(frame: FrameType) -> dict[str, Any]:
 
 
 def names_at_gate(frame: FrameType, is_fresh: Callable[[Any], bool]) -> dict[str, Any]:
-    """The same at a gate. Of an object of the step's own of which only attributes are read from here on, these in its place.
+    """Return the live names at a gate. Of an object of the step's own, attributes stand in its place if only these are read.
 
     They have names such as `outputs.loss`: the logits beside it may be large, and no process needs them any more.
     """
@@ -86,7 +89,7 @@ def names_at_gate(frame: FrameType, is_fresh: Callable[[Any], bool]) -> dict[str
 
 
 def _attributes_read(obj: Any, wanted: Sequence[str]) -> dict[str, Any] | None:
-    """Those that are the object's own; None where more may be looked at to find them."""
+    """Return the attributes that are the object's own; None where reading them may look at more of it."""
     kind = type(obj)
     if kind in (torch.Tensor, torch.nn.Parameter):
         return {} if all(part.removesuffix("()") in _FORM for part in wanted) else None
@@ -97,14 +100,14 @@ def _attributes_read(obj: Any, wanted: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _is_plain_attribute(kind: type, name: str) -> bool:
-    """Whether the class has objects' own attributes of that name read without code of its own."""
+    """Return whether an object's own attribute of that name is read without code of its class."""
     asked = next(base for base in kind.__mro__ if "__getattribute__" in vars(base))
     of_class = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
     return asked.__module__ == "builtins" and not hasattr(type(of_class), "__set__")
 
 
 def variables(frame: FrameType, names: Iterable[str]) -> dict[str, Any]:
-    """Return the variables of a frame, and of these names those of attributes, as far as they are there."""
+    """Return the variables of a frame, and attributes of variables, with these names, as far as they are there."""
     found = frame_access.read_locals(frame)
     for name, attribute in _of_attributes(names):
         own = fields(found[name]) if name in found else None
@@ -114,7 +117,7 @@ def variables(frame: FrameType, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _of_attributes(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Variable and attribute, of names such as `outputs.loss`. Python itself calls a variable `.0`."""
+    """Return variable and attribute, of names such as `outputs.loss`. Python itself calls a variable `.0`."""
     parts = (name.partition(".") for name in names)
     return [(name, attribute) for name, _, attribute in parts if name and attribute]
 
@@ -134,7 +137,7 @@ def set_variables(frame: FrameType, values: Mapping[str, Any]) -> None:
 
 
 def global_names(values: Mapping[str, Any], dead: frozenset[str], without_state: Mapping[int, Any]) -> dict[str, Any]:
-    """`without_state`: functions, classes and modules that are known to have none, by id."""
+    """Return the globals that may be state. `without_state`: functions, classes and modules that are known to have none, by id."""
     return {
         k: v
         for k, v in values.items()
@@ -145,7 +148,7 @@ def global_names(values: Mapping[str, Any], dead: frozenset[str], without_state:
 
 
 def dead_globals(frames: Sequence[FrameType]) -> dict[int, frozenset[str]]:
-    """By id of the namespace, for modules whose own code is running: what neither it nor any of its functions will read."""
+    """Return, by a namespace's id, the globals that neither a module's running code nor any of its functions will read."""
     dead = {}
     for frame in frames:
         if frame.f_code.co_name == frame_access.MODULE:
@@ -174,7 +177,7 @@ def loader_parts(obj: Any) -> dict[str, Any]:
 
 
 def own_attributes(obj: Any) -> dict[str, Any]:
-    """Return those of a data set, and of a loader those that a class or a script has given it."""
+    """Return all attributes of a data set; of a loader, those that a class or a script has given it."""
     found = attributes(obj)
     if kind_of(type(obj)) is not Kind.LOADER:
         return found
@@ -183,7 +186,7 @@ def own_attributes(obj: Any) -> dict[str, Any]:
 
 
 def loader_own(obj: Any) -> dict[str, Any]:
-    """Of a loader's own attributes: plain ones, and iterators."""
+    """Return what of a loader's own attributes is state: plain ones, and iterators."""
     kinds = {name: (kind_of(type(value)), value) for name, value in own_attributes(obj).items()}
     return {name: value for name, (kind, value) in kinds.items() if kind is Kind.PLAIN or kind in _ITERATORS}
 
@@ -194,24 +197,24 @@ def made_with(obj: Any) -> dict[str, Any]:
 
 
 def is_set_up(loader: Any) -> bool:
-    """Return whether a loader has what it was made with: one that is made for a recorded one is given it later."""
+    """Return whether a loader has the arguments that it was made with. One that is made for a recorded one is given them later."""
     return "dataset" in attributes(loader)
 
 
 def dataset_parts(obj: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Plain attributes, and generators and datasets below."""
+    """Return the plain attributes, and the generators and data sets below."""
     own = {name: (kind_of(type(value)), value) for name, value in own_attributes(obj).items()}
     plain = {name: value for name, (kind, value) in own.items() if kind is Kind.PLAIN}
     return plain, {name: value for name, (kind, value) in own.items() if kind in _BELOW_A_DATASET}
 
 
 def loaders_below(obj: Any) -> dict[str, Any]:
-    """Data loaders that a data set draws from: an iterator of one has to be found by it."""
+    """Return the data loaders that a data set draws from: an iterator of one has to be found by it."""
     return {name: value for name, value in own_attributes(obj).items() if kind_of(type(value)) is Kind.LOADER}
 
 
 def below_dataset(obj: Any) -> tuple[dict[str, Any], dict[Any, Any]]:
-    """As `dataset_parts`, with loaders, and with generators that are no attributes of its own: those of its transforms."""
+    """Return parts as `dataset_parts` does, with loaders, and with generators in the data set's transforms."""
     plain, own = dataset_parts(obj)
     return plain, {
         **own,
@@ -225,13 +228,13 @@ def below_loader(obj: Any) -> dict[Any, Any]:
 
 
 def random_in_loader(obj: Any) -> dict[Deep, Any]:
-    """Generators of the object that collates."""
+    """Return the generators of the object that collates."""
     collate = getattr(obj, "collate_fn", None)
     return {} if collate is None or kind_of(type(collate)) is not Kind.ATTRS else random_below(collate, "collate_fn")
 
 
 def still_there(obj: Any, edges: Sequence[tuple[Any, Any]]) -> bool:
-    """Whether what was found inside is where it was."""
+    """Return whether what was found inside is where it was."""
     try:
         return all(follow(obj, key) is value for key, value in edges if type(key) is Deep)
     except (LookupError, AttributeError, TypeError):
@@ -239,7 +242,7 @@ def still_there(obj: Any, edges: Sequence[tuple[Any, Any]]) -> bool:
 
 
 def attributes(obj: Any) -> dict[str, Any]:
-    """Instance attributes, those in slots included, past whatever its class makes of them."""
+    """Return an object's attributes, those in slots included, past whatever its class makes of them."""
     found = dict(fields(obj) or {})
     for base, name in slots_of(type(obj)):
         value = slot_value(base, name, obj, _MISSING)
@@ -259,7 +262,7 @@ def slots_of(cls: type) -> list[tuple[type, str]]:
 
 
 def set_attributes(obj: Any, content: Mapping[str, Any], *, remove_new: bool) -> None:
-    """Writes attributes past any property or `__setattr__`; takes away those that were born since."""
+    """Write attributes past any property or `__setattr__`. `remove_new`: take away those that were born since."""
     own = fields(obj)
     slots = {name: base for base, name in slots_of(type(obj))}
     now = attributes(obj)
@@ -281,7 +284,7 @@ def set_attributes(obj: Any, content: Mapping[str, Any], *, remove_new: bool) ->
 
 
 def set_class_attributes(cls: type, content: Mapping[str, Any]) -> None:
-    """Past any `__setattr__` of its metaclass."""
+    """Write attributes of a class, past any `__setattr__` of its metaclass."""
     for name, value in content.items():
         if vars(cls).get(name, _MISSING) is not value:
             type.__setattr__(cls, name, value)

@@ -1,4 +1,4 @@
-"""Random generators inside of what is otherwise taken for data: a data set's transforms, an object that collates.
+"""Find random generators inside of what is otherwise taken for data: a data set's transforms, an object that collates.
 
 The rest of it is not looked at: it may be large, and is not expected to change.
 """
@@ -14,11 +14,11 @@ from torchrelay.shim.capture.values.base_types import deque_items, dict_items, l
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 GENERATORS = frozenset({Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.SHARED_VALUE})
-"""Counters in shared memory decide what is drawn as generators do."""
+"""Kinds of generators. Counters in shared memory decide what is drawn as generators do."""
 MOST_OBJECTS = 500
-"""Beyond that it is data indeed."""
+"""More objects than this are data indeed."""
 MOST_ITEMS = 64
-"""Of a container: longer ones hold samples."""
+"""A container with more items holds samples."""
 _WITH_ATTRIBUTES = (Kind.ATTRS, Kind.DATASET, Kind.MODULE)
 _SEQUENCES = (Kind.LIST, Kind.TUPLE, Kind.DEQUE)
 _ITEMS: dict[Kind, Callable[[Any], Any]] = {
@@ -30,7 +30,10 @@ _ITEMS: dict[Kind, Callable[[Any], Any]] = {
 
 
 def random_below(root: Any, *first: str) -> dict[Deep, Any]:
-    """By the way that leads from `root` to each, the nearest first. `first`: how its own way begins."""
+    """Return the generators by the way that leads from `root` to each, the nearest first.
+
+    `first`: how the root's own way begins.
+    """
     found: dict[Deep, Any] = {}
     seen, queue = {id(root)}, deque([(first, root)])
     while queue and len(seen) < MOST_OBJECTS:
@@ -58,7 +61,7 @@ def _parts(obj: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def follow(root: Any, way: Deep) -> Any:
-    """What stands there. Raises LookupError, AttributeError or TypeError where nothing does."""
+    """Return what stands there. Raises LookupError, AttributeError or TypeError where nothing does."""
     for step in way.steps:
         has_attributes = kind_of(type(root)) in (*_WITH_ATTRIBUTES, Kind.LOADER)
         root = getattr(root, step) if has_attributes else root[step]

@@ -1,4 +1,4 @@
-"""Long sequences and tables of which a copy shares what is not written to: a walk goes on from a state of thousands of objects.
+"""Hold long sequences and tables whose copies share what is not written to: a walk goes on from a state of thousands of objects.
 
 Short ones are plain lists and dicts, which are quicker there.
 """
@@ -16,14 +16,14 @@ PAGE = 1 << _SHIFT
 """Elements that are copied together, once one of them is written to."""
 _MASK = PAGE - 1
 _MANY = 2048
-"""So many are shared and not copied."""
+"""A sequence of so many elements is shared and not copied."""
 _MOST_ABOVE = 1024
 """Changes of a table until it is copied as a whole."""
 _GONE = -1
 
 
 class Numbered(Protocol[T]):
-    """What lists and `Pages` have in common."""
+    """The interface that lists and `Pages` have in common."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, number: int, /) -> T: ...
@@ -33,13 +33,13 @@ class Numbered(Protocol[T]):
 
 
 class AnyNumbered(Protocol[C]):
-    """The part of it that sequences have, too."""
+    """The part of `Numbered` that sequences have, too."""
 
     def __getitem__(self, number: int, /) -> C: ...
 
 
 class NumberTable(Protocol):
-    """What dicts of numbers and `Table` have in common."""
+    """The interface that dicts of numbers and `Table` have in common."""
 
     def __len__(self) -> int: ...
     def __contains__(self, key: object, /) -> bool: ...
@@ -53,7 +53,7 @@ class NumberTable(Protocol):
 
 
 class Pages(Generic[T]):
-    """A list in pages. No negative places, and nothing is taken out."""
+    """A list in pages. It takes no negative places, and nothing is taken out."""
 
     __slots__ = ("_length", "_own", "pages")
 
@@ -99,12 +99,12 @@ class Pages(Generic[T]):
 
 
 class Table:
-    """Places from 0 on, by key: what has changed lies above what copies share."""
+    """Places from 0 on, by key. What has changed lies above what copies share."""
 
     __slots__ = ("_above", "_below", "_length")
 
     def __init__(self, below: dict[int, int]) -> None:
-        """`below` is not written to from here on."""
+        """Begin with what lies in `below`, which is not written to from here on."""
         self._below, self._length = below, len(below)
         self._above: dict[int, int] = {}
 
@@ -133,7 +133,7 @@ class Table:
         return default if place == _GONE else place
 
     def __getitem__(self, key: int) -> int:
-        """Raises KeyError."""
+        """Return the place of the key. Raises KeyError."""
         place = self.get(key)
         if place is None:
             raise KeyError(key)
@@ -144,7 +144,7 @@ class Table:
         self._above[key] = place
 
     def __delitem__(self, key: int) -> None:
-        """Raises KeyError."""
+        """Take the key out. Raises KeyError."""
         self[key]
         self._length -= 1
         if key in self._below:
@@ -167,7 +167,7 @@ def copy_of_places(places: NumberTable) -> NumberTable:
 
 
 def page_of(values: Numbered[T], number: int) -> list[T]:
-    """The elements from `number * PAGE` on, as many as make a page."""
+    """Return the elements from `number * PAGE` on, as many as make a page."""
     if isinstance(values, Pages):
         return values.pages[number]
     assert isinstance(values, list)

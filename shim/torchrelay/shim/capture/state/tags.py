@@ -1,4 +1,4 @@
-"""What a value that is not plain is written as: the first element of a tuple. See `encode`."""
+"""Name the forms in which values that are not plain are written: the first element of a tuple. See `encode`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART, SAVE, BOUND, FREE, VALUE
 
 
 def is_left(value: Any, node_is_left: Callable[[int], bool]) -> bool:
-    """Whether all of it, or a part of it, is not carried: another process keeps what it has itself in that place."""
+    """Return whether all of it, or a part of it, is not carried: another process keeps its own object in that place."""
     if type(value) is not tuple:
         return False
     tag = value[0]

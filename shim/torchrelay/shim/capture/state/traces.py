@@ -1,4 +1,4 @@
-"""What objects leave in a host state beside their nodes: large tensors, names of what is not carried, containers of data."""
+"""Forget what objects leave in a host state beside their nodes: large tensors, names of what is not carried, containers of data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITHOUT_NODE = frozenset(
 
 
 def forget(state: HostState, parent: int, key: Any, obj: Any) -> None:
-    """Of an object without a node, which does not hang below that node any more."""
+    """Forget the traces of an object without a node that does not hang below this node any more."""
     kind = kind_of(type(obj))
     if kind is Kind.TENSOR:
         _remove_first(state.versions, obj)
@@ -36,7 +36,7 @@ def _remove_first(entries: list[Any], obj: Any) -> None:
 
 
 def forget_large(state: HostState, gone: set[int]) -> None:
-    """`gone`: tensors by id, which are alive still."""
+    """Forget large tensors. `gone`: their ids; they are alive still."""
     state.versions = [entry for entry in state.versions if id(entry[0]) not in gone]
     state.large = {path: tensor for path, tensor in state.large.items() if id(tensor) not in gone}
 

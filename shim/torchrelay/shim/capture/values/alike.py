@@ -1,7 +1,7 @@
-"""Whether two values of the script are the same, bit by bit, without asking either of them.
+"""Tell whether two values of the script are the same, bit by bit, without asking either of them.
 
-What `==` gives for two arrays has no truth, for two objects of the script it is the script's code, and of two floats that are equal
-one may be another number (-0.0, NaN). So whatever compares values by content asks here.
+What `==` returns for two arrays has no truth, for two objects of the script it is the script's code, and of two floats that are
+equal one may be another number (-0.0, NaN). So code that compares values by content asks here.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torchrelay.shim.capture.values.base_types import dict_items, list_items, se
 from torchrelay.shim.capture.values.kinds import BY_VALUE, PLAIN
 
 _EXACT = frozenset({int, str, bytes, bool, type(None)})
-"""Of these `==` tells all."""
+"""Types for which `==` tells all."""
 
 
 def alike(a: Any, b: Any) -> bool:  # noqa: C901 - one case for each type
-    """Return whether they are of one type and content; two that nothing is known of are if pickle writes the same of both."""
+    """Return whether both have one type and content. Two of an unknown type are alike if pickle writes the same of both."""
     cls = type(a)
     if cls is not type(b):
         return False
@@ -69,7 +69,7 @@ def _items_alike(a: Any, b: Any) -> bool:
 
 
 def _dicts_alike(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
-    """In any order where keys are of plain types; others are looked at in the order in which they stand."""
+    """Return whether two dicts are alike: in any order where keys are of plain types, else in the order in which the keys stand."""
     if len(a) != len(b):
         return False
     if PLAIN.issuperset(map(type, a)) and PLAIN.issuperset(map(type, b)):

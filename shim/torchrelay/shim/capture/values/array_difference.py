@@ -1,4 +1,4 @@
-"""What tells two arrays of numpy apart, in words."""
+"""Describe in words what tells two arrays of numpy apart."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torchrelay.shim.capture.values.alike import alike
 
 
 def in_words(then: Any, now: Any) -> tuple[str, str]:
-    """Return what each of two arrays that are not alike is: its form, and the first element that is another one.
+    """Return words for each of two arrays that are not alike: its form, and the first element that differs.
 
-    An array of which the other one is not is told by its form.
+    Where their forms differ, each is told by its form alone.
     """
     shown = _form(then), _form(now)
     if shown[0] != shown[1]:

@@ -1,7 +1,7 @@
-"""Arrays of numpy that look into the memory of another one: slices, reshaped and transposed arrays.
+"""Handle arrays of numpy that look into the memory of another one: slices, reshaped and transposed arrays.
 
-They have no content of their own. The walk looks through them, at the array that owns the memory, and a journal holds which part
-of it they look at: written by value, two that share memory would each be written to memory that is the other's as well. Numpy
+They have no content of their own. The walk looks through them, at the array that owns the memory, and a journal holds which part of
+it they look at: written by value, two arrays that share memory would each be written to memory that is the other's as well. Numpy
 makes no chains: the base of a slice of a slice is the owner.
 """
 
@@ -13,11 +13,14 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.values.small import SMALL_BYTES
 
 _SIMPLE = frozenset("biufcmMSU")
-"""Of these kinds of numbers and characters, the short name of the form tells all."""
+"""Kinds of numbers and characters for which the short name of the form tells all."""
 
 
 class Window(NamedTuple):
-    """`offset`: of its first element, in bytes from the owner's first one; `strides`: in bytes, negative if it goes backwards."""
+    """A part of the owner's memory. `offset`: of its first element, in bytes from the owner's first one.
+
+    `strides`: in bytes, negative if it goes backwards.
+    """
 
     offset: int
     shape: tuple[int, ...]
@@ -47,7 +50,7 @@ class Window(NamedTuple):
 
 
 def is_window(array: Any) -> bool:
-    """Return whether it looks into the memory of another small array, which a journal can hold by value."""
+    """Return whether the array looks into the memory of another small array, which a journal can hold by value."""
     owner = array.base
     return (
         owner is not None
@@ -63,11 +66,11 @@ def is_window(array: Any) -> bool:
 
 
 def window_of(array: Any) -> Window:
-    """Return what `array` looks at. `array`: one that `is_window` is true of."""
+    """Return what `array` looks at. `is_window` has to be true of it."""
     offset = _address(array) - _address(array.base)
     return Window(offset, array.shape, array.strides, array.dtype.str, bool(array.flags.writeable))
 
 
 def _address(array: Any) -> int:
-    """Of its first element."""
+    """Return the address of the array's first element."""
     return int(array.__array_interface__["data"][0])

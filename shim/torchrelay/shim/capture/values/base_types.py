@@ -1,7 +1,7 @@
-"""Reads and writes containers and attributes by the base type's own methods, never by those of the object's class.
+"""Read and write containers and attributes by the base type's own methods, never by those of the object's class.
 
-A subclass may forbid a method (`update` of transformers' ModelOutput), count its calls, or keep something beside its items that
-the method would write to as well: what it keeps beside them is state by itself. Only the stored items are read and written here.
+A subclass may forbid a method (`update` of transformers' ModelOutput), count its calls, or keep something beside its items that the
+method would write to as well: that is state by itself. Only the stored items are read and written here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _POINTER_BYTES = tuple.__itemsize__
 
 
 def dict_items(obj: Any) -> dict[Any, Any]:
-    """A shallow copy of a dict's items, in its own order."""
+    """Return a shallow copy of a dict's items, in its own order."""
     cls = type(obj)
     if cls is dict:
         return dict(obj)
@@ -28,7 +28,7 @@ def dict_items(obj: Any) -> dict[Any, Any]:
 
 
 def put_dict_items(obj: Any, items: Mapping[Any, Any]) -> None:
-    """Let it hold these, in this order. Where it has the same keys already, whoever goes through it may go on."""
+    """Let a dict hold these items, in this order. Where it has the same keys already, a running iteration over it may go on."""
     set_item = _ORDERED.__setitem__ if issubclass(type(obj), _ORDERED) else dict.__setitem__
     if _are_the_same_keys(dict_items(obj), items):
         for key, value in items.items():
@@ -45,13 +45,13 @@ def put_dict_items(obj: Any, items: Mapping[Any, Any]) -> None:
 
 
 def _are_the_same_keys(mine: Mapping[Any, Any], others: Mapping[Any, Any]) -> bool:
-    """In the same order. Keys of the script's own classes are not asked."""
+    """Return whether the keys are the same, in the same order. Keys of the script's own classes are not asked."""
     pairs = zip(mine, others)
     return len(mine) == len(others) and all(a is b or (type(a) is type(b) is str and a == b) for a, b in pairs)
 
 
 def get_item(obj: Any, key: Any, default: Any) -> Any:
-    """Of a dict."""
+    """Return an item of a dict."""
     return dict.get(obj, key, default)
 
 
@@ -88,9 +88,9 @@ def put_deque_items(obj: Any, items: Iterable[Any]) -> None:
 
 
 def fields(obj: Any) -> dict[str, Any] | None:
-    """The dict that holds its attributes, whatever its class says of `__dict__`; None if it has none.
+    """Return the dict that holds an object's attributes, whatever its class says of `__dict__`; None if it has none.
 
-    Of a `threading.local` that of the calling thread.
+    Of a `threading.local` it is that of the calling thread.
     """
     try:
         found = _attribute_of(type(obj))(obj, "__dict__")
@@ -100,7 +100,7 @@ def fields(obj: Any) -> dict[str, Any] | None:
 
 
 def file_of(module: Any) -> str | None:
-    """The file that a module is from, None if it does not say. It is not asked: a lazy one would import what it stands for."""
+    """Return the file of a module, None if it does not say. The module is not asked: a lazy one would import what it stands for."""
     return (fields(module) or {}).get("__file__")
 
 
@@ -108,7 +108,7 @@ _attributes_of: dict[type, Any] = {}
 
 
 def _attribute_of(cls: type) -> Any:
-    """How attributes are read, past what is written in Python: a base in C may keep them elsewhere than `object` does."""
+    """Return how attributes are read, past what is written in Python. A base in C may keep them elsewhere than `object` does."""
     known = _attributes_of.get(cls)
     if known is None:
         found = (vars(base).get("__getattribute__") for base in cls.__mro__)
@@ -118,9 +118,9 @@ def _attribute_of(cls: type) -> Any:
 
 
 def maker_of(cls: type) -> type | None:
-    """The nearest base in C, by whose `__new__` an object is made; None if that keeps more of an object than its attributes.
+    """Return the nearest base in C, by whose `__new__` an object is made; None if it keeps more of an object than its attributes.
 
-    What such a base keeps in memory of its own nobody has written down. Of a `threading.local` it is attributes.
+    Nothing has written down what such a base keeps in memory of its own. For a `threading.local` that is attributes.
     """
     base = next(base for base in cls.__mro__ if isinstance(vars(base).get("__new__"), BuiltinFunctionType))
     known = object.__basicsize__ + _POINTER_BYTES * ((base.__dictoffset__ > 0) + (base.__weakrefoffset__ > 0))
@@ -128,7 +128,7 @@ def maker_of(cls: type) -> type | None:
 
 
 def make_object(cls: type, args: tuple[Any, ...] = (), named: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """An object without attributes, past its class's own `__new__`; None where it cannot be made so.
+    """Make an object without attributes, past its class's own `__new__`. Returns None where it cannot be made so.
 
     `args`, `named`: for what a base in C keeps of them.
     """
@@ -140,7 +140,7 @@ def make_object(cls: type, args: tuple[Any, ...] = (), named: Mapping[str, Any] 
 
 
 def slot_names(cls: type) -> list[tuple[type, str]]:
-    """Names of attributes in slots, each with the class that defines it."""
+    """Return the names of attributes in slots, each with the class that defines it."""
     found = []
     for base in cls.__mro__:
         slots = vars(base).get("__slots__", ())
@@ -154,7 +154,7 @@ def slot_names(cls: type) -> list[tuple[type, str]]:
 
 
 def slot_value(base: type, name: str, obj: Any, default: Any = _MISSING) -> Any:
-    """Raises AttributeError for a slot that holds nothing, unless there is a default."""
+    """Return the value of a slot. Raises AttributeError where it holds nothing, unless there is a default."""
     descriptor = vars(base).get(name)
     try:
         if descriptor is None:
@@ -172,7 +172,7 @@ _CONTAINERS: tuple[type, ...] = (
 
 
 def make_empty(cls: type) -> Any:
-    """A container of this class, past its own `__new__` and `__init__`, which may want to be told something."""
+    """Make a container of this class, past its own `__new__` and `__init__`, which may require arguments."""
     base: Any = next(base for base in _CONTAINERS if issubclass(cls, base))
     return base.__new__(cls)
 

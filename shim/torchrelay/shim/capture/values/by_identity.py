@@ -1,4 +1,7 @@
-"""What is known of objects of the script, by which object it is: asks none for a hash, and keeps none alive that can be told of."""
+"""Keep what is known of objects of the script, by which object it is.
+
+It asks none for a hash, and keeps none alive that has weak references.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ T = TypeVar("T")
 
 
 def held(obj: Any) -> Callable[[], Any]:
-    """Return what gives the object as long as it lives. One of a class without weak references is kept alive."""
+    """Return a function that returns the object as long as it lives. One of a class without weak references is kept alive."""
     try:
         return weakref.ref(obj)
     except TypeError:
@@ -18,7 +21,7 @@ def held(obj: Any) -> Callable[[], Any]:
 
 
 class ByIdentity(Generic[T]):
-    """An entry goes with its object."""
+    """A table by object. An entry goes with its object."""
 
     def __init__(self) -> None:
         self._entries: dict[int, tuple[Callable[[], Any], T]] = {}
@@ -51,7 +54,7 @@ class ByIdentity(Generic[T]):
             del self._entries[id(obj)]
 
     def objects(self) -> Iterator[Any]:
-        """Yield those that live."""
+        """Yield the objects that live."""
         for there, _ in [*self._entries.values()]:
             obj = there()
             if obj is not None:

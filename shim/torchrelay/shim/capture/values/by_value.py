@@ -1,6 +1,6 @@
-"""Objects that are carried by value because nothing better is known of them: whatever pickles, and fresh locks where locks were.
+"""Carry objects by value where nothing better is known of them: whatever pickles, and fresh locks where locks were.
 
-Asked for of objects that set-up may not have made in another process: patterns, loggers, schemas, types of numpy, modules, the
+That is for objects that set-up may not have made in another process: patterns, loggers, schemas, types of numpy, modules, the
 standard streams.
 """
 
@@ -77,12 +77,12 @@ class _Limited(io.BytesIO):
 
 
 _kept: dict[int, tuple[Any, bytes]] = {}
-"""By id, each with its object, so that the id stays its own. For objects that nothing changes."""
+"""What was written of objects that nothing changes, by id, each with its object, so that the id stays its own."""
 _not_values: set[type] = set()
 
 
 def dumps(obj: Any) -> bytes | None:
-    """None where it cannot be pickled, or is large."""
+    """Pickle the object. Returns None where it cannot be pickled, or is large."""
     written = _Limited()
     try:
         _Pickler(written, pickle.HIGHEST_PROTOCOL).dump(obj)
@@ -100,7 +100,7 @@ _pickles: dict[type, bool] = {}
 
 
 def pickles(obj: Any) -> bool:
-    """Whether it says by itself what it is, however large that is. One object of each class is asked."""
+    """Return whether the object says by itself what it is, however large that is. One object of each class is asked."""
     cls = type(obj)
     if cls not in _pickles:
         try:
@@ -112,7 +112,10 @@ def pickles(obj: Any) -> bool:
 
 
 def content(obj: Any) -> bytes | None:
-    """Return the same of two objects that are alike, whichever of their parts are one object; None as `dumps`, and in a circle."""
+    """Return bytes that are the same for two objects that are alike, whichever of their parts are one object.
+
+    None where `dumps` returns None, and where parts form a circle.
+    """
     written = _Limited()
     pickler = _Pickler(written, pickle.HIGHEST_PROTOCOL)
     pickler.fast = True
@@ -124,7 +127,7 @@ def content(obj: Any) -> bytes | None:
 
 
 def comes_back(written: bytes) -> bool:
-    """Whether another process can make the object of what was written."""
+    """Return whether another process can make the object of what was written."""
     try:
         pickle.loads(written)
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
@@ -142,7 +145,7 @@ def is_equal(written: bytes, obj: Any) -> bool:
 
 
 def constant(obj: Any) -> bytes | None:
-    """The same for objects that do not change, or whose changes are no state. Each is asked once."""
+    """Pickle an object that does not change, or whose changes are no state; None where it is not carried so. Each is asked once."""
     known = _kept.get(id(obj))
     if known is not None:
         return known[1]
@@ -163,13 +166,13 @@ def constant(obj: Any) -> bytes | None:
 
 
 def never(cls: type) -> bool:
-    """Whether no object of this class is carried so."""
+    """Return whether no object of this class is carried so."""
     root = (cls.__module__ or "").partition(".")[0]
     return cls in _not_values or root in _ELSEWHERE or (root == "torch" and not hasattr(cls, "__members__"))
 
 
 def loaded(written: bytes, there: Any) -> Any:
-    """`there`: what stands in its place; kept if it is of the same value."""
+    """Return the object. `there`: what stands in its place; kept if it is of the same value."""
     made = pickle.loads(written)
     if type(made) is functools.partial:  # a lock
         return there if type(there) in _LOCKS else made()

@@ -1,7 +1,8 @@
-"""What functions, classes and bound methods of the script hold: variables of a function that has returned another one,
-mutable default arguments, attributes of functions and of classes, the object that a method belongs to.
+"""Find what functions, classes and bound methods of the script hold.
 
-Only the script's own code is looked into. Installed packages keep too much behind their functions that is no state.
+That is variables of a function that has returned another one, mutable default arguments, attributes of functions and of classes,
+the object that a method belongs to. Only the script's own code is looked into. Installed packages keep too much behind their
+functions that is no state.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def is_users(file: Any) -> bool:
 
 
 def is_users_class(cls: type) -> bool:
-    """Whether the script defines it, and it can have state."""
+    """Return whether the script defines the class, and it can have state."""
     if issubclass(cls, _WITHOUT_CLASS_STATE):
         return False
     return is_users(file_of(sys.modules.get(cls.__module__)))
@@ -49,8 +50,11 @@ def is_users_function(function: FunctionType) -> bool:
 
 
 def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
-    """What a tuple, a bound method and the like, an array that looks into another one, or another's wrapper around a function of
-    the script, stands for."""
+    """Yield what a value stands for that is looked through.
+
+    It is a tuple, a bound method or the like, an array that looks into another one, or a package's wrapper around a function of the
+    script.
+    """
     cls = type(value)
     kind = kind_of(cls)
     if kind is Kind.TUPLE:
@@ -79,7 +83,7 @@ def is_looked_through(value: Any) -> bool:
 
 
 def is_foreign(obj: Any) -> bool:
-    """Whether it is of a class of an installed package other than torch, or a module."""
+    """Return whether it is of a class of an installed package other than torch, or a module."""
     cls = obj if isinstance(obj, type) else type(obj)
     if issubclass(cls, ModuleType):
         return True
@@ -89,7 +93,7 @@ def is_foreign(obj: Any) -> bool:
 
 
 def leads_to_state(value: Any) -> bool:
-    """Of a value that is no container and no object with attributes: whether the walk has to look at it at all."""
+    """Return whether the walk has to look at a value that is no container and no object with attributes."""
     kind = kind_of(type(value))
     if kind is Kind.FUNCTION:
         return is_users_function(value) or any(is_users_function(inner) for _, inner in parts(value))
@@ -103,13 +107,13 @@ def leads_to_state(value: Any) -> bool:
 
 
 def is_hidden(value: Any) -> bool:
-    """Whether an attribute that holds it is no state: a function, a class, a module, and nothing of the script's behind it."""
+    """Return whether an attribute that holds it is no state: a function, a class, a module, with nothing of the script's behind."""
     kind = kind_of(type(value))
     return kind is Kind.OPAQUE or (kind in (Kind.FUNCTION, Kind.CLASS, Kind.THROUGH) and not leads_to_state(value))
 
 
 def cells(function: FunctionType) -> dict[str, Any]:
-    """What the variables of the function around it are bound to."""
+    """Return what the variables of the function around it are bound to."""
     found = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
@@ -120,7 +124,7 @@ def cells(function: FunctionType) -> dict[str, Any]:
 
 
 def variables(function: FunctionType) -> dict[str, Any]:
-    """The same, if any of it can change: in place, or because the function binds the name anew."""
+    """Return what `cells` does, if any of it can change: in place, or because the function binds the name anew. Else nothing."""
     if not function.__closure__:
         return {}
     found = cells(function)
@@ -132,7 +136,7 @@ def variables(function: FunctionType) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=4096)
 def rebinds(code: CodeType) -> bool:
-    """Whether it, or a function inside of it, binds a variable of the function around it anew."""
+    """Return whether the code, or a function inside of it, binds a variable of the function around it anew."""
     outer = set(code.co_freevars)
     if not outer:
         return False
@@ -148,7 +152,7 @@ def bind(function: FunctionType, values: Mapping[str, Any]) -> None:
 
 
 def defaults(function: FunctionType) -> dict[str, Any]:
-    """Those that can change, as attributes of the function."""
+    """Return the defaults that can change, as attributes of the function."""
     found: dict[str, Any] = {}
     if any(leads_to_state(v) for v in function.__defaults__ or () if type(v) not in PLAIN):
         found["__defaults__"] = function.__defaults__
@@ -158,7 +162,7 @@ def defaults(function: FunctionType) -> dict[str, Any]:
 
 
 def fields(function: FunctionType) -> dict[str, Any]:
-    """Its own attributes; empty if there are none but the one that wrappers have."""
+    """Return the function's own attributes; empty if there are none but the one that wrappers have."""
     own = vars(function)
     return own if len(own) > ("__wrapped__" in own) else {}
 
@@ -168,7 +172,7 @@ def has_state(function: FunctionType) -> bool:
 
 
 def class_state(cls: type) -> dict[str, Any]:
-    """Class attributes that are data, and methods with something behind them."""
+    """Return the class attributes that are data, and methods with something behind them."""
     found = {}
     for name, value in vars(cls).items():
         kind = kind_of(type(value))
@@ -182,7 +186,7 @@ def class_state(cls: type) -> dict[str, Any]:
 
 
 def hooks(owner: Any, names: tuple[str, ...] = _HOOKS) -> list[tuple[str, tuple[Any, ...]]]:
-    """Hooks of a module or an optimizer with the script's own code behind them, by the attribute that keeps them."""
+    """Return the hooks of a module or an optimizer with the script's own code behind them, by the attribute that keeps them."""
     found = []
     for name in names:
         registered = owner.__dict__.get(name)
@@ -192,7 +196,7 @@ def hooks(owner: Any, names: tuple[str, ...] = _HOOKS) -> list[tuple[str, tuple[
 
 
 def tensor_hooks(tensor: Any) -> bool:
-    """Whether a hook of a tensor has something of the script's behind it. These are not walked into."""
+    """Return whether a hook of a tensor has something of the script's behind it. These are not walked into."""
     registered = [f for name in _TENSOR_HOOKS for f in (getattr(tensor, name, None) or {}).values()]
     return any(_is_users_hook(f) and (type(f) is not FunctionType or has_state(f)) for f in registered)
 

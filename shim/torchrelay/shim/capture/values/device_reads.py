@@ -1,4 +1,4 @@
-"""What walks read of a device: small tensors. A walk reads most of them in one transfer, since the host waits for each."""
+"""Read small tensors of a device for walks. Most of them are read in one transfer, since the host waits for each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchrelay.shim.tensors.tensor_bytes import await_writes, contents
 
 
 class DeviceReads:
-    """All that walks read of a device goes through here, so that it is known how long they have waited for it."""
+    """Do all that walks read of a device, so that it is known how long they have waited for it."""
 
     def __init__(self) -> None:
         self._held: dict[int, bytes] = {}
@@ -26,7 +26,10 @@ class DeviceReads:
 
     @contextmanager
     def ahead(self, tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-        """Read those of a device in one transfer. What was read is true as long as the block runs: nothing may write to them."""
+        """Read the tensors of each device in one transfer.
+
+        The result holds as long as the block runs: nothing may write to them.
+        """
         alive = [*tensors]  # so that no other tensor gets the id of one of these
         self._held = self._read(alive)
         try:
@@ -43,7 +46,7 @@ class DeviceReads:
         return small.take_if_small(tensor, limit_bytes, self._of(tensor))
 
     def take_all(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, small.TensorValue]:
-        """Return what `small.take` returns, of each."""
+        """Return what `small.take` returns, for each tensor."""
         held = self._held | self._read(tensor for tensor in tensors.values() if id(tensor) not in self._held)
         return {name: small.take(tensor, held.get(id(tensor))) for name, tensor in tensors.items()}
 

@@ -1,4 +1,4 @@
-"""How the walk treats an object of a type: by value, as a container, as an object with attributes, or not at all."""
+"""Tell how the walk treats an object of a type: by value, as a container, as an object with attributes, or not at all."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Kind(enum.IntEnum):
     PLAIN = 0
     OPAQUE = 1
     UNKNOWN = 2
-    """Of a type that nothing is known of: carried if it pickles, and otherwise named in the protection report."""
+    """An object of an unknown type: carried if it pickles, and otherwise named in the protection report."""
     LIST = 3
     DICT = 4
     SET = 5
@@ -188,11 +188,11 @@ class Kind(enum.IntEnum):
     OBJECT_ARRAY = 36
     """An array of numpy that holds objects."""
     HANDLE = 40
-    """What the script speaks to through it is elsewhere: named in the protection report."""
+    """A handle for something outside of the process's objects, such as a socket: named in the protection report."""
     PROMISE = 32
     """The future of a save that a thread does: known by which save that is."""
     ITERATOR = 33
-    """One of Python's own, of which it is known where it stands."""
+    """An iterator of Python's own, of which it is known where it stands."""
     LOOPS = 34
     """The iterators of the running loops."""
     SHARED_VALUE = 37
@@ -262,7 +262,7 @@ _known: dict[type, Kind] = {}
 
 
 def kind_of(cls: type) -> Kind:
-    """The kind of instances of `cls`; the answer for a type never changes."""
+    """Return the kind of instances of `cls`. The answer for a type never changes."""
     kind = _known.get(cls)
     if kind is None:
         kind = _known[cls] = _find(cls)
@@ -310,7 +310,7 @@ def _is_machinery(module: str) -> bool:
 
 
 def _says_that_it_has_state(cls: type) -> bool:
-    """Such as a gradient scaler, of which torch has some in the packages of its machinery."""
+    """Return whether the class itself says that it has state, as a gradient scaler: torch has some in packages of its machinery."""
     return all(callable(getattr(cls, name, None)) for name in ("state_dict", "load_state_dict"))
 
 

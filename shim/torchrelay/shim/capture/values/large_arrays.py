@@ -1,7 +1,7 @@
-"""Which arrays of numpy of more than 64 KiB are carried by value: those that training has made, as an evaluation's results, and
-those that it was seen to write to, as a replay buffer.
+"""Tell which arrays of numpy of more than 64 KiB are carried by value.
 
-Other arrays that set-up has made are data, and a new process has them by its own set-up: they cost nothing in a step.
+These are arrays that training has made, such as an evaluation's results, and arrays that it was seen to write to, such as a replay
+buffer. Other arrays that set-up has made are data, and a new process has them by its own set-up: they cost nothing in a step.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from torchrelay.shim.adapters.raw_memory.memory import same_bytes
 from torchrelay.shim.capture.values.small import SMALL_BYTES
 
 MOST_BYTES = 8 << 20
-"""Of one array. Each is compared with what it was at each boundary and gate."""
+"""The most bytes of one array. Each array is compared with what it was at each boundary and gate."""
 _ALL_BYTES = 16 << 20
 _HEADER_BYTES = 4 << 10
-"""What may stand in front of an array in the bytes that were read."""
+"""The most bytes that may stand in front of an array in the bytes that were read."""
 READ_ONLY = f"(a read-only array larger than {SMALL_BYTES >> 10} KiB)"
 NEW_READ_ONLY = f"(a read-only array larger than {SMALL_BYTES >> 10} KiB, which set-up has not made)"
 """What names of such arrays end with that are not carried: nobody writes to them, but others may take their place."""
 
 
 def is_large(array: Any) -> bool:
-    """Return whether it takes this module to tell if its content is carried."""
+    """Return whether it takes this module to tell if the array's content is carried."""
     return bool(array.nbytes > SMALL_BYTES)
 
 
 def is_same(now: Any, then: Any) -> bool:
-    """Return whether an array that is carried is, bit by bit and in its order, as the copy `then`."""
+    """Return whether a carried array equals the copy `then`, bit by bit and in its order."""
     if now.shape != then.shape or now.dtype != then.dtype or _order(now) != _order(then):
         return False
     return same_bytes(now.ctypes.data, then.ctypes.data, now.nbytes)
@@ -40,7 +40,7 @@ def _order(array: Any) -> tuple[bool, bool]:
 
 
 class LargeArrays:
-    """Of one process. Until `settle` what is met is set-up's, but for what `keep` was told."""
+    """The large arrays of one process. An array that is met before `settle` is set-up's, unless `keep` was told of it."""
 
     def __init__(self) -> None:
         self._is_settled = False
@@ -50,11 +50,11 @@ class LargeArrays:
         """Whether more are carried than when state was last walked from its beginning."""
 
     def settle(self) -> None:
-        """What is met for the first time from here on, training has made."""
+        """Count arrays that are met for the first time from here on as made by training."""
         self._is_settled = True
 
     def keep(self, array: Any) -> None:
-        """A journal had it by value: it is carried on, whatever there is besides."""
+        """Carry this array on, whatever there is besides: a journal had it by value."""
         if is_large(array):
             self._carried[id(array)] = weakref.ref(array)
 
@@ -81,7 +81,7 @@ class LargeArrays:
         return True
 
     def walked(self) -> None:
-        """State is being walked from its beginning."""
+        """Note that state is being walked from its beginning."""
         self.has_more = False
 
     def _has_room(self, array: Any) -> bool:
@@ -102,14 +102,14 @@ def _is_in(known: dict[int, weakref.ref[Any]], array: Any) -> bool:
 
 
 def _memory(array: Any) -> Any:
-    """The object whose memory it looks at."""
+    """Return the object whose memory the array looks at."""
     while getattr(array, "base", None) is not None:
         array = array.base
     return array
 
 
 def _has_memory_of_its_own(array: Any) -> bool:
-    """Whether nothing else than numpy has made it (a file, a tensor, another process), and it is all of it, without gaps."""
+    """Return whether numpy alone has made its memory (not a file, a tensor, another process), and it is all of it, without gaps."""
     plain = sys.modules["numpy"].ndarray
     memory = _memory(array)
     if type(array) is not plain:

@@ -1,7 +1,7 @@
-"""Long lists of plain values, such as a history of losses: looked at as a whole, written down in parts that are kept.
+"""Look at long lists of plain values, such as a history of losses, as a whole, and write them down in parts that are kept.
 
-A list like that grows with the run. So what was seen of it before is recognised by identity, at the speed of memory, and its
-values are checked and pickled once.
+A list like that grows with the run. So what was seen of it before is recognised by identity, at the speed of memory, and its values
+are checked and pickled once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PART = 1024
 
 @dataclass
 class _Seen:
-    """`values` holds the elements, so that their addresses stay theirs; `parts`: whole parts, pickled."""
+    """`values` holds the elements, so that their addresses stay theirs. `parts`: whole parts, pickled."""
 
     obj: list[Any]
     values: list[Any] = field(default_factory=list)
@@ -33,17 +33,17 @@ class LongContent:
     seen: _Seen
     length: int
     same_as_before: bool = False
-    """At a gate: nothing happened to the list since the boundary, whose journal has it."""
+    """Whether, at a gate, the list is unchanged since the boundary, whose journal has it."""
 
     def is_in(self, items: list[Any]) -> bool:
-        """Whether the list holds just these values now."""
+        """Return whether the list holds just these values now."""
         return len(items) == self.length and start_alike(items, self.seen.values, self.length)
 
     def values(self) -> list[Any]:
         return self.seen.values[: self.length]
 
     def encoded(self) -> tuple[tuple[bytes, ...], list[Any]]:
-        """Whole parts, and the values behind them."""
+        """Return whole parts, and the values behind them."""
         whole = self.length // _PART
         parts = self.seen.parts
         while len(parts) < whole:
@@ -67,7 +67,7 @@ class LongLists:
         self._seen: dict[int, _Seen] = {}
 
     def look(self, obj: list[Any]) -> LongContent | None:
-        """None for a list that holds something else than plain values."""
+        """Return the list's content; None for a list that holds something else than plain values."""
         seen = self._seen.get(id(obj))
         known = len(seen.values) if seen is not None else 0
         if seen is None or seen.obj is not obj or not start_alike(obj, seen.values, known):

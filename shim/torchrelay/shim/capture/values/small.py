@@ -1,4 +1,4 @@
-"""Small tensors by value: what a journal holds of losses, counters and running statistics."""
+"""Hold small tensors by value, as a journal holds losses, counters and running statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL_BYTES = 64 << 10
 """A tensor up to this size is kept by value; a larger one has to come from a replica or from the leaver."""
 
 FRESH_BYTES = 1 << 20
-"""The same for tensors that the step has made and that are read after its gate: no other rank has them."""
+"""The limit for tensors that the step has made and that are read after its gate: no other rank has them."""
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _META = "meta"
@@ -36,7 +36,7 @@ class TensorValue(NamedTuple):
     requires_grad: bool
     data: bytes
     spread: Spread | None = None
-    """Of a tensor that is spread over ranks; all else is of this rank's part then."""
+    """How the tensor is spread over ranks; all else is of this rank's part then."""
 
 
 def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
@@ -52,7 +52,7 @@ def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
 
 
 def why_not_taken(tensor: torch.Tensor) -> str:
-    """In words, of one that is not by value in a gate's journal."""
+    """Return in words why a tensor is not by value in a gate's journal."""
     part = tensor if type(tensor) in _PLAIN else waited_for(local(tensor))
     if type(part) not in _PLAIN:
         return f"of class {type(part).__qualname__}, which has no memory of its own"
@@ -85,7 +85,7 @@ def take(tensor: torch.Tensor, held: bytes | None = None) -> TensorValue:
 
 
 def is_still(value: TensorValue, tensor: torch.Tensor) -> bool:
-    """Whether a tensor certainly has this value, without a copy of it: what holds for most in a walk. Else `take` tells."""
+    """Return whether a tensor certainly has this value, without a copy of it, as most have in a walk. If False, `take` tells."""
     if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.dtype is not _BY_NAME.get(value.dtype):
         return False
     if tuple(tensor.shape) != value.shape or tensor.layout is not torch.strided or is_freed(tensor):
@@ -143,7 +143,7 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def build(value: TensorValue) -> torch.Tensor:
-    """A new tensor with the recorded content."""
+    """Make a new tensor with the recorded content."""
     dtype = _dtype(value.dtype)
     if value.device == _META:
         tensor = torch.empty(value.shape, dtype=dtype, device=_META)
@@ -165,7 +165,7 @@ def fits(value: TensorValue, tensor: Any) -> bool:
 
 
 def put(value: TensorValue, tensor: torch.Tensor) -> None:
-    """Writes the recorded content into an existing tensor: it may have aliases. One that was resized gets its form back."""
+    """Write the recorded content into an existing tensor, which may have aliases. One that was resized gets its form back."""
     if not fits(value, tensor):
         _put_anew(value, tensor)
         return

@@ -1,6 +1,6 @@
-"""Files that the script has open for writing: a new process goes on at the end of the same file.
+"""Carry files that the script has open for writing: a new process goes on at the end of the same file.
 
-Not of files that are read as well, whose place in them is state, and of those that another one has replaced since.
+Left out are files that are read as well, since their place in them is state, and those that another file has replaced since.
 
 Seen on Linux, where `/proc` names the file of a descriptor.
 """
@@ -24,7 +24,7 @@ class FileForm(NamedTuple):
     line_buffering: bool = False
 
     def is_like(self, other: FileForm) -> bool:
-        """Return whether they are written to alike, wherever they lie: in a rehearsal a file is a copy of the real one."""
+        """Return whether both files are written to alike, wherever they lie: in a rehearsal a file is a copy of the real one."""
         return self._replace(path=other.path) == other
 
     def open(self, opens: Callable[..., IO[Any]]) -> IO[Any]:
@@ -60,7 +60,7 @@ def is_open_there(form: FileForm, there: Any) -> bool:
 
 
 def _raw(file: Any) -> io.FileIO | None:
-    """The file below it, if it is written to alone, and open."""
+    """Return the raw file below it, if it is open, and is only written to."""
     if type(file) not in _CLASSES or file.closed:
         return None
     while type(file) in (io.TextIOWrapper, io.BufferedWriter):

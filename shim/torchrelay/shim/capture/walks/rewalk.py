@@ -1,9 +1,9 @@
-"""A walk that goes on from an earlier one: looks whether each object is as it was, and only goes into those that are not.
+"""Go on from an earlier walk: look whether each object is unchanged, and only go into those that are not.
 
-From step to step hardly anything changes: a few counters, a loss, the batch. Nodes that are as they were are taken over, with
-what was written of them. Whatever changes the shape of the whole (a model, an optimizer, an object with others below it that is
-known by another path than before) takes a walk from scratch: `WalkAnew`. So a node's path is always the one that a walk from
-scratch would find, in all ranks.
+From step to step hardly anything changes: a few counters, a loss, the batch. Nodes of unchanged objects are taken over, with what
+was written of them. A change of the shape of the whole (a model, an optimizer, an object with others below it that is known by
+another path than before) takes a walk from scratch: `WalkAnew`. So a node's path is always the one that a walk from scratch would
+find, in all ranks.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Rewalk(Walk):
         aside: bool = False,
         within: Collection[int] | None = None,
     ) -> None:
-        """`aside`: the next walk goes on from `base` once more, and not from this one's state.
+        """Prepare a walk that goes on from `base`. `aside`: the next walk goes on from `base`, too, and not from this one's state.
 
         `within`: the nodes that are looked at, beside what is found to be new below them; all unless given.
         """
@@ -92,12 +92,12 @@ class Rewalk(Walk):
         self._gone_large: set[int] = set()
         """Large tensors that nothing leads to any more, by id."""
         self._found: list[tuple[int, Any, Any]] = []
-        """Edges to objects that are not known."""
+        """Edges to objects that have no node yet."""
         self._to_look_at: list[int] = []
         """Numbers of nodes that may be others than they were, as a heap."""
 
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
-        """As a walk's; `frames` may have more than the base's, deeper ones. Raises WalkAnew."""
+        """Return the state, as a walk does. `frames` may have more than the base's, deeper ones. Raises WalkAnew."""
         within = self._within
         if within is None:
             first = self._look_at_frames(frames)
@@ -135,9 +135,9 @@ class Rewalk(Walk):
         return state
 
     def _set_device_aside(self) -> list[int]:
-        """Return the nodes whose content is on a device, which are no longer to be looked at.
+        """Return the nodes whose content is on a device, and look at them last.
 
-        They come last: the device goes on working while the host looks at the rest, and is waited for once.
+        The device goes on working while the host looks at the rest, and is waited for once.
         """
         if not torch.cuda.is_initialized():
             return []
@@ -200,7 +200,7 @@ class Rewalk(Walk):
                 self._replace(number, now)
 
     def _let_go(self, holder: int, number: int) -> None:
-        """An edge to this node is no more. Without any it is dropped."""
+        """Note that an edge to this node is gone. Without any edge the node is dropped."""
         held = [*self.state.holders[number]]
         held.remove(holder)
         self.state.holders[number] = tuple(held)
@@ -210,7 +210,7 @@ class Rewalk(Walk):
     # Roots.
 
     def _look_at_frames(self, frames: Sequence[FrameType]) -> int:
-        """Returns how many nodes of the base are frames: they come first."""
+        """Look at the frames. Return how many nodes of the base are frames: they come first."""
         known, nodes = 0, self._base.nodes
         for place, frame in enumerate(frames):
             if frame.f_code.co_name == MODULE:
@@ -238,7 +238,7 @@ class Rewalk(Walk):
     def _look_at_globals(
         self, first: int, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]
     ) -> None:
-        """`first`: where the base's nodes of modules begin."""
+        """Look at the modules' globals. `first`: where the base's nodes of modules begin."""
         nodes, dead = self._base.nodes, dead_globals(frames)
         last = first + len(module_globals)
         if last > len(nodes) or (last < len(nodes) and nodes[last].kind is GLOBALS):
@@ -257,7 +257,7 @@ class Rewalk(Walk):
                 continue
             self._replace(number, StateNode(GLOBALS, values, -1, name, names, not_plain(names), seen))
 
-    # What is not as it was.
+    # Objects that have changed.
 
     def _visit_again(self, number: int, node: StateNode) -> None:
         self._pending = number
@@ -311,7 +311,7 @@ class Rewalk(Walk):
                 self._ways.lost(number, way, child)
 
     def _swap(self, number: int, gone: Edges, new: Edges) -> tuple[Edges, Edges]:
-        """A list in the place of another one takes over its node: schedulers make one in each step. Returns the other edges."""
+        """Let a list in the place of another one take over its node: schedulers make one in each step. Return the other edges."""
         state, before, left = self.state, dict(gone), []
         for key, value in new:
             then = before.get(key)
@@ -334,7 +334,7 @@ class Rewalk(Walk):
         return list(before.items()), left
 
     def _drop(self, number: int, node: StateNode) -> None:
-        """Nothing leads to it any more."""
+        """Drop the node: nothing leads to it any more."""
         state = self.state
         if node.kind not in COMES_AND_GOES:
             raise WalkAnew
@@ -352,7 +352,7 @@ class Rewalk(Walk):
             self._ways.lost(number, way, child)
 
     def _children(self, number: int, edges: Edges) -> list[tuple[Any, int]]:
-        """What edges of this node lead to, that are no more. Raises WalkAnew where it is not known what that has left behind."""
+        """Return where lost edges of this node led to. Raises WalkAnew where it is not known what an object has left behind."""
         found = []
         for key, value in edges:
             child = self._base.index.get(id(value))
@@ -372,7 +372,7 @@ class Rewalk(Walk):
         return found
 
     def _connect(self, number: int, edges: Edges, before: list[tuple[Any, int]]) -> set[tuple[Any, int]]:
-        """Counts new edges of a node to known objects, and returns them. `before`: edges that it has lost."""
+        """Count new edges of a node to known objects, and return them. `before`: edges that it has lost."""
         after: set[tuple[Any, int]] = set()
         if not edges:
             return after
@@ -407,4 +407,4 @@ class Rewalk(Walk):
         super()._one(parent, key, obj)
 
     def define(self, space: Mapping[str, Any], cls: type | None) -> None:
-        """What a step defines may be gone after it: nobody waits for attributes of it."""
+        """Do nothing: what a step defines may be gone after it, and nothing waits for attributes of it."""

@@ -1,8 +1,8 @@
-"""Walks everything that an iteration of the training loop can change, from the training frames and the script's globals.
+"""Walk everything that an iteration of the training loop can change, from the training frames and the script's globals.
 
-Breadth first, so that an object is known by its shortest path in every process. For each mutable object a node keeps a
-shallow copy of its content: enough to put it back in place in this process (`undo`), and, with references between nodes, to
-write it down for another one (`encode`). Large tensors are not copied: a rewind only checks that they were left alone.
+Breadth first, so that an object is known by its shortest path in every process. For each mutable object a node keeps a shallow copy
+of its content: enough to put it back in place in this process (`undo`), and, with references between nodes, to write it down for
+another one (`encode`). Large tensors are not copied: a rewind only checks that they were left alone.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ _CAPTURE = {kind: handler.capture for kind, handler in HANDLERS.items() if handl
 
 
 class Walk:
-    """One pass; `state` is the result."""
+    """One pass over the state, which ends in `state`."""
 
     def __init__(
         self, trees: modules.ModuleTrees, before: HostState | None = None, state: HostState | None = None
     ) -> None:
-        """`before`: the boundary's state, for a walk at the gate: tensors that the step made are copied up to a larger size."""
+        """Prepare a walk.
+
+        `before`: the boundary's state, for a walk at the gate: it copies tensors that the step made up to a larger size.
+        """
         self.state = state or HostState()
         self.trees = trees
         self._before = before
@@ -52,10 +55,10 @@ class Walk:
         self._of_optimizers: set[int] = set()
 
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
-        """`frames`: the script's frames, outermost first. `module_globals`: the script's modules by name.
+        """Return the state. `frames`: the script's frames, outermost first. `module_globals`: the script's modules by name.
 
-        Where a part of an owner, such as a parameter group, was met before its owner, the walk is done once more, and leaves
-        such parts to their owners: what an object is, and by which path it is known, does not depend on who else holds it.
+        Where a part of an owner, such as a parameter group, was met before its owner, the walk is done once more, and leaves such
+        parts to their owners: what an object is, and by which path it is known, does not depend on what else holds it.
         """
         self._go(frames, module_globals)
         self._parts = owners.parts_met_elsewhere(self.state)
@@ -100,7 +103,7 @@ class Walk:
         self.parameters.clear()
 
     def has_owner(self, parameter: torch.nn.Parameter) -> bool:
-        """Whether it is a model's or an optimizer's, which carry it."""
+        """Return whether a model or an optimizer has the parameter, and carries it."""
         state = self.state
         trees = (state.nodes[state.index[id(root)]].content.tree for root in state.roots)
         return id(parameter) in self._of_optimizers or any(tree.place_of(parameter) is not None for tree in trees)
@@ -142,26 +145,26 @@ class Walk:
         self.queue.append((number, key, value))
 
     def fields(self, number: int, obj: Any) -> None:
-        """A container of the script's or a framework's own class can have attributes beside its items."""
+        """Add an edge to a container's attributes: a class of the script's or a framework's may have some beside its items."""
         own = fields(obj) if type(obj).__module__ not in _PLAIN_CONTAINERS else None
         if own is not None:
             self.edge(number, Fields(), own)
 
     def data(self, obj: Any, length: int, parent: int, key: Any) -> None:
-        """Notes a container that is taken for data, and is not walked into."""
+        """Note a container that is taken for data, and is not walked into."""
         self.state.bulk.append((obj, length, self.state.path(parent, key)))
 
     def is_fresh(self, obj: Any) -> bool:
-        """Whether the step has made it, at a gate."""
+        """Return whether the step has made the object, at a gate."""
         return self._before is not None and id(obj) not in self._before.index
 
     def content_before(self, obj: Any) -> Any:
-        """At a gate what the boundary's walk has kept of an object."""
+        """Return, at a gate, what the boundary's walk has kept of an object."""
         number = self._before.index.get(id(obj)) if self._before is not None else None
         return self._before.nodes[number].content if self._before is not None and number is not None else None
 
     def _look_for_definitions(self, namespace: Mapping[str, Any]) -> None:
-        """Notes which functions and classes of a module have no state, so that it is not asked for again."""
+        """Note which functions and classes of a module have no state, so that they are not asked for again."""
         for value in namespace.values():
             kind = kind_of(type(value))
             if kind is Kind.FUNCTION and callables.is_users_function(value):
@@ -179,7 +182,7 @@ class Walk:
             self.state.without_state[id(value)] = value
 
     def define(self, space: Mapping[str, Any], cls: type | None) -> None:
-        """A walk that goes on from this one looks whether there are more attributes by then."""
+        """Note a function or a class. A walk that goes on from this one looks whether it has more attributes by then."""
         self.state.definitions.append(Definition(space, frozenset(space), cls))
         self.state.spaces.append(space)
         self.state.sizes.append(len(space))

@@ -1,7 +1,8 @@
-"""Which nodes of a state may be others than they were: told for all of them in one look, and not object by object.
+"""Tell which nodes of a state may have changed: for all of them in one look, and not object by object.
 
 Most objects that training can reach are never written to: registries, configurations, vocabularies. A look at one of these takes
-some nanoseconds. What it finds different is looked at as everything else is, so it has to be right only where it finds it the same.
+some nanoseconds. What it finds different is looked at as everything else is, so it has to be right only where it finds an object
+unchanged.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from torchrelay.shim.capture.values.kinds import GONE, Kind
 _BLOCK = 64
 """Lists that are compared together."""
 _FEW_CHANGES = 3
-"""What was another one more often is looked at by itself."""
+"""A node that has changed more often is looked at by itself."""
 _MANY = 256
 """Further nodes that are looked at by themselves before all are sorted anew."""
 
 
 def _words(node: StateNode) -> list[int]:
-    """Addresses of what tells that it is as it was; empty for what has to be looked at by itself.
+    """Return the addresses of words that tell whether the object is unchanged; empty where it has to be looked at by itself.
 
-    A parameter group is: the list of its parameters can be written to while the group stays as it is.
+    A parameter group has to be: the list of its parameters can be written to while the group stays as it is.
     """
     kind, obj = node.kind, node.obj
     if kind is Kind.DICT:
@@ -53,7 +54,7 @@ def _is_empty(node: StateNode) -> bool:
 
 @dataclass
 class _Lists:
-    """Some lists, and what they held: the nodes keep that alive, so addresses tell what it is."""
+    """Some lists, and what they held. The nodes keep that alive, so addresses tell what it is."""
 
     numbers: list[int]
     objects: list[list[Any]]
@@ -67,7 +68,7 @@ class _Lists:
         return cls(numbers, objects, [*map(len, contents)], pointers([*chain.from_iterable(contents)]))
 
     def changed(self) -> list[int]:
-        """Numbers of those that do not hold what they held."""
+        """Return the numbers of the lists that do not hold what they held."""
         lengths, now = [*map(len, self.objects)], pointers([*chain.from_iterable(self.objects)])
         if lengths == self.lengths and now == self.held:
             return []
@@ -81,14 +82,14 @@ class _Lists:
 
 
 class Watched:
-    """Of a boundary's state, and of those that go on from it."""
+    """Watch a boundary's state, and the states that go on from it."""
 
     def __init__(self, trees: ModuleTrees, state: HostState) -> None:
         self.state = state
         self._rest: list[int] = []
         """Numbers of nodes that are looked at by themselves, in order."""
         self._held: dict[int, Any] = {}
-        """By number, what has to stay alive as long as words of it are read, beside its object."""
+        """By number, the objects that have to stay alive as long as words of the node are read."""
         addresses, owners, lists = [], [], []
         for number, node in enumerate(state.nodes):
             words = _words(node) if object_words.WORKS else []
@@ -107,32 +108,32 @@ class Watched:
         """By number of a node, the place of its block."""
         self._few = len(self._rest)
         self._changes: Counter[int] = Counter()
-        """How often each node was another one."""
+        """How often each node has changed."""
 
     def look(self) -> list[int]:
-        """Numbers of nodes that may be others than in `state`, in order."""
+        """Return the numbers of nodes that may differ from those in `state`, in order."""
         found = self._words.look()
         for block in self._blocks:
             found.update(block.changed())
         return sorted(chain(self._rest, found)) if found else self._rest[:]
 
     def _still_watched(self, number: int, node: StateNode) -> bool:
-        """Whether its words, as the latest look has read them, tell of the next write: it was captured after that look."""
+        """Return whether its words, as the latest look has read them, tell of the next write: it was captured after that look."""
         held, fields = self._held[number]
         if self._is_restless(number) or node.obj is not held or getattr(held, "__dict__", None) is not fields:
             return False
         return type(held) is not list or _is_empty(node)
 
     def _is_restless(self, number: int) -> bool:
-        """What changes in each step is found sooner by itself."""
+        """Return whether the node changes so often that it is found sooner by itself."""
         return self._changes[number] > _FEW_CHANGES
 
     def is_worn(self) -> bool:
-        """Whether so much is new that all should be sorted anew."""
+        """Return whether so much is new that all should be sorted anew."""
         return len(self._rest) > 2 * self._few + _MANY
 
     def go_on(self, state: HostState) -> None:
-        """`state` went on from this one's, with what `look` found looked at."""
+        """Watch `state` from now on. It went on from this one's, and all that `look` found was looked at."""
         self._words.keep()
         renewed = state.renewed
         self._changes.update(renewed)

@@ -1,4 +1,4 @@
-"""By which way an object is known after a walk that went on from an earlier one: by the way that a walk from scratch would find.
+"""Find by which way an object is known after a walk that went on from an earlier one: the way that a walk from scratch would find.
 
 That is the shortest one, and of several the first. A walk from scratch goes breadth first: of two ways of one length the first is
 the one that turns off sooner to what comes sooner.
@@ -23,13 +23,13 @@ Way = tuple[int, Any]
 """A node, and the key by which it leads further."""
 
 _BY_THEIR_OWNERS = frozenset({Kind.PARAM_GROUP, Kind.OPTIMIZER_STATE})
-"""Known as parts of an optimizer, whichever way is shorter."""
+"""Kinds that are known as parts of an optimizer, whichever way is shorter."""
 _MOST_LOOKS = 512
-"""At ways of objects; where more would be needed a walk from scratch is not slower."""
+"""The most looks at ways of objects: where more would be needed, a walk from scratch is not slower."""
 
 
 class Ways:
-    """Decides by which way each object is known to which new ways lead, or whose own way is no more."""
+    """Decide by which way an object is known where new ways lead to it, or its own way is no more."""
 
     def __init__(self, state: HostState, *, at_gate: bool) -> None:
         self._state, self._at_gate = state, at_gate
@@ -44,7 +44,7 @@ class Ways:
         self._new.setdefault(child, []).append((parent, key))
 
     def turned(self, parent: int, key: Any, child: int) -> None:
-        """Where the node turns off to it has another place among the others."""
+        """Note that the place where the parent turns off to the child has moved among its other places."""
         node = self._state.nodes[child]
         if (node.parent, node.key) == (parent, key):
             self._left.add(child)  # its way may come behind another one now
@@ -56,7 +56,7 @@ class Ways:
         self._new.pop(number, None)
 
     def steps(self, parent: int, key: Any) -> int:
-        """How long a way is, as a walk from scratch goes it: what is looked through takes a step, too."""
+        """Return how long a way is, as a walk from scratch goes it: what is looked through takes a step, too."""
         steps = 0
         while True:
             steps += 1
@@ -68,7 +68,7 @@ class Ways:
             parent, key = node.parent, node.key
 
     def look_at_lost(self) -> None:
-        """Before places of nodes are given to others. Raises WalkAnew."""
+        """Look at the lost ways, before places of nodes are given to others. Raises WalkAnew."""
         for (parent, key), child in self._gone:
             node = self._state.nodes[child]
             if node.kind is GONE:
@@ -79,7 +79,7 @@ class Ways:
                 self._left.add(child)
 
     def settle(self) -> None:
-        """Once all is found. Raises WalkAnew."""
+        """Decide all ways, once all is found. Raises WalkAnew."""
         if self._at_gate:  # a boundary's paths hold
             for child in self._left:
                 self._lead(child, self._best(child, self._all(child)))
@@ -102,7 +102,10 @@ class Ways:
                 waiting.extend(self._below(child))
 
     def _is_nearer_now(self, child: int) -> bool:
-        """Whether a new way may be the one that it is known by. Of most objects none is: they are held by one more variable."""
+        """Return whether a new way may be the one that the object is known by.
+
+        Mostly none is: one more variable holds the object.
+        """
         node = self._state.nodes[child]
         if node.parent < 0 or node.kind in _BY_THEIR_OWNERS:
             return False
@@ -112,7 +115,7 @@ class Ways:
         return bool(nearer) and self._best(child, [own, *nearer]) != own
 
     def _lead(self, child: int, way: Way) -> bool:
-        """Make it known by this way. Return whether that is another one than before."""
+        """Make the object known by this way. Return whether that is another one than before."""
         state, node = self._state, self._state.nodes[child]
         if (node.parent, node.key) == way:
             return False
@@ -125,7 +128,10 @@ class Ways:
         return True
 
     def _moves(self, child: int) -> None:
-        """Raises WalkAnew where something is known by a name that its way is part of, or by the order of ways."""
+        """Note that the way has changed.
+
+        Raises WalkAnew where something is known by a name that the way is part of, or by ways' order.
+        """
         state, node = self._state, self._state.nodes[child]
         if node.kind not in COMES_AND_GOES or any(parent == child for parent, _ in state.places.values()):
             raise WalkAnew
@@ -143,7 +149,7 @@ class Ways:
                     yield child
 
     def _all(self, child: int) -> list[Way]:
-        """All ways to it that do not lead through itself, in no order."""
+        """Return all ways to the object that do not lead through itself, in no order."""
         obj, nodes = self._state.nodes[child].obj, self._state.nodes
         parents = [p for p in dict.fromkeys(self._state.holders[child]) if not self._leads_through(p, child)]
         return [
@@ -168,7 +174,7 @@ class Ways:
         return shortest[0] if len(shortest) == 1 else min(shortest, key=self._places)
 
     def _places(self, way: Way) -> list[int]:
-        """Where a way turns off, from the root on. Raises WalkAnew where that is not known."""
+        """Return where a way turns off, from the root on. Raises WalkAnew where that is not known."""
         number, key = way
         found: list[int] = []
         while number >= 0:
@@ -184,7 +190,7 @@ class Ways:
 
 
 def _places_of(node: StateNode, key: Any) -> list[int]:
-    """Where a key of this node is among the others, and where it goes on within what is looked through."""
+    """Return where a key of this node is among the others, and where it goes on within what is looked through."""
     inside = []
     while type(key) is Inside:
         inside.append(key.place)

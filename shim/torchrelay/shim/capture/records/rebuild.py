@@ -27,9 +27,9 @@ from torchrelay.shim.capture.records import closures
 from torchrelay.shim.capture.records.bound_calls import method, partial
 from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.records.encode import EncodedNode
+from torchrelay.shim.capture.records.holders import VARIABLES, Holders
 from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
-from torchrelay.shim.capture.state.keys import by_place
 from torchrelay.shim.capture.state.tags import (
     BOUND,
     FILE,
@@ -142,7 +142,7 @@ class StateRebuild:
             return found if found is ABSENT or value[0] == REF else module_at(found, value[2])
 
         def elsewhere(path: str) -> Iterator[Any]:
-            for holder, key in self._holders_of_parts.get((number, path), ()):
+            for holder, key in self._holders.of_part(number, path):
                 parent = self.there(holder)
                 yield None if parent is ABSENT else self._child(holder, parent, key)
 
@@ -230,7 +230,7 @@ class StateRebuild:
 
     def _of_set_up(self, node: EncodedNode, there: Any) -> Any:
         """Return an object by its other holders before its variable, which changes its meaning and may not be bound yet."""
-        by_variable = self._nodes[node.parent].kind in _VARIABLES
+        by_variable = self._nodes[node.parent].kind in VARIABLES
         if not by_variable and self._stands_for(node, there):
             return there
         other = self._elsewhere(len(self.objects), by_variables=False)
@@ -241,9 +241,7 @@ class StateRebuild:
 
     def _elsewhere(self, number: int, *, by_variables: bool) -> Any:
         """Return a node's object by another holder in the record that is here already, or ABSENT."""
-        for holder, key in self._holders.get(number, ()):
-            if self._nodes[holder].kind in _VARIABLES and not by_variables:
-                continue
+        for holder, key in self._holders.of(number, by_variables=by_variables):
             parent = self.there(holder)
             there = ABSENT if parent is ABSENT else self._child(holder, parent, key)
             if self._stands_for(self._nodes[number], there):
@@ -262,34 +260,9 @@ class StateRebuild:
         return there if self._stands_for(node, there) else ABSENT
 
     @functools.cached_property
-    def _holders(self) -> dict[int, list[tuple[int, Any]]]:
-        """Return what set-up has made, or may have -> which objects hold it, and where: variables last."""
+    def _holders(self) -> Holders:
         wanted = {number for number, node in enumerate(self._nodes) if _is_of_set_up(node) or node.kind in _DATA}
-        found: dict[int, list[tuple[int, Any]]] = {}
-        for holder, key, value in self._held_by_variables_last():
-            if value[0] == REF and value[1] in wanted:
-                found.setdefault(value[1], []).append((holder, key))
-        return found
-
-    @functools.cached_property
-    def _holders_of_parts(self) -> dict[tuple[int, str], list[tuple[int, Any]]]:
-        """Return node of a tree of modules, path in it -> which objects hold that module as well, and where: variables last."""
-        found: dict[tuple[int, str], list[tuple[int, Any]]] = {}
-        for holder, key, value in self._held_by_variables_last():
-            if value[0] == PART:
-                found.setdefault(value[1:], []).append((holder, key))
-        return found
-
-    def _held_by_variables_last(self) -> list[tuple[int, Any, tuple[Any, ...]]]:
-        return sorted(self._held(), key=lambda held: self._nodes[held[0]].kind in _VARIABLES)
-
-    def _held(self) -> Iterator[tuple[int, Any, tuple[Any, ...]]]:
-        """Yield what is no plain value: the node that holds it, where, and its written form."""
-        for holder, node in enumerate(self._nodes):
-            content = enumerate(node.content) if type(node.content) is list else ()
-            for key, value in by_place(node.content).items() if type(node.content) is dict else content:
-                if type(value) is tuple:
-                    yield holder, key, value
+        return Holders(self._nodes, wanted)
 
     @property
     def left(self) -> frozenset[int]:
@@ -411,7 +384,6 @@ class StateRebuild:
         return items
 
 
-_VARIABLES = (Kind.FRAME, Kind.GLOBALS)
 _DATA = (Kind.LOADER, Kind.DATASET)
 """The way that leads to one may go over an iterator, or a loader, that training has made."""
 

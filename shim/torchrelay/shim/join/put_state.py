@@ -53,7 +53,7 @@ def put_state(
     Returns the nodes that are not carried, as `StateRebuild.left`. Raises StateMismatchError.
     """
     nodes = decode(encoded)
-    rebuild = _resolved(engine, nodes, innermost, whole=loaders is not None)
+    rebuild = _resolved(engine, nodes, innermost, whole=loaders is not None, at_gate=at_gate)
     _put_bases(nodes, rebuild.objects, trees)
     kept: list[Any] = []
     if draw is not None:
@@ -158,14 +158,24 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
     ]
 
 
-def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *, whole: bool) -> StateRebuild:
+def _resolved(
+    engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *, whole: bool, at_gate: bool = False
+) -> StateRebuild:
     """Resolve the nodes. Generators that have not begun here, and so lack what they draw from, are drawn from once."""
     begun: list[Any] = []
     while True:
         loops = [activation.iterator for activation in engine.tracker.stack]
         namespaces = engine.writer.modules.namespaces()
-        rebuild = StateRebuild(script_frames(innermost), namespaces, engine.saves.future, loops, opens=engine.opens)
+        made = engine.trees.made_data
+        was_made = (
+            (lambda obj: True) if at_gate else made.has_made
+        )  # what the step makes this process has made by itself
+        rebuild = StateRebuild(
+            script_frames(innermost), namespaces, engine.saves.future, loops, opens=engine.opens, was_made=was_made
+        )
         rebuild.resolve(nodes)
+        for obj, is_made in rebuild.data() if not at_gate else ():
+            made.note((obj,), made=is_made)
         engine.draws.made_generators.update(rebuild.made_generators)
         engine.trees.rebound |= rebuild.rebound
         for node, array in rebuild.each(Kind.NDARRAY):

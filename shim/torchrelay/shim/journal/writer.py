@@ -117,6 +117,7 @@ class Writer:
         trees, namespaces = self._engine.trees, self.modules.namespaces()
         if at_gate:
             self._training_has_begun()
+            trees.made_data.fresh_is_made = True
         note_iterators(self._engine, trees)
         if base is not None:
             try:
@@ -146,6 +147,7 @@ class Writer:
         latest = self._engine.commit.state if self._engine.commit is not None else None
         if latest is not None:
             self._look_at_data(latest)
+        self._engine.trees.made_data.fresh_is_made = activation.heads > 1
         write = encode if goes_on else encode_whole
         nodes = write(self.walk(script_frames(activation.frame), latest if goes_on else None, aside=True))
         return self._head_state([*nodes], rng.capture(), self._engine.saves.begun())
@@ -204,8 +206,6 @@ class Writer:
             assert self._set_up is not None
             self._young_at, self._set_up = -1, replace(self._set_up, young=False)
             self._put_set_up(self._set_up)
-        state = commit.state
-        self._engine.trees.made_data.set_up_is_over(node.obj for node in state.nodes if node.kind in _DATA)
         records = [self._link(depth, links) for depth in range(len(links))]
         written = self._last_draw(commit)
         commit.activation.entered = written is not None
@@ -326,7 +326,7 @@ class Writer:
             loader = LOADER_OF.get(iterator) if isinstance(iterator, LoaderIter) else None
             if loader is None or id(iterator) in made.of_loops or not made.is_made(loader):
                 continue
-            if not can_be_made(state, loader, made.is_made):
+            if not can_be_made(state, loader):
                 yield f"{state.path(number)}, the iterator of a data loader that training has made over what cannot be captured"
 
     @staticmethod

@@ -28,6 +28,11 @@ def folders_changed() -> None:
     _folders.clear()
 
 
+def is_within(name: str, folder: str) -> bool:
+    """Return whether a name is the folder's, or lies below it."""
+    return name == folder or name.startswith(folder + os.sep)
+
+
 def is_path(path: Any) -> bool:
     return isinstance(path, (str, bytes, os.PathLike))
 

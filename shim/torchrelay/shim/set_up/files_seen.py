@@ -16,10 +16,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torchrelay.shim.adapters.cpython.diverted import Diversions
-from torchrelay.shim.set_up.asked_paths import by_script, canonical, folders_changed, is_path, on_main_thread
+from torchrelay.shim.set_up.asked_paths import by_script, canonical, folders_changed, is_path, is_within, on_main_thread
 
 _MAX_BYTES = 2 << 20
 """Of paths and names."""
@@ -29,7 +30,8 @@ _SMALL_FILE_BYTES, _CONTENT_BYTES = 64 << 10, 1 << 20
 """What is kept of one file that set-up reads, and of all of them."""
 _MOST_LARGE = 64
 """Of files that set-up reads and whose content is not kept: so many are looked for later."""
-_NO_FILES = ("/proc/", "/sys/", "/dev/")
+_NO_FILES = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
+"""Where there is nothing to read twice: what the kernel tells, and credentials that are exchanged now and then."""
 _FOUND_BYTES, _ANSWER_BYTES = 1 << 20, 250
 """What is kept at most of what was there, and what one answer takes besides its path, roughly."""
 
@@ -57,7 +59,7 @@ class FilesSeen:
     removed: dict[str, str] = field(default_factory=dict)
     listed: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
     found: dict[tuple[str, str], Any] = field(default_factory=dict)
-    read: dict[str, list[bytes]] = field(default_factory=dict)
+    read: dict[str, list[bytes | None]] = field(default_factory=dict)
     large: list[str] = field(default_factory=list)
 
 
@@ -141,21 +143,27 @@ class SeenRecorder:
         self.seen.found[asked, name] = os.fsdecode(answer) if isinstance(answer, bytes) else answer
 
     def _was_read(self, path: Any, descriptor: int) -> None:
+        """Keep what a file holds; None for a file that is large, or that not everybody may read: it may be a secret."""
         name, seen = canonical(path), self.seen
-        if name.startswith((*_NO_FILES, *_INSTALLED)) or name in self._created:  # a joiner's set-up makes that, too
-            return
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(status.st_mode) or name.startswith((*_NO_FILES, *_INSTALLED)) or self._is_own(name):
             return
-        if status.st_size > min(_SMALL_FILE_BYTES, self._content_left_bytes):
+        most_bytes = min(_SMALL_FILE_BYTES, self._content_left_bytes)
+        if status.st_size > most_bytes or not status.st_mode & stat.S_IROTH:
             if len(seen.large) < _MOST_LARGE and name not in seen.large:
                 seen.large.append(name)
+            if name in seen.read:
+                seen.read[name].append(None)
             return
         content = os.pread(descriptor, _SMALL_FILE_BYTES, 0)
-        known = seen.read.setdefault(name, [])
+        known = seen.read.setdefault(name, [None] if name in seen.large else [])
         if content not in known:
             self._content_left_bytes -= len(content) + len(name)
         known.append(next((held for held in known if held == content), content))
+
+    def _is_own(self, name: str) -> bool:
+        """Return whether set-up has made it, or a folder around it: so does a joiner's."""
+        return any(folder in self._created for folder in (name, *map(str, Path(name).parents)))
 
     @property
     def _keeps_found(self) -> bool:
@@ -183,7 +191,8 @@ class SeenRecorder:
 
     def _was_removed(self, name: str, kind: str) -> None:
         self._taken_away.add(name)
-        for folder in [f for f in self.seen.listed if f == name or f.startswith(name + os.sep)]:
+        self.seen.large[:] = [large for large in self.seen.large if not is_within(large, name)]
+        for folder in [f for f in self.seen.listed if is_within(f, name)]:
             del self.seen.listed[
                 folder
             ]  # a joiner does not look into it before it is removed, as rmtree does by other means

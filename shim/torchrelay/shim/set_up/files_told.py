@@ -56,11 +56,15 @@ class FilesTold(FilesView):
         if not contents or name in self._copies or self._is_own(name):
             return None
         content = contents.popleft() if len(contents) > 1 else contents[0]
-        try:
-            with io.open(name, "rb") as file:  # noqa: UP020 - the real one of both
-                return None if file.read(len(content) + 1) == content else content
-        except FileNotFoundError:
-            return content
+        return content if content is not None and _holds_other(name, content) else None
+
+    def _told_of_another(self, asked: str, name: str) -> Any:
+        """Return what the lost rank was told of a file of which it has read another content than is there now; else None."""
+        contents = self._read.get(name)
+        if not contents or contents[0] is None or asked == "readlink" or name in self._copies:
+            return None
+        told = self._answer(asked, name)
+        return told if told is not None and _holds_other(name, contents[0]) else None
 
     def _is_own(self, name: str) -> bool:
         """Return whether this set-up has made it or a folder around it, where processes that it has started may write, too."""
@@ -93,6 +97,8 @@ class FilesTold(FilesView):
         def ask(path: Any, *args: Any, **options: Any) -> Any:
             asked = question(original.__name__, options)
             found = self._found(path, follow=asked == "stat")
+            if (told := self._told_of_another(asked, canonical(path))) is not None:
+                return told
             try:
                 return original(found, *args, **options)
             except FileNotFoundError:
@@ -151,3 +157,12 @@ class FilesTold(FilesView):
 
         act = self._guarded(original, ask)
         return lambda path=".": act("." if path is None else path)
+
+
+def _holds_other(name: str, content: bytes) -> bool:
+    """Return whether a file has another content, or is not there."""
+    try:
+        with io.open(name, "rb") as file:  # noqa: UP020 - the real one of both
+            return file.read(len(content) + 1) != content
+    except FileNotFoundError:
+        return True

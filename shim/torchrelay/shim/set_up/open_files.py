@@ -12,7 +12,7 @@ from typing import IO, Any
 class OpenFiles:
     def __init__(self) -> None:
         self._opened: list[tuple[weakref.ref[IO[Any]], weakref.ref[io.FileIO], str]] = []
-        self._descriptors: list[tuple[int, int, str]] = []
+        self._descriptors: list[tuple[int, int, str, bool]] = []
 
     def add(self, opened: IO[Any], file: Any) -> None:
         if opened.writable():
@@ -21,17 +21,17 @@ class OpenFiles:
                 raw = raw.buffer if isinstance(raw, io.TextIOWrapper) else raw.raw
             self._opened.append((weakref.ref(opened), weakref.ref(raw), os.path.realpath(os.fsdecode(file))))
 
-    def add_descriptor(self, descriptor: int, path: Any) -> None:
-        self._descriptors.append((descriptor, os.fstat(descriptor).st_ino, os.path.realpath(os.fsdecode(path))))
+    def add_descriptor(self, descriptor: int, path: Any, *, reads: bool = False) -> None:
+        self._descriptors.append((descriptor, os.fstat(descriptor).st_ino, os.path.realpath(os.fsdecode(path)), reads))
 
     def go_on(self) -> None:
         """Lead the files that are still open to the ends of the real ones. Raises OSError where a real file cannot be opened."""
         for opened, raw, path in self._opened:
             _go_on_at_the_end(opened(), raw(), path)
-        for descriptor, inode, path in self._descriptors:
-            with contextlib.suppress(OSError):  # closed meanwhile
+        for descriptor, inode, path, reads in self._descriptors:
+            with contextlib.suppress(OSError):  # closed meanwhile, or the real one is gone
                 if os.fstat(descriptor).st_ino == inode:
-                    _lead_to(descriptor, path, os.O_RDWR)
+                    _read_on(descriptor, path) if reads else _lead_to(descriptor, path, os.O_RDWR)
         self._opened.clear()
         self._descriptors.clear()
 
@@ -45,6 +45,15 @@ def _go_on_at_the_end(opened: IO[Any] | None, raw: io.FileIO | None, path: str) 
     _lead_to(raw.fileno(), path, os.O_RDWR if raw.readable() else os.O_WRONLY)
     with contextlib.suppress(ValueError):
         (opened if opened is not None else raw).seek(0, os.SEEK_END)  # buffers know another position
+
+
+def _read_on(descriptor: int, path: str) -> None:
+    """Let a descriptor go on in the real file, at the same place."""
+    place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    real = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(real, descriptor, os.get_inheritable(descriptor))
+    os.close(real)
+    os.lseek(descriptor, place, os.SEEK_SET)
 
 
 def _lead_to(descriptor: int, path: str, flags: int) -> None:

@@ -22,7 +22,7 @@ from typing import IO, Any
 from torchrelay.protocol.machine.scratch import scratch_prefix, temporary_folder
 from torchrelay.shim.adapters.cpython.diverted import Diversions
 from torchrelay.shim.script.hidden_frames import hide_this_frame
-from torchrelay.shim.set_up.asked_paths import canonical, folders_changed, not_found
+from torchrelay.shim.set_up.asked_paths import canonical, folders_changed, is_within, not_found
 from torchrelay.shim.set_up.files_seen import FilesSeen
 from torchrelay.shim.set_up.files_told import FilesTold
 from torchrelay.shim.set_up.open_files import OpenFiles
@@ -214,7 +214,7 @@ class JoinerFiles(FilesTold):
             copy = self._copies.pop(old, None)
             if copy is None and self._is_own(old) and (new in self._made or not os.path.lexists(new)):
                 original(src, dst)
-                self._made = {new + n[len(old) :] if _is_within(n, old) else n for n in self._made}
+                self._made = {new + n[len(old) :] if is_within(n, old) else n for n in self._made}
             elif copy is None and _is_folder(old):
                 self._now_there(new)
                 if old in self._made:  # what it would become is there: the lost rank has made that
@@ -247,8 +247,9 @@ class JoinerFiles(FilesTold):
             if len(args) > 5 or options.get("opener") is not None or not isinstance(mode, str):
                 self._busy.on = False  # it is the opener that opens
                 return original(file, mode, *args, **options)  # type: ignore[no-any-return]  # as open says
+            reads = set(mode).isdisjoint("wax+")
             if set(mode).isdisjoint("wax"):
-                scratch = self._to_read(file)
+                scratch = self._to_read(file) if reads else self._found(file)
                 scratch = None if scratch is file else scratch
             else:
                 scratch = self._to_write(file, keeps="a" in mode, exclusive="x" in mode)
@@ -257,7 +258,10 @@ class JoinerFiles(FilesTold):
             # With an opener the object's `name` stays the user's.
             options["opener"] = lambda _, flags: os.open(scratch, flags & ~os.O_EXCL, 0o600)
             opened: IO[Any] = original(file, mode, *args, **options)
-            self._open_files.add(opened, file)
+            if reads:
+                self._open_files.add_descriptor(opened.fileno(), file, reads=True)
+            else:
+                self._open_files.add(opened, file)
             return opened
 
         def here(*args: Any) -> IO[Any]:
@@ -273,7 +277,13 @@ class JoinerFiles(FilesTold):
     def _os_open(self, original: Call) -> Call:
         def act(path: Any, flags: int, *args: Any, **options: Any) -> int:
             if not flags & _CREATES or flags & os.O_DIRECTORY:
-                return int(original(self._to_read(path), flags, *args, **options))
+                if flags & os.O_ACCMODE != os.O_RDONLY:
+                    return int(original(self._found(path), flags, *args, **options))
+                to_read = self._to_read(path)
+                descriptor = int(original(to_read, flags, *args, **options))
+                if to_read is not path:
+                    self._open_files.add_descriptor(descriptor, path, reads=True)
+                return descriptor
             keeps, exclusive = not flags & os.O_TRUNC, bool(flags & os.O_EXCL)
             scratch = self._to_write(path, keeps=keeps, exclusive=exclusive)
             if scratch is None:
@@ -337,7 +347,3 @@ def _new_folder(parent: str | None) -> tuple[str, int]:
 
 def _is_folder(name: str) -> bool:
     return os.path.isdir(name) and not os.path.islink(name)
-
-
-def _is_within(name: str, folder: str) -> bool:
-    return name == folder or name.startswith(folder + os.sep)

@@ -106,6 +106,7 @@ def look(engine: Engine, innermost: FrameType, boundary: HostState | None = None
     `boundary`: at a gate, the state at the boundary before it.
     """
     trees = ModuleTrees(engine.trees.arrays)
+    trees.made_data = engine.trees.made_data
     note_iterators(engine, trees)
     return Walk(trees, boundary).run(script_frames(innermost), engine.writer.modules.namespaces())
 

@@ -375,6 +375,83 @@ def test_large_files_are_not_kept_and_are_named(root: Path, monkeypatch: pytest.
         as_joiner(lambda folder: (folder / "stale").read_text(), root, seen)
 
 
+def test_who_opens_to_write_has_the_file_itself(root: Path) -> None:
+    """An array that is mapped with mode r+ is read by its header first."""
+    code = lambda folder: (folder / "stale").read_text()  # noqa: E731 - what set-up does
+    _, seen = as_rank(code, root)
+    (root / "stale").write_text("new")
+    with JoinerFiles(seen=seen):
+        assert (root / "stale").read_text() == "stale"
+        with open(root / "stale", "r+") as file:
+            assert file.read() == "new"
+            file.write("er")
+        descriptor = os.open(root / "stale", os.O_RDWR)
+        assert os.read(descriptor, 10) == b"newer"
+        os.close(descriptor)
+    assert (root / "stale").read_text() == "newer"
+
+
+def test_a_file_that_is_still_open_to_read_when_set_up_is_over_goes_on_in_the_real_one(root: Path) -> None:
+    _, seen = as_rank(lambda folder: (folder / "log.txt").read_text(), root)
+    before = (root / "log.txt").read_text()
+    (root / "log.txt").write_text("something else\n")
+    with JoinerFiles(seen=seen):
+        log = open(root / "log.txt")  # noqa: SIM115 - it stays open
+        descriptor = os.open(root / "log.txt", os.O_RDONLY)
+        assert log.read() == before
+        assert os.read(descriptor, 1000).decode() == before
+    (root / "log.txt").write_text(before + "more")
+    assert log.read() == "more"
+    assert os.read(descriptor, 1000) == b"more"
+    log.close()
+    os.close(descriptor)
+
+
+def test_a_file_that_has_grown_meanwhile_is_read_as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_seen, "_SMALL_FILE_BYTES", 8)
+
+    def code(folder: Path, *, writes: bool) -> list[str]:
+        found = []
+        for text in ("small", "larger-than-that"):
+            if writes:
+                subprocess_write(folder / "turn", text)
+            found.append((folder / "turn").read_text())
+        return found
+
+    first, seen = as_rank(lambda folder: code(folder, writes=True), root)
+    assert as_joiner(lambda folder: code(folder, writes=False), root, seen) == first
+
+
+def test_what_set_up_makes_in_a_folder_of_its_own_is_no_large_file_that_is_gone(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_seen, "_SMALL_FILE_BYTES", 2)
+
+    def code(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            subprocess_write(Path(own) / "part", "content")
+            assert (Path(own) / "part").read_text() == "content"
+        assert (folder / "stale").read_text() == "stale"
+        (folder / "stale").unlink()
+
+    assert as_rank(code, root)[1].large == []
+
+
+def test_what_may_be_a_secret_is_not_kept(root: Path) -> None:
+    (root / "stale").chmod(0o600)
+    _, seen = as_rank(lambda folder: (folder / "stale").read_text(), root)
+    assert (seen.read, seen.large) == ({}, [str(root / "stale")])
+
+
+def test_the_size_that_is_told_is_that_of_what_is_read(root: Path) -> None:
+    def code(folder: Path) -> tuple[int, str]:
+        return os.stat(folder / "stale").st_size, (folder / "stale").read_text()
+
+    first, seen = as_rank(code, root)
+    (root / "stale").write_text("longer than it was")
+    assert as_joiner(code, root, seen) == first
+
+
 def test_little_is_kept_of_what_was_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_seen, "_CONTENT_BYTES", len("stale") + 1)
     _, seen = as_rank(lambda folder: [(folder / name).read_text() for name in ("stale", "log.txt")], root)

@@ -154,8 +154,8 @@ def _encode_objects(encoder: Encoder, node: StateNode) -> Any:
     return encoder.elements(node.content)
 
 
-def _shape(encoder: Encoder, obj: Any) -> Any:
-    return obj.shape
+def _shape(encoder: Encoder, node: StateNode) -> Any:
+    return node.obj.shape
 
 
 def _make_objects(rebuild: StateRebuild, node: EncodedNode) -> Any:

@@ -295,11 +295,12 @@ def _alike(now: list[Any], then: list[Any]) -> bool:
     )
 
 
-def _maxlen(encoder: Encoder, obj: Any) -> Any:
-    return obj.maxlen
+def _maxlen(encoder: Encoder, node: StateNode) -> Any:
+    return node.obj.maxlen
 
 
-def _default_factory(encoder: Encoder, obj: Any) -> Any:
+def _default_factory(encoder: Encoder, node: StateNode) -> Any:
+    obj = node.obj
     return encoder.value(obj.default_factory) if issubclass(type(obj), collections.defaultdict) else None
 
 

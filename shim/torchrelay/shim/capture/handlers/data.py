@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
@@ -11,6 +11,7 @@ from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, ma
 from torchrelay.shim.capture.handlers.objects import fill_attributes
 from torchrelay.shim.capture.iteration import data_changes
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
+from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import same_mapping
 from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.state.parts import (
@@ -24,6 +25,7 @@ from torchrelay.shim.capture.state.parts import (
     loader_parts,
     loaders_below,
     made_with,
+    own_attributes,
     set_attributes,
     still_there,
 )
@@ -41,14 +43,47 @@ if TYPE_CHECKING:
     from torchrelay.shim.capture.walks.walk import Walk
 
 
+class DataForm(NamedTuple):
+    """What making a loader or a data set takes beside its content. Written as a plain tuple.
+
+    `is_made`: training has made it, so nothing that a new process has can stand for it. `lacking`: attributes that are not carried.
+    `arguments`: what torch keeps of those that a loader was made with.
+    """
+
+    is_made: bool
+    lacking: tuple[str, ...] = ()
+    arguments: Any = ()
+
+
+def form_of(node: EncodedNode) -> DataForm:
+    """Return the form of a loader's or a data set's node."""
+    return DataForm(*node.extra)
+
+
+def _note(walk: Walk, obj: Any, parent: int) -> None:
+    """Note whether training has made what is seen for the first time: a generator that is begun anew makes its own."""
+    nodes = walk.state.nodes
+    number = parent
+    while number >= 0 and nodes[number].kind is not Kind.GENERATOR:
+        number = nodes[number].parent
+    made = walk.trees.made_data
+    made.note((obj,), made=made.fresh_is_made and number < 0)
+
+
 def _capture_loader(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     """Capture what is below the replay point: what decides the order of the data, and what a class or the script has set."""
+    _note(walk, obj, parent)
     content = _own_of_loader(obj)
-    walk.push(walk.add(kind, obj, parent, key, content), {**_not_plain(content), **below_loader(obj)})
+    edges = {**_arguments(walk.trees, obj), **_not_plain(content), **below_loader(obj)}
+    walk.push(walk.add(kind, obj, parent, key, content), edges)
 
 
 def _own_of_loader(obj: Any) -> dict[str, Any]:
     return {**loader_own(obj), **data_changes.carried(obj)}
+
+
+def _arguments(trees: ModuleTrees, obj: Any) -> dict[str, Any]:
+    return _not_plain(made_with(obj)) if trees.made_data.is_made(obj) else {}
 
 
 def _same_loader(trees: ModuleTrees, node: StateNode) -> bool:
@@ -56,7 +91,7 @@ def _same_loader(trees: ModuleTrees, node: StateNode) -> bool:
     edges = {key: value for key, value in node.edges if type(key) is not Deep}
     return (
         same_mapping(content, node.content)
-        and same_mapping({**_not_plain(content), **loader_parts(node.obj)}, edges)
+        and same_mapping({**_arguments(trees, node.obj), **_not_plain(content), **loader_parts(node.obj)}, edges)
         and still_there(node.obj, node.edges)
     )
 
@@ -65,30 +100,35 @@ def _undo_loader(node: StateNode) -> None:
     set_attributes(node.obj, node.content, remove_new=False)
 
 
-def _made_of(encoder: Encoder, obj: Any) -> dict[str, Any]:
-    """Return what torch keeps of the arguments that the loader was made with. The data set is too much to be written down."""
-    return {
+def _form_of_loader(encoder: Encoder, node: StateNode) -> tuple[Any, ...]:
+    """Return the form of a loader. Its data set is too much to be written down."""
+    if not encoder.state.made_data.is_made(node.obj):
+        return tuple(DataForm(False))
+    arguments = {
         name: encoder.reference(value) or (OPAQUE, type(value).__qualname__)
         if name in LOADER_PARTS and value is not None
         else encoder.value(value)
-        for name, value in made_with(obj).items()
+        for name, value in made_with(node.obj).items()
     }
+    own = (name for name in own_attributes(node.obj) if name not in node.content)
+    return tuple(DataForm(True, tuple(own), arguments))
 
 
-def _make_loader(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    """Make a loader that training has made, without attributes so far."""
-    made = None if node.cls is None else make_object(node.cls)
+def _make_data(rebuild: StateRebuild, node: EncodedNode) -> Any:
+    """Make a loader or a data set that training has made, without attributes so far."""
+    form = form_of(node)
+    made = make_object(node.cls) if form.is_made and not form.lacking and node.cls is not None else None
     return made_for_one_use(rebuild, node) if made is None else made
 
 
 def _is_whole_loader(rebuild: StateRebuild, node: EncodedNode) -> bool:
-    return rebuild.has_all(node.extra)
+    return rebuild.has_all(form_of(node).arguments)
 
 
 def _fill_loader(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     """Fill a loader. All that is written beside plain values and iterators was changed by the lost rank's training."""
     if not is_set_up(obj):
-        set_attributes(obj, rebuild.mapping(node.extra, {}), remove_new=False)
+        set_attributes(obj, rebuild.mapping(form_of(node).arguments, {}), remove_new=False)
     changed = [name for name, value in node.content.items() if type(value) is tuple]
     others = [name for name in changed if name not in loader_own(obj)]
     if others:
@@ -104,17 +144,34 @@ def _capture_loader_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key:
     """Capture an iterator with its loader, which nothing else may hold any more: in a new process the loader has to make it."""
     number, loader = walk.add(kind, obj, parent, key, None), LOADER_OF.get(obj)
     if loader is not None:
-        _carry_made_data(walk.trees, obj, loader)
+        for made in (loader, loader.dataset):
+            _note(walk, made, number)
+        _carry_made_data(walk, obj, loader)
         walk.edge(number, "loader", loader)
 
 
-def _carry_made_data(trees: ModuleTrees, iterator: Any, loader: Any) -> None:
-    """Make all attributes state for the data sets that the loader draws from and training has made."""
-    made, dataset = trees.made_data, loader.dataset
-    if id(iterator) in made.of_loops or not made.is_made(loader) or kind_of(type(dataset)) is not Kind.DATASET:
+def _carry_made_data(walk: Walk, iterator: Any, loader: Any) -> None:
+    """Make all attributes state of what training has made: the loader, and the data sets that it draws from.
+
+    Raises WalkAnew where a walk that goes on from another one has met it before.
+    """
+    made, dataset = walk.trees.made_data, loader.dataset
+    if id(iterator) in made.of_loops or not made.is_made(loader):
         return
-    for owner in filter(made.is_made, (dataset, *data_changes.data_sets_below(dataset))):
-        data_changes.carry(owner, attributes(owner))
+    data = (dataset, *data_changes.data_sets_below(dataset)) if kind_of(type(dataset)) is Kind.DATASET else ()
+    for owner in filter(made.is_made, (loader, *data)):
+        names = own_attributes(owner)
+        if names.keys() <= data_changes.carried(owner).keys():
+            continue
+        data_changes.carry(owner, names)
+        number = walk.state.index.get(id(owner))
+        if number is not None:
+            if walk.state.takes_over:
+                raise WalkAnew
+            node, carried = walk.state.nodes[number], data_changes.carried(owner)
+            new = {name: value for name, value in carried.items() if name not in node.content}
+            node.content = {**node.content, **new}
+            walk.push(number, _not_plain(new))
 
 
 def _of_loader_iterator(parent: Any, key: Any) -> Any:
@@ -141,15 +198,11 @@ def _of_replay_point(parent: Any, key: Any) -> Any:
     return parent.place().get(key, ABSENT)
 
 
-def _unknown_of_dataset(encoder: Encoder, obj: Any) -> tuple[str, ...]:
-    """Return the attributes that are not carried. A data set that has one is not made anew."""
-    known = {*dataset_parts(obj)[0], *data_changes.carried(obj)}
-    return tuple(name for name in attributes(obj) if name not in known)
-
-
-def _make_dataset(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    made = None if node.cls is None or node.extra else make_object(node.cls)
-    return made_for_one_use(rebuild, node) if made is None else made
+def _form_of_dataset(encoder: Encoder, node: StateNode) -> tuple[Any, ...]:
+    is_made = encoder.state.made_data.is_made(node.obj)
+    return tuple(
+        DataForm(is_made, tuple(name for name in attributes(node.obj) if is_made and name not in node.content))
+    )
 
 
 def _is_whole_dataset(rebuild: StateRebuild, node: EncodedNode) -> bool:
@@ -158,6 +211,7 @@ def _is_whole_dataset(rebuild: StateRebuild, node: EncodedNode) -> bool:
 
 def _capture_dataset(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     """Capture what of a data set is state: plain attributes, generators, and containers once training has changed them."""
+    _note(walk, obj, parent)
     content, generators = below_dataset(obj)
     carried = data_changes.carried(obj)
     walk.push(walk.add(kind, obj, parent, key, {**content, **carried}), {**generators, **_not_plain(carried)})
@@ -198,8 +252,8 @@ HANDLERS = (
         same=_same_loader,
         undo=_undo_loader,
         encode=encode_mapping,
-        extra=_made_of,
-        make=_make_loader,
+        extra=_form_of_loader,
+        make=_make_data,
         is_whole=_is_whole_loader,
         fill=_fill_loader,
         child=_of_loader,
@@ -227,8 +281,8 @@ HANDLERS = (
         same=_same_dataset,
         undo=_undo_dataset,
         encode=encode_mapping,
-        extra=_unknown_of_dataset,
-        make=_make_dataset,
+        extra=_form_of_dataset,
+        make=_make_data,
         is_whole=_is_whole_dataset,
         fill=_fill_dataset,
         comes_and_goes=True,

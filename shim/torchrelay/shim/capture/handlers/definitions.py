@@ -26,8 +26,8 @@ def name_of(obj: Any) -> tuple[str, str]:
     return str(obj.__module__), obj.__qualname__
 
 
-def _name(encoder: Encoder, obj: Any) -> tuple[str, str]:
-    return name_of(obj)
+def _name(encoder: Encoder, node: StateNode) -> tuple[str, str]:
+    return name_of(node.obj)
 
 
 def _fits(node: EncodedNode, there: Any) -> bool:

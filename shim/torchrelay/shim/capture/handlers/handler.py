@@ -71,7 +71,7 @@ class Handler:
     """Puts the object back to the node's content, in the process that it was taken in."""
     encode: Callable[[Encoder, StateNode], Any] = encode_as_it_is
     """The content as plain data and references."""
-    extra: Callable[[Encoder, Any], Any] | None = None
+    extra: Callable[[Encoder, StateNode], Any] | None = None
     """What making such an object takes beside its content, as plain data and references."""
     make: Callable[[StateRebuild, EncodedNode], Any] = not_made
     """An object of this kind, still empty, or ABSENT."""

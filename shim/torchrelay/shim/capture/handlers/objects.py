@@ -41,11 +41,11 @@ def _undo(node: StateNode) -> None:
     set_attributes(node.obj, node.content, remove_new=True)
 
 
-def _made_with(encoder: Encoder, obj: Any) -> bytes | None:
+def _made_with(encoder: Encoder, node: StateNode) -> bytes | None:
     """Return, pickled, what it takes to make another one: a `threading.local` keeps that for the threads that use it later."""
-    if not issubclass(type(obj), threading.local):
+    if not issubclass(type(node.obj), threading.local):
         return None
-    arguments = thread_locals.arguments(obj)
+    arguments = thread_locals.arguments(node.obj)
     return (None if arguments is None else by_value.dumps(arguments)) or _NOT_TOLD
 
 

@@ -94,9 +94,10 @@ def _encode(encoder: Encoder, node: StateNode) -> Any:
     return tuple(node.content) if type(node.content) is small.TensorValue else node.content
 
 
-def _own_class(encoder: Encoder, obj: torch.Tensor) -> str | None:
+def _own_class(encoder: Encoder, node: StateNode) -> str | None:
     """Return the class's name, which is written where the class cannot be found by it."""
-    return type(obj).__qualname__ if type(obj) is not torch.Tensor and is_of_own_class(obj) else None
+    cls = type(node.obj)
+    return cls.__qualname__ if cls is not torch.Tensor and is_of_own_class(node.obj) else None
 
 
 def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:

@@ -351,7 +351,7 @@ class ModuleTrees:
     def anew(self) -> ModuleTrees:
         """Return the trees of the next outermost loop: what training has changed by now is not of its set-up."""
         made = ModuleTrees(self.arrays)
-        made.rebound = self.rebound | self.changed.keys()
+        made.rebound, made.made_data = self.rebound | self.changed.keys(), self.made_data
         return made
 
     def owner_of(self, tensor: torch.Tensor) -> tuple[torch.nn.Module, torch.Tensor] | None:

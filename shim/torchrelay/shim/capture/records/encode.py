@@ -265,7 +265,7 @@ class Encoder:
         handler = HANDLERS[kind]
         encoded = handler.encode(self, node)
         name = b"" if cls is IMPLIED.get(kind) else class_name(cls)
-        extra = handler.extra(self, node.obj) if handler.extra is not None and cls not in _WITHOUT_EXTRA else None
+        extra = handler.extra(self, node) if handler.extra is not None and cls not in _WITHOUT_EXTRA else None
         return (int(kind), name, node.parent, node.key, encoded, extra)
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.handlers.data import form_of
 from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.aliases import address_of, is_within
 from torchrelay.shim.capture.models.bound_tensors import at_place
@@ -72,9 +73,10 @@ class StateRebuild:
         loops: Sequence[Any] = (),
         *,
         opens: Callable[..., IO[Any]] = open,
+        was_made: Callable[[Any], bool] = lambda obj: True,
     ) -> None:
         self._promised, self._opens = promised, opens
-        self._frames, self._loops = frames, loops
+        self._frames, self._loops, self._was_made = frames, loops, was_made
         self._globals = module_globals
         self._nodes: list[EncodedNode] = []
         self.objects: list[Any] = []
@@ -129,6 +131,11 @@ class StateRebuild:
     def _lacks_parts(self, number: int) -> bool:
         is_whole = HANDLERS[self._nodes[number].kind].is_whole
         return self.objects[number] is not ABSENT and is_whole is not None and not is_whole(self, self._nodes[number])
+
+    def data(self) -> Iterator[tuple[Any, bool]]:
+        """Yield the loaders and data sets that are here, and whether training has made them."""
+        for kind in _DATA:
+            yield from ((obj, form_of(node).is_made) for node, obj in self.each(kind))
 
     def has_all(self, content: dict[Any, Any]) -> bool:
         """Return whether each of these values is here, or can be made."""
@@ -237,7 +244,9 @@ class StateRebuild:
         return there if other is ABSENT else other
 
     def _stands_for(self, node: EncodedNode, there: Any) -> bool:
-        return there is not ABSENT and id(there) not in self._taken and HANDLERS[node.kind].fits(node, there)
+        if there is ABSENT or id(there) in self._taken or not HANDLERS[node.kind].fits(node, there):
+            return False
+        return node.kind not in _DATA or not form_of(node).is_made or self._was_made(there)
 
     def _elsewhere(self, number: int, *, by_variables: bool) -> Any:
         """Return a node's object by another holder in the record that is here already, or ABSENT."""

@@ -23,10 +23,11 @@ def text_of(key: Any) -> str:
     if issubclass(cls, tuple):
         parts = [text_of(part) for part in tuple_items(key)]
         return f"{'' if cls is tuple else cls.__name__}({', '.join(parts)})"
-    if cls is frozenset:
-        return f"{{{', '.join(sorted(map(text_of, key)))}}}"
+    if issubclass(cls, frozenset):
+        return f"{{{', '.join(sorted(map(text_of, frozenset.__iter__(key))))}}}"
     if issubclass(cls, enum.Enum):
-        return f"{cls.__name__}.{object.__getattribute__(key, '_name_')}"
+        name = object.__getattribute__(key, "_name_")  # none of flags together, before Python 3.11
+        return f"{cls.__name__}.{name}" if name else f"{cls.__name__}({object.__getattribute__(key, '_value_')})"
     if issubclass(cls, type):
         return f"{type.__getattribute__(key, '__module__')}.{type.__getattribute__(key, '__qualname__')}"
     written = by_value.dumps(key) if kind_of(cls) is Kind.PLAIN else None

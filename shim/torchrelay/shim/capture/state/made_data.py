@@ -1,4 +1,4 @@
-"""Tell which data sets and data loaders training has made. What set-up has made each process has."""
+"""Which data sets and data loaders training has made. What set-up and outer loops make on the way to a step each process makes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from torchrelay.shim.capture.values.by_identity import ByIdentity
 
 
 class MadeData:
-    """The data sets and loaders of one outermost loop."""
+    """Tells them apart by when they were first seen."""
 
     def __init__(self) -> None:
-        self._of_set_up: ByIdentity[None] | None = None
-        """The data sets and loaders of set-up; None before the loop's first boundary."""
+        self._known: ByIdentity[bool] = ByIdentity()
+        self.fresh_is_made = False
+        """Whether training makes what is seen for the first time now: not at the first head of a loop."""
         self.of_loops: set[int] = set()
         """Iterators that running loops have made, by id: a new process makes these, and what they draw from, as its loops do."""
 
-    def set_up_is_over(self, data: Iterable[Any]) -> None:
-        """Note the data sets and loaders that are there at the first boundary. At later ones nothing is noted."""
-        if self._of_set_up is None:
-            self._of_set_up = ByIdentity()
-            for obj in data:
-                self._of_set_up.put(obj, None)
+    def note(self, data: Iterable[Any], *, made: bool) -> None:
+        """Note of data sets and loaders that are not known yet whether training has made them."""
+        for obj in data:
+            if not self._known.has(obj):
+                self._known.put(obj, made)
+
+    def has_made(self, obj: Any) -> bool:
+        """Return whether this is noted as made by training."""
+        return self._known.get(obj) is True
 
     def is_made(self, obj: Any) -> bool:
         """Return whether training has made this data set or loader."""
-        return self._of_set_up is not None and not self._of_set_up.has(obj)
+        known = self._known.get(obj)
+        return self.fresh_is_made if known is None else known

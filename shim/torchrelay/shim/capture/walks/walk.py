@@ -44,7 +44,7 @@ class Walk:
 
         `before`: the boundary's state, for a walk at the gate: it copies tensors that the step made up to a larger size.
         """
-        self.state = state or HostState()
+        self.state = state or HostState(made_data=trees.made_data)
         self.trees = trees
         self._before = before
         self.queue: deque[tuple[int, Any, Any]] = deque()
@@ -63,7 +63,7 @@ class Walk:
         self._go(frames, module_globals)
         self._parts = owners.parts_met_elsewhere(self.state)
         if self._parts:
-            self.state = HostState()
+            self.state = HostState(made_data=self.trees.made_data)
             self._go(frames, module_globals)
         aliases.find(self.state, self.trees, range(len(self.state.nodes)))
         return self.state

@@ -24,6 +24,20 @@ class Colour(enum.Enum):
         raise RuntimeError("asked")
 
 
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
+    RUN = 4
+
+
+class Names(frozenset[str]):
+    pass
+
+
+def test_flags_together_are_told_apart() -> None:
+    assert text_of(Rights.READ | Rights.WRITE) != text_of(Rights.READ | Rights.RUN)
+
+
 @pytest.mark.parametrize(
     ("key", "text"),
     [
@@ -33,6 +47,7 @@ class Colour(enum.Enum):
         (("a", Colour.RED), "('a', Colour.RED)"),
         (Nth(2), "Nth(2)"),
         (frozenset({"b", "a"}), "{'a', 'b'}"),
+        (Names({"b", "a"}), "{'a', 'b'}"),
         (dict, "builtins.dict"),
     ],
 )

@@ -153,10 +153,11 @@ class AgentReports:
         self._driver.journal_arrived(worker.worker, now_s)
 
     def _hear_checks(self, rank: int, content: msg.JournalContent) -> None:
-        """Take in the checks that a rank has told a controller before this one."""
-        known = {check.boundary for check in self._job.checks.get(rank, ())}
+        """Take in the checks that a rank has told a controller before this one; none where this one has heard the rank itself."""
+        if rank in self._job.checks:
+            return
         try:
-            for _, frame in sorted((at, frame) for at, frame in content.checks.items() if at not in known):
+            for _, frame in sorted(content.checks.items()):
                 self._job.add_check(rank, decode(frame, {msg.ReplicaCheck.__name__: msg.ReplicaCheck}))
         except FrameError as e:
             self._outbox.log_once("warning", f"what {content.worker} has told of its tensors cannot be read: {e}")

@@ -21,20 +21,23 @@ class Programs:
 
     def attached(self, node: str, program: Program) -> str:
         """Take in the program of a node whose agent has come. Return why the node cannot take part in this job, or empty."""
-        is_new, self._of[node] = node not in self._of, program
-        key = self._job.imports[node] = imports_key(program)
-        if not is_new or len(self._of) < 2:
+        imports, key = self._job.imports, imports_key(program)
+        is_known = node in self._of and imports.get(node) == key
+        self._of[node], imports[node] = program, key
+        if is_known:
             return ""
-        others = sorted(name for name in self._of if name != node)
-        other = next((name for name in others if self._job.imports[name] != key), others[0])
-        one, two = sorted((node, other))
-        found = agree(one, self._of[one], two, self._of[two])
-        for text in found.told:
-            self._outbox.log("warning", text)
-        if found.kept_apart and not self._job.imports_differ:
-            self._job.imports_differ = True
-            self._outbox.emit(FilesDiffer((one, two), found.kept_apart))
-        return "the machines of this job were not told the same: " + "; ".join(found.refused) if found.refused else ""
+        refused: dict[str, None] = {}
+        unlike = {imports[name]: name for name in sorted(self._of, reverse=True) if name != node}
+        for other in sorted(unlike.values()):
+            one, two = sorted((node, other))
+            found = agree(one, self._of[one], two, self._of[two])
+            refused |= dict.fromkeys(found.refused)
+            for text in found.told:
+                self._outbox.log("warning", text)
+            if found.kept_apart and not self._job.imports_differ:
+                self._job.imports_differ = True
+                self._outbox.emit(FilesDiffer((one, two), found.kept_apart))
+        return "the machines of this job were not told the same: " + "; ".join(refused) if refused else ""
 
     def compare(self, program: Program) -> MachinesCompared:
         """Return what would be said of a machine that may come, which has no name yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.shim.capture.handlers.data import form_of
@@ -10,15 +11,30 @@ from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import Kind
 
 
-def can_be_made(state: HostState, loader: Any) -> bool:
-    """Return whether what is written of a loader, and of the data sets below it that training has made, is all of them.
+@dataclass
+class MadeLoaders:
+    """Verdicts on loaders, by node, with what was written of them and of their data sets: they hold until that is another thing."""
 
-    `state`: encoded.
-    """
-    number = state.index.get(id(loader))
-    if number is None:
-        return False
-    queue = [number]
+    _known: dict[int, tuple[dict[int, bytes], bool]] = field(default_factory=dict)
+
+    def can_be_made(self, state: HostState, loader: Any) -> bool:
+        """Return whether what is written of a loader, and of the data sets below it that training has made, is all of them.
+
+        `state`: encoded.
+        """
+        number = state.index.get(id(loader))
+        if number is None:
+            return False
+        read, verdict = self._known.get(number, ({}, False))
+        if not read or any(state.written[node] is not data for node, data in read.items()):
+            queue = [number]
+            verdict = _is_written_whole(state, queue)
+            self._known[number] = {node: state.written[node] for node in queue}, verdict
+        return verdict
+
+
+def _is_written_whole(state: HostState, queue: list[int]) -> bool:
+    """`queue`: has the loader's node; those of data sets that are read, too, are added."""
     for number in queue:
         node, written = state.nodes[number], decode([state.written[number]])[0]
         form = form_of(written)

@@ -26,7 +26,7 @@ from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.journal import last_draw, payload
-from torchrelay.shim.journal.made_loaders import can_be_made
+from torchrelay.shim.journal.made_loaders import MadeLoaders
 from torchrelay.shim.script import sites
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Writer:
         """The boundary that the set-up's journal was written at, if some ranks may not be in that loop yet."""
         self.no_way_in: tuple[str, ...] = ()
         """What is at the latest boundary that a joiner could not be led to."""
+        self._made_loaders = MadeLoaders()
         self._shapes: set[tuple[Kind, type]] = set()
         self._gradients_written: tuple[Any, bytes] = None, b""
         self.last_bytes = 0
@@ -326,7 +327,7 @@ class Writer:
             loader = LOADER_OF.get(iterator) if isinstance(iterator, LoaderIter) else None
             if loader is None or id(iterator) in made.of_loops or not made.is_made(loader):
                 continue
-            if not can_be_made(state, loader):
+            if not self._made_loaders.can_be_made(state, loader):
                 yield f"{state.path(number)}, the iterator of a data loader that training has made over what cannot be captured"
 
     @staticmethod

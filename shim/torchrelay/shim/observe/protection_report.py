@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
 
 _SET_UP_STEPS = 3
+_LOOK_FOR_FILES = 256
+"""In how many boundaries the files that set-up has read are looked for once."""
 _BESIDE = (
     "collectives on another thread than the one that trains: if a rank is lost or moved while "
     "they are under way, they fail, and what they were for is not done"
@@ -52,6 +54,7 @@ class Reporter:
         self._own_threads = changed_data_sets.OwnThreads()
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
+        self._files_gone = 0
         self._behind: Gap | None = None
         self._save: Gap | None = None
         self._evaluations: Gap | None = None
@@ -69,6 +72,8 @@ class Reporter:
         if commit.state.bulk:
             self._bulk.look(commit.state, commit.boundary, commit.activation)
         self._lacking.look(commit.state, commit.boundary, self._outermost())
+        if commit.boundary % _LOOK_FOR_FILES == 0 and self._engine.set_up is not None:
+            self._files_gone = len(self._engine.set_up.gone())
         changes = self._engine.draws.data_changes
         self._own_threads.look(changes.changed.objects())
         settled = bool(self._engine.tracker.boundary_sites)
@@ -96,6 +101,7 @@ class Reporter:
             self._engine.updates.writes.copied_bytes,
             self._engine.gradients.most_copied_bytes,
             self._engine.set_up is not None and self._engine.set_up.lost,
+            self._files_gone,
             dynamo.compilations(),
             len(self.holds),
         )

@@ -57,7 +57,8 @@ def answer(order: Explain, link: AgentLink, engine: WatchedEngine | None) -> Non
     stack = stack_of(sys._current_frames().get(ident))
     motion = watch(lambda: sys._current_frames().get(ident), order.watch_s, time.sleep, time.monotonic)
     links = comms.links.look(sockets) if comms is not None else ()
-    is_covered = motion == "still" and engine is not None and engine.only_may_wait()
+    may_wait = comms is not None and not comms.waits_on_device() and engine is not None and engine.only_may_wait()
+    is_covered = motion == "still" and may_wait
     own = is_covered and in_own_code(sys._current_frames().get(ident))
     link.send(Explained(order.request, stack, motion, "its own process", links=links, in_own_code=own))
 

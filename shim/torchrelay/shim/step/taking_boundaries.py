@@ -75,6 +75,7 @@ class TakingBoundaries:
         if engine.writer.begins_anew():
             engine.begin_trees_anew()
             before = None
+        engine.unprotected.begins_step()
         engine.trees.made_data.fresh_is_made = activation.heads > 1
         state = engine.writer.state_at(activation.frame, before, number)
         now = rng.capture()

@@ -35,6 +35,10 @@ class Unprotected:
         """Note that an exception goes to the script."""
         self._raised = error, self._engine.step.gates_passed
 
+    def begins_step(self) -> None:
+        """Forget what has been raised before: it holds the frames that it came through."""
+        self._raised = None
+
     def behind(self, failure: BaseException) -> BaseException:
         """Return why the script has failed: where it has caught an exception of ours in this step, and exited, that one."""
         if isinstance(failure, SystemExit) and self._raised is not None:

@@ -167,7 +167,7 @@ def test_what_the_thread_lets_go_of_after_it_was_watched_is_free() -> None:
     def let_go(box: Box) -> None:
         held = Box()
         weakref.finalize(held, freed.set)
-        while not watched.is_set():
+        while box.on and not watched.is_set():
             pass
         held = box
         while box.on:

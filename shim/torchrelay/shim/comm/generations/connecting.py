@@ -20,6 +20,7 @@ def connected(generation: Generation, connect: Callable[[], Any]) -> Any:
     """Return what `connect` returns. Raises what it raises, and RuntimeError once the generation is broken."""
     if generation.broken:
         raise generation.failure()
+    news = threading.Event()
     made: list[Any] = []
     failed: list[BaseException] = []
 
@@ -29,12 +30,13 @@ def connected(generation: Generation, connect: Callable[[], Any]) -> Any:
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
             failed.append(error)
         finally:
-            generation.news.set()
+            news.set()
 
+    generation.waiting.add(news)
     threading.Thread(target=work, name=NAME, daemon=True).start()
-    while not (made or failed or generation.broken):
-        generation.news.wait()
-        generation.news.clear()
+    if not generation.broken:
+        news.wait()
+    generation.waiting.discard(news)
     if failed:
         raise failed[0]
     if not made:

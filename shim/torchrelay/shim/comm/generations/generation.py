@@ -28,13 +28,14 @@ class Generation:
     """Communicators whose collectives run on a device: those that are being made, and all of a generation that is over."""
     broken: bool = False
     """Set before anything of it is broken: a result that is there before that is one that all members gave."""
-    news: threading.Event = field(default_factory=threading.Event)
-    """Set when it is broken, and when a communicator of it is connected: one thread waits for either."""
+    waiting: set[threading.Event] = field(default_factory=set)
+    """Set when it is broken: one for each thread that waits for a communicator to be connected."""
 
     def breaks(self) -> None:
         """Mark the generation as broken from now on."""
         self.broken = True
-        self.news.set()
+        for event in tuple(self.waiting):
+            event.set()
 
     def failure(self) -> RuntimeError:
         """Return the error for a thread that needs a communicator of this broken generation."""

@@ -17,7 +17,7 @@ from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.state.made_data import MadeData
-from torchrelay.shim.journal.made_loaders import can_be_made
+from torchrelay.shim.journal.made_loaders import MadeLoaders
 
 Names = dict[str, Any]
 
@@ -120,7 +120,7 @@ def test_it_is_made_and_set_ups_stay_as_they_are(train: Callable[[Names], None])
         names["it"] = drawn_from(names["loader"])
 
     names, state = lost(trained)
-    assert can_be_made(state, names["loader"])
+    assert MadeLoaders().can_be_made(state, names["loader"])
     target = set_up()
     of_set_up, data = target["train"], target["data"]
     join(state, target)
@@ -158,10 +158,10 @@ def test_one_whose_data_was_met_first_is_not_called_whole_before_it_is() -> None
     holder.it = drawn_from(holder.loader)
     state = seen(names, trees)
     target: Names = {"holder": Holder(data=None, loader=None, it=None)}
-    if can_be_made(state, holder.loader):
+    if MadeLoaders().can_be_made(state, holder.loader):
         join(state, target)
         assert target["holder"].data.numbers == holder.data.numbers
-    assert can_be_made(seen(names, trees), holder.loader)
+    assert MadeLoaders().can_be_made(seen(names, trees), holder.loader)
 
 
 def test_what_is_there_at_a_loops_first_head_this_process_makes_by_itself() -> None:
@@ -185,7 +185,7 @@ def test_one_with_a_part_that_is_not_carried_is_not_called_whole() -> None:
         names["it"] = drawn_from(names["loader"])
 
     names, state = lost(trained)
-    assert not can_be_made(state, names["loader"])
+    assert not MadeLoaders().can_be_made(state, names["loader"])
     target = set_up()
     join(state, target)
     assert target["data"].numbers == [1, 2, 3, 4]

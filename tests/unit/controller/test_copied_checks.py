@@ -37,8 +37,10 @@ def test_what_this_controller_has_heard_itself_counts(job: FakeJob) -> None:
     heard = msg.ReplicaCheck(2, {"w": "heard"})
     job.core.job.add_check(1, heard)
     job.give(content(*CHECKS), "n0")
-    assert heard in job.core.job.checks[1]
-    assert CHECKS[1] not in job.core.job.checks[1]
+    assert list(job.core.job.checks[1]) == [heard]
+    job.core.job.distrust_newest_check(1)
+    job.give(content(*CHECKS), "n0")
+    assert list(job.core.job.checks[1]) == [], "nor is a check that is distrusted brought back"
 
 
 def test_what_cannot_be_read_is_told_and_is_no_reason_to_end(job: FakeJob) -> None:

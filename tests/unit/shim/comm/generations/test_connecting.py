@@ -25,6 +25,23 @@ def test_what_is_made_is_returned_and_what_fails_is_raised() -> None:
         connected(generation, fail)
 
 
+def test_threads_that_connect_at_once_do_not_take_each_others_signal() -> None:
+    generation, begin = Generation(3), threading.Barrier(8)
+    made: list[Any] = []
+
+    def connect(number: int) -> None:
+        begin.wait(LIMIT_S)
+        made.append(connected(generation, lambda: number))
+
+    threads = [threading.Thread(target=connect, args=(number,), daemon=True) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert sorted(made) == [*range(8)]
+    assert not generation.waiting
+
+
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_who_waits_for_a_peer_that_never_comes_is_let_go_when_the_generation_breaks(when: str) -> None:
     generation, waits, peer = Generation(3), threading.Event(), threading.Event()

@@ -66,13 +66,17 @@ def test_what_may_go_well_is_told(tmp_path: Path) -> None:
     assert any("beside the script model.py is not the same on n0 and n1" in event.fields_json for event in told)
 
 
+def importing(digest: str) -> Program:
+    return dataclasses.replace(ONE, sources={"model.py": digest}, imported=("model.py",))
+
+
 def test_a_machine_that_comes_back_with_other_files_is_compared_again(tmp_path: Path) -> None:
     job = FakeJob(tmp_path)
     programs = programs_of(job)
-    programs.attached("n0", ONE)
-    programs.attached("n1", OTHER)
+    programs.attached("n0", importing("1"))
+    programs.attached("n1", importing("1"))
     assert not job.core.job.imports_differ
-    programs.attached("n1", dataclasses.replace(OTHER, sources={"model.py": "2"}))
+    programs.attached("n1", importing("2"))
     assert job.core.job.imports_differ
 
 
@@ -80,9 +84,9 @@ def test_one_machine_of_each_kind_is_compared_with_a_new_one(tmp_path: Path) -> 
     """Of the first nothing is known."""
     job = FakeJob(tmp_path)
     programs = programs_of(job)
-    programs.attached("n0", dataclasses.replace(ONE, sources={}))
-    programs.attached("n1", OTHER)
-    programs.attached("n2", dataclasses.replace(OTHER, sources={"model.py": "2"}))
+    programs.attached("n0", dataclasses.replace(ONE, sources={}, imported=()))
+    programs.attached("n1", importing("1"))
+    programs.attached("n2", importing("2"))
     assert job.core.job.imports_differ
 
 

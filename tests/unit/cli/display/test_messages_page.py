@@ -45,4 +45,4 @@ def test_a_hint_with_an_option_that_is_not_there_is_found() -> None:
 
 
 def test_there_are_hints() -> None:
-    assert {h.split()[1] for h in HINTS} == {"explain", "quarantine", "spares", "status"}
+    assert {h.split()[1] for h in HINTS} == {"explain", "history", "quarantine", "run", "spares", "status"}

@@ -16,7 +16,7 @@ MEANINGS = {
     INTEGRITY: "nobody on the network between machines can change tensors on their way, whoever listens there can read them",
     FULL: "nobody on the network between machines can read or change tensors on their way",
 }
-COSTS = {OFF: "next to nothing", INTEGRITY: "a third to two fifths", FULL: "about two fifths"}
+COSTS = {OFF: "next to nothing", INTEGRITY: "a third to a half", FULL: "a third to a half"}
 """Of the rate at which tensors travel without protection, with both ends on the same two cores: as docs/transfer.md has it."""
 
 

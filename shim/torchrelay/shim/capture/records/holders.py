@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torchrelay.shim.capture.records.encode import EncodedNode
@@ -12,15 +12,18 @@ from torchrelay.shim.capture.values.kinds import Kind
 
 VARIABLES = (Kind.FRAME, Kind.GLOBALS)
 """Kinds whose parts mean one thing and then another, and may not be bound yet."""
+DATA = (Kind.LOADER, Kind.DATASET)
+"""The way that leads to one may go over an iterator, or a loader, that training has made."""
 Place = tuple[int, Any]
 """A node, and a key of its object."""
 
 
 class Holders:
-    """What holds the nodes in `wanted`, and modules below trees; variables last."""
+    """What holds data and what each process makes by itself, and modules below trees; variables last."""
 
-    def __init__(self, nodes: Sequence[EncodedNode], wanted: Collection[int]) -> None:
+    def __init__(self, nodes: Sequence[EncodedNode]) -> None:
         self._nodes = nodes
+        wanted = {number for number, node in enumerate(nodes) if is_of_set_up(node) or node.kind in DATA}
         self._of: dict[int, list[Place]] = {}
         self._of_parts: dict[tuple[int, str], list[Place]] = {}
         for holder, key, value in sorted(self._held(), key=lambda held: self._is_variable(held[0])):
@@ -48,3 +51,8 @@ class Holders:
             for key, value in by_place(node.content).items() if type(node.content) is dict else content:
                 if type(value) is tuple:
                     yield holder, key, value
+
+
+def is_of_set_up(node: EncodedNode) -> bool:
+    """Return whether each process has made such an object before it comes to the loop. To make a second one is the last resort."""
+    return node.kind in (Kind.DDP, Kind.OPTIMIZER) or (node.kind is Kind.MODULE and node.content[4] is None)

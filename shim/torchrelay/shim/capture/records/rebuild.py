@@ -28,7 +28,7 @@ from torchrelay.shim.capture.records import closures
 from torchrelay.shim.capture.records.bound_calls import method, partial
 from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.records.encode import EncodedNode
-from torchrelay.shim.capture.records.holders import VARIABLES, Holders
+from torchrelay.shim.capture.records.holders import DATA, VARIABLES, Holders, is_of_set_up
 from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.tags import (
@@ -134,7 +134,7 @@ class StateRebuild:
 
     def data(self) -> Iterator[tuple[Any, bool]]:
         """Yield the loaders and data sets that are here, and whether training has made them."""
-        for kind in _DATA:
+        for kind in DATA:
             yield from ((obj, form_of(node).is_made) for node, obj in self.each(kind))
 
     def has_all(self, content: dict[Any, Any]) -> bool:
@@ -219,9 +219,9 @@ class StateRebuild:
         parent = self.objects[node.parent]
         there = ABSENT if parent is ABSENT else self._child(node.parent, parent, node.key)
         handler = HANDLERS[node.kind]
-        if _is_of_set_up(node):
+        if is_of_set_up(node):
             there = self._of_set_up(node, there)
-        elif there is ABSENT and node.kind in _DATA:
+        elif there is ABSENT and node.kind in DATA:
             there = self._elsewhere(len(self.objects), by_variables=True)
         if self._stands_for(node, there):
             return there
@@ -246,7 +246,7 @@ class StateRebuild:
     def _stands_for(self, node: EncodedNode, there: Any) -> bool:
         if there is ABSENT or id(there) in self._taken or not HANDLERS[node.kind].fits(node, there):
             return False
-        return node.kind not in _DATA or not form_of(node).is_made or self._was_made(there)
+        return node.kind not in DATA or not form_of(node).is_made or self._was_made(there)
 
     def _elsewhere(self, number: int, *, by_variables: bool) -> Any:
         """Return a node's object by another holder in the record that is here already, or ABSENT."""
@@ -270,8 +270,7 @@ class StateRebuild:
 
     @functools.cached_property
     def _holders(self) -> Holders:
-        wanted = {number for number, node in enumerate(self._nodes) if _is_of_set_up(node) or node.kind in _DATA}
-        return Holders(self._nodes, wanted)
+        return Holders(self._nodes)
 
     @property
     def left(self) -> frozenset[int]:
@@ -391,15 +390,6 @@ class StateRebuild:
         if any(i is ABSENT for i in items):
             raise StateMismatchError(f"{what}: an element has state that cannot be carried")
         return items
-
-
-_DATA = (Kind.LOADER, Kind.DATASET)
-"""The way that leads to one may go over an iterator, or a loader, that training has made."""
-
-
-def _is_of_set_up(node: EncodedNode) -> bool:
-    """Return whether each process has made such an object before it comes to the loop. To make a second one is the last resort."""
-    return node.kind in (Kind.DDP, Kind.OPTIMIZER) or (node.kind is Kind.MODULE and node.content[4] is None)
 
 
 def _what(node: EncodedNode) -> str:

@@ -130,6 +130,13 @@ def test_events_of_another_version_are_passed_over(tmp_path: Path) -> None:
     assert EventLines(path).read_all().run_id == "7e70abbe"
 
 
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    path = t.write(t.begins(), tmp_path / "events.jsonl")
+    whole = path.read_bytes()
+    path.write_bytes(b'{"time_s": 17\n' + whole + b"[" * 100_000 + b"\n")
+    assert EventLines(path).read_all().run_id == "7e70abbe"
+
+
 @pytest.mark.parametrize("text", ["not json\n", "[]\n", '{"name": "spares"}\n', "7\n"])
 def test_a_file_that_has_no_events_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)

@@ -141,6 +141,7 @@ def test_one_whose_deletion_the_mirror_has_missed_is_refused_too() -> None:
 def test_why_agents_wait_is_said_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with KubeCluster.open() as cluster:
+            await cluster.trains(cluster.job("other"))  # so agents are served
             pod = cluster.add(training_pod(KEY, 0, 2))
             size = str(100 * MOST_RANKS_OF_A_POD)
             worker = msg.WorkerInfo(f"{pod.agent}.1", 0, 1, hello(size).workers[0].launch)

@@ -40,8 +40,8 @@ class EventLines:
         self._rest = lines.pop()
         for line in lines:
             self._take(line)
-        if self._strange and not self._has_events:
-            raise UserError(f"{self.path} is not a file of `torchrelay run --events`: {self._strange!r}")
+        if (line := self._strange) and not self._has_events:
+            raise UserError(f"{self.path} is not a file of `torchrelay run --events`: {line!r}")
         return bool(data)
 
     def read_all(self) -> RunRecord:

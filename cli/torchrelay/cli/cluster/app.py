@@ -166,7 +166,8 @@ def history(
     """List the migrations of a job, or of all: how each ended, what it cost, and who asked for it.
 
     Migrations are resources, and go with their job, a day after its end. What the dashboard keeps on a volume
-    (`dashboard.history.claim` of the chart) stays: `--kept` lists the newest of it, and the dashboard tells each job's story. Older jobs are files on that volume.
+    (`dashboard.history.claim` of the chart) stays: `--kept` lists the newest of it, and the dashboard tells each job's
+    story. Older jobs are files there.
 
     Example: kubectl torchrelay history llama
     """

@@ -201,7 +201,7 @@ def _ranks(by_job: dict[str, list[int]]) -> str:
 
 
 async def _bar(cluster: Cluster, node: str, device: str, reason: str) -> Object:
-    """Return the Quarantine that holds from now on: one that does already, or one that is over, put in force again, or a new one."""
+    """Return the Quarantine that holds from now on: one that does already, or one that was over, or a new one."""
     subject = (node, device)
     there = [q for q in await cluster.all(QUARANTINES) if (q["spec"]["node"], q["spec"].get("device", "")) == subject]
     now_s = time.time()

@@ -22,11 +22,12 @@ class EventLines:
         self.record = RunRecord() if record is None else record
         self._offset = 0
         self._rest = b""
+        self._has_events, self._strange = False, b""
 
     def read_more(self) -> bool:
         """Read some of what is new. Return whether anything was new. A line that is not whole yet is read the next time.
 
-        Raises UserError if the file cannot be read, or holds no events.
+        A line that was cut off is left out. Raises UserError if the file cannot be read, or holds no events.
         """
         try:
             with open(self.path, "rb") as file:
@@ -39,6 +40,8 @@ class EventLines:
         self._rest = lines.pop()
         for line in lines:
             self._take(line)
+        if (line := self._strange) and not self._has_events:
+            raise UserError(f"{self.path} is not a file of `torchrelay run --events`: {line!r}")
         return bool(data)
 
     def read_all(self) -> RunRecord:
@@ -53,8 +56,10 @@ class EventLines:
         try:
             fields = json.loads(line)
             name, time_s = fields.pop("name"), float(fields.pop("time_s"))
-        except (ValueError, TypeError, KeyError, AttributeError) as e:
-            raise UserError(f"{self.path} is not a file of `torchrelay run --events`: {line[:80]!r}") from e
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            self._strange = self._strange or line[:80]
+            return
+        self._has_events = True
         if name in _UNUSED and self.record.first_step_s is not None:
             return
         try:

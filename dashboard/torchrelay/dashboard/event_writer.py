@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
@@ -36,6 +37,8 @@ class EventWriter:
         try:
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed with the run
             self._size_bytes = self._file.tell()
+            if self._size_bytes and not _ends_a_line(path):
+                self._put("\n")
         except OSError as e:
             self._fail(e)
 
@@ -53,12 +56,16 @@ class EventWriter:
         line = json_line(event) + "\n"
         if self._size_bytes + len(line) > self._most_bytes and event.name != _END:
             return
-        self._size_bytes += len(line)
         try:
-            self._file.write(line)
-            self._file.flush()
+            self._put(line)
         except OSError as e:
             self._fail(e)
+
+    def _put(self, text: str) -> None:
+        assert self._file is not None
+        self._size_bytes += len(text)
+        self._file.write(text)
+        self._file.flush()
 
     def close(self) -> None:
         if self._file is not None:
@@ -90,3 +97,10 @@ class EventWriter:
     def _fail(self, error: OSError) -> None:
         self._file = None
         self._failed(error)
+
+
+def _ends_a_line(path: Path) -> bool:
+    """Return whether the last line is whole. It is not if a full volume, or the writer's end, has cut it off."""
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

@@ -46,8 +46,8 @@ class RunRecord:
         self.nodes: tuple[str, ...] = ()
         self.holders: dict[int, str] = {}
         """Rank -> worker, as far as it is known."""
-        self.gpus: dict[str, str] = {}
-        """Worker -> the UUID of its GPU, as far as it is known."""
+        self.gpus: dict[str, dict[str, str]] = {}
+        """Node -> worker -> the UUID of its GPU, as far as it is known."""
         self.lost: dict[int, str] = {}
         """Rank -> how its process ended, until somebody has taken it over."""
         self.moved: dict[int, str] = {}
@@ -129,7 +129,7 @@ class RunRecord:
             case events.SparesChanged():
                 self.pool = what
             case events.DevicesUsed():
-                self.gpus.update(what.gpus)
+                self.gpus[what.node] = what.gpus
             case events.HealthVerdict():
                 self._verdict(what, time_s)
             case events.QuarantineCleared():

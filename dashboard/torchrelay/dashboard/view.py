@@ -187,6 +187,7 @@ def _ranks(seen: Seen) -> dict[str, Any]:
     told: dict[int, str] = {}
     nodes: dict[str, list[int]] = {}
     counts: dict[str, int] = {}
+    gpus = {worker: gpu for of_node in r.gpus.values() for worker, gpu in of_node.items()}
     for rank in range(r.world_size):
         status = live.get(rank)
         worker = status.worker if status is not None else r.holders.get(rank, "")
@@ -202,7 +203,7 @@ def _ranks(seen: Seen) -> dict[str, Any]:
         "counts": counts,
         "nodes": [{"name": name, "ranks": _runs_of(ranks)} for name, ranks in nodes.items()],
         "workers": (workers := _workers(r, live, told)),
-        "gpus": {rank: r.gpus[worker] for rank, worker in workers.items() if worker in r.gpus},
+        "gpus": {rank: gpus[worker] for rank, worker in workers.items() if worker in gpus},
         "told": told,
         "moved": dict(list(r.moved.items())[-TOLD_RANKS:]),
     }

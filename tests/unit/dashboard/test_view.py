@@ -56,6 +56,13 @@ def test_a_rank_has_the_gpu_of_the_process_that_has_it_now() -> None:
     assert sections(t.record_of(t.begins()))["ranks"]["gpus"] == {}  # type: ignore[index]
 
 
+def test_what_a_node_told_of_its_gpus_before_is_over() -> None:
+    record = t.record_of(t.begins())
+    for number in range(50):
+        record.take(e.DevicesUsed("n0", {f"n0.s{number}": f"GPU-{number}"}), t.BEGAN_S + 30 + number)
+    assert record.gpus == {"n0": {"n0.s49": "GPU-49"}}
+
+
 def test_page_and_view_mean_the_same_states() -> None:
     script = (Path(view.__file__).parent / "page" / "rank_map.js").read_text()
     named = dict(re.findall(r"^  (\w): \[\"(\w+)\"", script, re.MULTILINE))
@@ -120,6 +127,13 @@ def test_events_of_another_version_are_passed_over(tmp_path: Path) -> None:
     path = t.write(t.begins(), tmp_path / "events.jsonl")
     with open(path, "a") as file:
         file.write('{"time_s": 1.0, "name": "of_tomorrow", "x": 1}\n{"time_s": 2.0, "name": "spares", "new": 1}\n')
+    assert EventLines(path).read_all().run_id == "7e70abbe"
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    path = t.write(t.begins(), tmp_path / "events.jsonl")
+    whole = path.read_bytes()
+    path.write_bytes(b'{"time_s": 17\n' + whole + b"[" * 100_000 + b"\n")
     assert EventLines(path).read_all().run_id == "7e70abbe"
 
 

@@ -477,3 +477,26 @@ def test_history_has_a_volume_that_the_dashboard_alone_mounts_where_a_claim_is_n
     without = one(rendered("defaults"), "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]
     assert "fsGroup" not in without["securityContext"]
     assert not [v for v in without["volumes"] if "persistentVolumeClaim" in v]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "dashboard", "strategy"),
+    [(1, True, "Recreate"), (2, True, "RollingUpdate"), (1, False, "RollingUpdate")],
+)
+def test_a_single_replica_gives_the_volume_of_the_history_back_before_the_next_one_wants_it(
+    replicas: int, dashboard: bool, strategy: str
+) -> None:
+    history = {"enabled": dashboard, "history": {"claim": "torchrelay-history"}}
+    objects = render_deploy.render({"controller": {"replicas": replicas}, "dashboard": history}, "system")
+    assert one(objects, "Deployment", "torchrelay-controller")["spec"]["strategy"]["type"] == strategy
+
+
+@pytest.mark.parametrize(
+    "history", [None, {"claim": "torchrelay-history", "sizeMiB": None}], ids=["no values", "a claim alone"]
+)
+def test_a_release_from_before_the_history_is_upgraded_with_its_own_values(history: dict[str, Any] | None) -> None:
+    objects = render_deploy.render({"dashboard": {"history": history}}, "system")  # null takes a default away
+    containers = one(objects, "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]["containers"]
+    (dashboard,) = [c for c in containers if c["name"] == kube.DASHBOARD_CONTAINER]
+    told = {e["name"]: e["value"] for e in dashboard["env"]}
+    assert told.get(kube.ENV_HISTORY_BYTES) == (str(512 << 20) if history else None)

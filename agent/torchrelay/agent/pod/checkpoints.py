@@ -103,7 +103,7 @@ def step_of(path: Path) -> int:
     if path.is_dir() and state.is_file():
         try:
             return int(json.loads(state.read_bytes())["global_step"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return -1
     name = path.name if path.is_dir() else path.stem
     named = _STEP.findall(name) or _NUMBER.findall(name)

@@ -156,7 +156,8 @@ def history(
     kept: Annotated[
         bool,
         typer.Option(
-            "--kept", help="The jobs that the dashboard keeps, also those that are long over, of all namespaces."
+            "--kept",
+            help="The jobs of all namespaces that the dashboard lists: those that train, and the newest 20 that are over and kept.",
         ),
     ] = False,
     system_namespace: SystemNamespace = SYSTEM_NAMESPACE,
@@ -165,7 +166,8 @@ def history(
     """List the migrations of a job, or of all: how each ended, what it cost, and who asked for it.
 
     Migrations are resources, and go with their job, a day after its end. What the dashboard keeps on a volume
-    (`dashboard.history.claim` of the chart) stays: `--kept` lists it, and the dashboard tells each job's story.
+    (`dashboard.history.claim` of the chart) stays: `--kept` lists the newest of it, and the dashboard tells each job's
+    story. Older jobs are files there.
 
     Example: kubectl torchrelay history llama
     """

@@ -1,4 +1,4 @@
-"""`kubectl torchrelay history --kept`: the jobs that the dashboard of a cluster keeps, also those that are over."""
+"""`kubectl torchrelay history --kept`: the jobs that the dashboard of a cluster lists, also the newest that are over."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from torchrelay.cli.cluster.times import goodput, steps_per_s
+from torchrelay.cli.cluster.times import goodput, steps_per_s, time_s
 from torchrelay.cli.display import render
 from torchrelay.dashboard import words
 from torchrelay.protocol.kube import kube_names as kube
@@ -195,12 +195,20 @@ def _because(rung: Object) -> str:
 
 
 def quarantines_view(found: Sequence[Object]) -> RenderableType:
-    table = table_of("name", "node", "device", "until", "asked by", "reason")
+    table = table_of("name", "node", "device", "until", "asked by", "reason", "cleared")
     for q in found:
         spec, by = q["spec"], (q["metadata"].get("annotations") or {}).get(kube.REQUESTED_BY, "")
         until, reason = spec.get("until", ""), Text(spec.get("reason", ""))
-        table.add_row(q["metadata"]["name"], spec["node"], spec.get("device", ""), until, by, reason)
+        cleared = Text(spec.get("cleared", ""))
+        table.add_row(q["metadata"]["name"], spec["node"], spec.get("device", ""), until, by, reason, cleared)
     return table
+
+
+def holds(quarantine: Object, now_s: float) -> bool:
+    """Return whether a Quarantine is in force: neither cleared nor over. A time that cannot be read counts as none."""
+    spec = quarantine["spec"]
+    until_s = time_s(spec.get("until") or "")
+    return not spec.get("cleared") and (not until_s or now_s < until_s)
 
 
 def pools_view(pools: Sequence[Object]) -> RenderableType:

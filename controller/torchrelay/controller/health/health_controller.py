@@ -47,6 +47,8 @@ SILENT_STEP_S, SILENT_STEP_SHARE = 0.5, 0.1
 SILENT_S = 3.0
 """Silence from which on an agent counts as silent that has something to tell each second."""
 VERDICTS_SHOWN = 5
+MOST_GPU_CHARS = 128
+"""Of what an agent says that a GPU is called: it goes to all who listen."""
 
 
 class HealthController:
@@ -109,11 +111,14 @@ class HealthController:
         for worker, devices in message.devices.items():
             if (known := self._job.workers.get(worker)) is not None and known.node == node:
                 known.devices = tuple(devices.split())
-        told = self._gpus.setdefault(node, {})
-        others = {worker: gpu for worker, gpu in message.gpus.items() if told.get(worker) != gpu}
-        if others:
-            self._gpus[node] = dict(message.gpus)
-            self._outbox.emit(DevicesUsed(node, others))
+        gpus = {
+            worker: gpu[:MOST_GPU_CHARS]
+            for worker, gpu in message.gpus.items()
+            if (known := self._job.workers.get(worker)) is not None and known.node == node
+        }
+        if gpus and gpus != self._gpus.get(node):
+            self._gpus[node] = gpus
+            self._outbox.emit(DevicesUsed(node, gpus))
 
     def tick(self, now_s: float) -> None:
         for node in self._job.nodes.values():

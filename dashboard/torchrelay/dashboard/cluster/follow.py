@@ -56,6 +56,8 @@ async def _listen(jobs: ClusterJobs, reader: asyncio.StreamReader) -> None:
             rest = bytearray(last)
             for line in lines:
                 _take(jobs, line)
+                if jobs.is_list_due:
+                    await asyncio.to_thread(jobs.list_kept)
         elif len(rest) > LONGEST_LINE_BYTES:
             raise FrameError(f"a line of more than {LONGEST_LINE_BYTES >> 20} MiB")
 

@@ -57,7 +57,7 @@ class FollowedJob:
     ) -> None:
         self.job = ClusterJob(seen.namespace, seen.job)
         self.record = record or RunRecord(run_id_of(seen.namespace, seen.job), self.job, BOUNDS)
-        self.kept, self._writer = kept, writer
+        self.kept, self.writer = kept, writer
         self.lineage, self.owner, self.taken_over = seen.lineage, seen.owner, seen.taken_over
         self.gone_s: float | None = None
         self.known_s = self.record.newest_s if record else 0.0
@@ -88,8 +88,8 @@ class FollowedJob:
             self.record.take(from_job_event(event), event.time_s)
         except FrameError:  # of a controller of another version
             return
-        if self._writer is not None:
-            self._writer.take(event)
+        if self.writer is not None:
+            self.writer.take(event)
 
     async def migrate(self, rank: int, reason: str) -> Answer:
         return Answer(False, READ_ONLY)
@@ -145,6 +145,7 @@ class ClusterJobs:
     def connected(self) -> None:
         """Prepare for a new feed, which tells again what the previous one has told."""
         self.problem, self.leading, self._rounds = "", None, 0
+        self._forget_kept()
         for followed in self._jobs.values():
             followed.known_s, followed.told_of = followed.record.newest_s, False
 
@@ -162,8 +163,7 @@ class ClusterJobs:
                     followed.record.machines = line.nodes
             case JobGone():
                 if (followed := self._jobs.get(run_id_of(line.namespace, line.job))) is not None:
-                    followed.gone_s = self._clock()
-                    self._end(followed)
+                    self._gone(followed)
             case Barred():
                 self._barred.clear()  # the records look at this one
                 self._barred.update({s.device or s.node: s for s in line.subjects})
@@ -173,11 +173,13 @@ class ClusterJobs:
         self._rounds = self._rounds + 1 if line == self.leading else 0
         if line.leads and not self._leads_since_s:
             self._leads_since_s = self._clock()
+        if not line.leads:
+            self._forget_kept()  # another dashboard writes there
         self.leading = line
         if self._rounds and line.leads:
             for followed in self._jobs.values():
                 if not followed.told_of and followed.gone_s is None:
-                    followed.gone_s = self._clock()
+                    self._gone(followed)
 
     def sweep(self) -> None:
         """Drop jobs that have been gone for long enough."""
@@ -187,6 +189,17 @@ class ClusterJobs:
         over = [i for i, f in self._jobs.items() if f.gone_s is not None and now_s - f.gone_s >= self._ttl_s]
         for run_id in over:
             self._retire(run_id)
+
+    @property
+    def is_list_due(self) -> bool:
+        """Return whether `list_kept` is to be called before the next line is taken."""
+        leads = self.leading is not None and self.leading.leads
+        return self._kept is not None and leads and not self._kept.is_listed
+
+    def list_kept(self) -> None:
+        """Look what is kept of earlier jobs. This takes time."""
+        assert self._kept is not None
+        self._kept.list_again()
 
     def to_recall(self) -> list[KeptJob]:
         """Return the newest kept jobs that are over, the oldest of them first. Only once, when the controller here leads."""
@@ -225,6 +238,8 @@ class ClusterJobs:
         run_id = run_id_of(line.namespace, line.job)
         known = self._jobs.get(run_id)
         if known is not None and known.lineage == line.lineage:
+            if known.gone_s is not None and self._kept is not None:
+                known.kept, known.writer = self._kept.begin(line, self._clock())
             known.gone_s, known.told_of = None, True
             return
         self._retire(run_id)
@@ -288,6 +303,14 @@ class ClusterJobs:
         if (followed := self._jobs.pop(run_id, None)) is not None:
             self._end(followed)
         self.hub.drop(run_id)
+
+    def _gone(self, followed: FollowedJob) -> None:
+        followed.gone_s = self._clock()
+        self._end(followed)
+
+    def _forget_kept(self) -> None:
+        if self._kept is not None:
+            self._kept.forget()
 
     def _end(self, followed: FollowedJob) -> None:
         if self._kept is not None and followed.kept is not None:

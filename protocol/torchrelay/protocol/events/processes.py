@@ -41,7 +41,7 @@ class SparesAsked:
 
 @message(frozen=True)
 class DevicesUsed:
-    """Which GPU the processes of a node use, of those that use another one than before: worker -> its UUID."""
+    """Which GPU each process of a node uses from now on: worker -> its UUID. What was told of the node before is over."""
 
     node: str
     gpus: dict[str, str]

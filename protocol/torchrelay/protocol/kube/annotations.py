@@ -13,6 +13,8 @@ from torchrelay.protocol.names import RESPAWN_LIMIT_DEFAULT
 from torchrelay.protocol.security import transfer_protection
 
 MAX_SPARES = 1024
+MOST_DIGITS = 12
+"""Of a number; Python refuses to read a very long one, and no clock counts so far."""
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SWITCH = {"true": True, "false": False}
 _SET_BY_US = {kube.INJECTED, kube.OWNER, kube.NOT_INJECTED, kube.NOTES, kube.JOB, kube.ROLE}
@@ -135,6 +137,8 @@ def _folder(value: str) -> str:
 def _count(value: str, meaning: str) -> int:
     if not (value.isascii() and value.isdecimal()):
         raise UserError(f'has to be {meaning}, not "{value}"')
+    if len(value) > MOST_DIGITS:
+        raise UserError(f"has to be {meaning}, of {MOST_DIGITS} digits at most, and has {len(value)}")
     return int(value)
 
 

@@ -28,5 +28,5 @@ def unpack_holders(packed: str) -> list[tuple[int, str, str]]:
     try:
         known = json.loads(zlib.decompress(base64.b64decode(packed, validate=True)))
         return [(int(rank), str(worker), str(node)) for rank, worker, node in known]
-    except (ValueError, TypeError, zlib.error) as e:
+    except (ValueError, TypeError, RecursionError, zlib.error) as e:
         raise FrameError(f"not the holders of ranks: {e}") from e

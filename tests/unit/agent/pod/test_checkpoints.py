@@ -117,3 +117,9 @@ def test_files_come_by_name_and_the_last_part_says_so(tmp_path: Path) -> None:
 def test_steps_in_names(tmp_path: Path, name: str, step: int) -> None:
     (tmp_path / name).mkdir()
     assert step_of(tmp_path / name) == step
+
+
+@pytest.mark.parametrize("text", ["{}", "[" * 100_000])
+def test_a_record_that_cannot_be_read_says_no_step(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trainer_state.json").write_text(text)
+    assert step_of(tmp_path) == -1

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from support.http_api import HttpApi
 from support.stand_in_kubectl import Kubectl, leads, serving
+from typer.main import get_command
 
 from torchrelay.cli.cluster.api import Cluster
+from torchrelay.cli.cluster.app import app
 from torchrelay.cli.cluster.kept_jobs import show_kept
+from torchrelay.dashboard.cluster.jobs import PAST_SHOWN
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import kube_names as kube
 
@@ -83,3 +86,8 @@ def test_a_dashboard_without_a_list_is_said(api: HttpApi, tmp_path: Path, monkey
     leads(api, "c-1")
     with pytest.raises(UserError, match="serves no dashboard"):
         asked(api, tmp_path, monkeypatch, None)
+
+
+def test_help_says_how_many_that_are_over_are_listed() -> None:
+    parameters = {parameter.name: parameter for parameter in get_command(app).commands["history"].params}  # type: ignore[attr-defined]  # of a group
+    assert f"the newest {PAST_SHOWN} that are over" in parameters["kept"].help  # type: ignore[attr-defined]  # of an option

@@ -203,6 +203,51 @@ def test_quarantine_is_added_once_and_cleared_by_node_device_or_name(
     assert api.of("quarantines").objects == {}
 
 
+@pytest.mark.parametrize("over", [{"cleared": "a new fan"}, {"until": "2020-01-01T00:00:00Z"}])
+def test_a_quarantine_that_is_over_and_still_there_is_put_in_force_again(
+    over: Object,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    api: HttpApi,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    api.put("quarantines", {"metadata": {"name": "gpu-1"}, "spec": {"node": "gpu-1", "reason": "fan", **over}})
+    asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_list(c, as_json=False))
+    assert ("a new fan" in capsys.readouterr().out) is ("cleared" in over)
+    asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_add(c, "gpu-1", "", "fan again"))
+    (held,) = api.of("quarantines").objects.values()
+    assert {key: value for key, value in held["spec"].items() if value is not None} == {
+        "node": "gpu-1",
+        "reason": "fan again",
+    }
+
+
+@pytest.mark.parametrize("until", ["2999-01-01T00:00:00Z", "no time"])
+def test_a_quarantine_that_holds_stays_as_it_is(
+    until: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi
+) -> None:
+    spec = {"node": "gpu-1", "reason": "fan", "until": until}
+    for name, more in (("before", {"cleared": "a new fan"}), ("gpu-1", {})):
+        api.put("quarantines", {"metadata": {"name": name}, "spec": {**spec, **more}})
+    asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_add(c, "gpu-1", "", "fan again"))
+    assert [q["spec"]["reason"] for q in api.of("quarantines").objects.values()] == ["fan", "fan"]
+
+
+def test_who_may_not_write_down_why_clears_a_quarantine_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def refused(*_: object) -> Object:
+        raise UserError("the cluster refuses: you cannot patch")
+
+    asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_add(c, "gpu-1", "", "fan"))
+    monkeypatch.setattr(Cluster, "patch", refused)
+    assert asked(tmp_path, monkeypatch, api, lambda c: commands.quarantine_clear(c, "gpu-1", "a new fan")) == 0
+    assert api.of("quarantines").objects == {}
+    assert "jobs are not told who clears gpu-1, and why: the cluster refuses: you cannot patch" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 def test_spares_are_added_to_the_jobs_pool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: HttpApi, capsys: pytest.CaptureFixture[str]
 ) -> None:

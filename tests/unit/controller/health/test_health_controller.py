@@ -87,8 +87,19 @@ def test_which_gpu_each_process_uses_is_told_once_and_again_where_it_is_another_
     job.give(msg.HealthSources({}, {"n0.w0": "nvidia-driver"}), "n0")  # of an agent that does not say it
     assert job.told(DevicesUsed) == [
         DevicesUsed("n0", {"n0.w0": "GPU-1", "n0.w1": "GPU-2"}),
-        DevicesUsed("n0", {"n0.w1": "GPU-9"}),
+        DevicesUsed("n0", {"n0.w0": "GPU-1", "n0.w1": "GPU-9"}),
     ]
+
+
+def test_an_agent_speaks_of_the_gpus_of_its_own_processes_alone_and_in_few_words(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 4, nnodes=2)
+    job.train()
+    others = {"n1.w0": "GPU-1"}
+    nobody = {f"n0.made-up-{n}": "GPU-1" for n in range(1000)}
+    job.give(msg.HealthSources({}, {}, (), others | nobody), "n0")
+    assert job.told(DevicesUsed) == []
+    job.give(msg.HealthSources({}, {}, (), {**others, **nobody, "n0.w0": "x" * 1_000_000}), "n0")
+    assert job.told(DevicesUsed) == [DevicesUsed("n0", {"n0.w0": "x" * 128})]
 
 
 def test_under_a_policy_of_planned_moves_alone_evidence_moves_and_does_not_replace(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import stat
 import time
 from pathlib import Path
@@ -48,6 +49,19 @@ def test_a_listener_hears_who_leads_which_jobs_there_are_and_what_they_tell_each
         say(w.run, "progress", 1)
         say(w.run, "progress", 2)
         assert named(news(listener, w)) == ["phase", "progress"]  # of what passes the newest alone
+
+    in_world(test)
+
+
+def test_what_is_long_or_for_the_dashboard_alone_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(w: World) -> None:
+        listener = FeedListener()
+        with caplog.at_level(logging.INFO):
+            for name in ("devices_used", "phase"):
+                w.run._hear(JobEvent(1.0, name, "{}"))
+                say(w.run, name)
+        assert [r.getMessage() for r in caplog.records if "{}" in r.getMessage()] == ["team/llama: phase {}"]
+        assert named(news(listener, w)) == ["devices_used", "phase"]
 
     in_world(test)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from torchrelay.dashboard.cluster import follow as module
 from torchrelay.dashboard.cluster.__main__ import Settings, serve
 from torchrelay.dashboard.cluster.follow import follow
 from torchrelay.dashboard.cluster.jobs import ClusterJobs
+from torchrelay.dashboard.cluster.kept import KeptJobs
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import job_feed as f
 from torchrelay.protocol.kube import kube_names as kube
@@ -52,9 +54,9 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def following(path: Path, feed: Feed) -> AsyncIterator[ClusterJobs]:
+async def following(path: Path, feed: Feed, kept: KeptJobs | None = None) -> AsyncIterator[ClusterJobs]:
     server = await asyncio.start_unix_server(feed.tell, path)
-    jobs = ClusterJobs(60.0)
+    jobs = ClusterJobs(60.0, kept=kept)
     task = asyncio.ensure_future(follow(jobs, str(path)))
     try:
         yield jobs
@@ -80,6 +82,24 @@ def test_lines_are_taken_however_they_are_cut(tmp_path: Path) -> None:
             assert jobs.leading == LEADS
 
     asyncio.run(test())
+
+
+def test_what_is_kept_is_looked_through_beside_the_loop_and_before_the_first_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_in: list[threading.Thread] = []
+    look = KeptJobs.list_again
+    monkeypatch.setattr(KeptJobs, "list_again", lambda kept: (looked_in.append(threading.current_thread()), look(kept)))
+
+    async def test() -> None:
+        kept = KeptJobs(tmp_path / "history", 64 << 20)
+        async with following(tmp_path / "s", Feed(f.pack(LEADS) + f.pack(SEEN)), kept) as jobs:
+            await until(lambda: jobs.hub.find("team.llama"))
+        kept.close()
+
+    asyncio.run(test())
+    assert len(looked_in) == 1
+    assert looked_in[0] is not threading.main_thread()
 
 
 def test_a_line_that_is_not_understood_is_left_out(tmp_path: Path) -> None:

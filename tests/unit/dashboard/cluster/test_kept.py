@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from collections.abc import Iterator
@@ -55,6 +56,12 @@ class Cluster:
         for time_s, what in told:
             self.jobs.take(f.JobTold("team", job, e.to_job_event(what, time_s)))
 
+    def finish(self, job: str) -> None:
+        self.now_s += 1
+        self.see(job)
+        self.tell(*t.begins(), ended(120), job=job)
+        self.jobs.take(f.JobGone("team", job))
+
     def cards(self) -> list[dict[str, Any]]:
         self.jobs.hub._listed = None  # it is made once a second
         found: list[dict[str, Any]] = json.loads(self.jobs.hub.listed()["runs"])
@@ -67,6 +74,15 @@ class Cluster:
 
 def ended(after_s: float, reason: str = "all ranks are done") -> t.Told:
     return t.BEGAN_S + after_s, e.JobFinished(0, reason)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name.split(".")[1] for path in folder.iterdir())
+
+
+def taken_bytes(folder: Path) -> int:
+    """What the volume has less for it, where a file takes whole blocks."""
+    return sum(-(-path.stat().st_size // 4096) * 4096 for path in folder.rglob("*"))
 
 
 def size_bytes(folder: Path) -> int:
@@ -144,10 +160,7 @@ def test_who_waits_reads_nothing_until_it_leads(tmp_path: Path) -> None:
 def test_the_newest_are_shown_and_all_are_kept(tmp_path: Path) -> None:
     c = Cluster(tmp_path)
     for number in range(PAST_SHOWN + 3):
-        c.now_s += 1
-        c.see(f"j{number}")
-        c.tell(*t.begins(), ended(120), job=f"j{number}")
-        c.jobs.take(f.JobGone("team", f"j{number}"))
+        c.finish(f"j{number}")
     shown = {card["job"] for card in Cluster(tmp_path).cards()}
     assert shown == {f"team/j{number}" for number in range(3, PAST_SHOWN + 3)}
     assert len(list(tmp_path.iterdir())) == PAST_SHOWN + 3
@@ -156,8 +169,8 @@ def test_the_newest_are_shown_and_all_are_kept(tmp_path: Path) -> None:
 def test_what_is_kept_is_bounded_and_the_oldest_that_are_over_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "JOB_BYTES", 4000)
-    most_bytes = 20_000
+    monkeypatch.setattr(module, "JOB_BYTES", 16 << 10)
+    most_bytes = 64 << 10
     c = Cluster(tmp_path, most_bytes)
     logs = [(t.BEGAN_S + n, e.Log("warning", "x" * 200)) for n in range(100)]
     for number in range(12):
@@ -165,8 +178,7 @@ def test_what_is_kept_is_bounded_and_the_oldest_that_are_over_go(
         c.see(f"j{number}")
         c.tell(*logs, ended(200), job=f"j{number}")
         c.jobs.take(f.JobGone("team", f"j{number}"))
-        heads_bytes = sum(file.stat().st_size for file in tmp_path.glob("*/job.json"))
-        assert size_bytes(tmp_path) <= most_bytes + heads_bytes
+        assert taken_bytes(tmp_path) <= most_bytes
     left = {path.name.split(".")[1] for path in tmp_path.iterdir()}
     assert "j11" in left
     assert "j0" not in left
@@ -176,14 +188,15 @@ def test_what_is_kept_is_bounded_and_the_oldest_that_are_over_go(
 def test_more_jobs_than_have_room_are_followed_and_not_kept_which_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "JOB_BYTES", 4000)
-    c = Cluster(tmp_path, 9000)
+    monkeypatch.setattr(module, "JOB_BYTES", 16 << 10)
+    c = Cluster(tmp_path, 48_000)
+    c.finish("before")
     with caplog.at_level(logging.WARNING):
         for number in range(4):
             c.see(f"j{number}")
             c.tell(*t.begins(), job=f"j{number}")
-    assert len(list(tmp_path.iterdir())) == 2
-    assert len(c.cards()) == 4
+    assert names(tmp_path) == ["before", "j0", "j1"]  # what was kept does not go for one that cannot be
+    assert len(c.cards()) == 5
     assert [r.getMessage() for r in caplog.records] == [
         "no more jobs are kept at once than 2: dashboard.history.sizeMiB is the bound"
     ]
@@ -213,3 +226,116 @@ def test_what_is_no_whole_job_is_left_out(tmp_path: Path) -> None:
     (kept / "events.jsonl").write_text("no events")
     (card,) = Cluster(tmp_path).cards()
     assert card["steps"] == 0
+
+
+def test_many_small_jobs_are_bounded_by_their_blocks_and_by_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "JOB_BYTES", 16 << 10)
+    small = Cluster(tmp_path / "small", 64 << 10)
+    for number in range(9):
+        small.finish(f"j{number}")
+        assert taken_bytes(tmp_path / "small") <= 64 << 10
+    monkeypatch.setattr(module, "MOST_JOBS", 3)
+    few = Cluster(tmp_path / "few")
+    for number in range(9):
+        few.finish(f"j{number}")
+    assert names(tmp_path / "few") == ["j6", "j7", "j8"]
+
+
+def test_the_folder_is_looked_through_once_while_this_dashboard_alone_writes_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[KeptJobs] = []
+    look = KeptJobs.list_again
+    monkeypatch.setattr(KeptJobs, "list_again", lambda kept: (looked.append(kept), look(kept)))
+    c = Cluster(tmp_path)
+    for number in range(5):
+        c.finish(f"j{number}")
+    assert len(looked) == 1
+    c.jobs.take(WAITS)
+    Cluster(tmp_path).finish("of-another-leader")
+    looked.clear()
+    c.jobs.take(LEADS)
+    assert c.jobs.is_list_due
+    c.jobs.list_kept()
+    assert not c.jobs.is_list_due
+    assert "of-another-leader" in {job.job for job in OPEN[0].newest()}
+    assert len(looked) == 1
+
+
+def test_a_full_volume_leaves_no_job_without_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Cluster(tmp_path).finish("llama")
+    (head,) = tmp_path.glob("*/job.json")
+    before = head.stat()
+
+    def full(path: Path, *_: object, **__: object) -> int:
+        path.write_bytes(b"{")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        again = Cluster(tmp_path)
+        again.see("llama")
+        again.see("other")
+        kept_bytes = size_bytes(head.parent)
+        again.tell(*t.kill(150), job="llama")
+    assert size_bytes(head.parent) > kept_bytes
+    after = head.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert len(list(tmp_path.glob("*/job.json"))) == 1
+    assert len(again.cards()) == 2
+    Cluster(tmp_path).finish("other")
+    assert {card["job"] for card in Cluster(tmp_path).cards()} == {"team/llama", "team/other"}
+
+
+def test_what_does_not_say_its_job_goes_first_and_what_is_not_ours_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_JOBS", 2)
+    for name in ("team.lost.0123abcd", "lost+found"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "job.json").write_text("[" * 100_000)
+    c = Cluster(tmp_path)
+    c.finish("a")
+    c.finish("b")
+    assert {path.name.split(".")[-2] for path in tmp_path.iterdir() if "." in path.name} == {"a", "b"}
+    assert (tmp_path / "lost+found").exists()
+
+
+def test_a_line_that_was_cut_off_costs_that_line_alone(tmp_path: Path) -> None:
+    before = Cluster(tmp_path)
+    before.see()
+    before.tell(*t.begins())
+    (events,) = tmp_path.glob("*/events.jsonl")
+    with open(events, "a") as file:
+        file.write('{"time_s": 17')
+    again = Cluster(tmp_path)
+    again.see()
+    again.tell(ended(120))
+    (card,) = Cluster(tmp_path).cards()
+    assert card["headline"] == "Finished"
+
+
+def test_a_job_that_the_controller_left_out_gives_its_place_back_and_is_written_again_when_it_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "JOB_BYTES", ROOM_BYTES)
+    c = Cluster(tmp_path)
+    c.see("a")
+    c.jobs.connected()
+    for _ in range(2):
+        c.jobs.take(LEADS)
+    c.see("b")
+    c.tell(*t.begins(), job="b")
+    assert names(tmp_path) == ["b"]  # there is room for one
+    c.jobs.take(f.JobGone("team", "b"))
+    c.see("b")
+    (events,) = tmp_path.glob("*/events.jsonl")
+    size = events.stat().st_size
+    c.tell(*t.kill(60), job="b")
+    assert events.stat().st_size > size
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_stops_nothing(tmp_path: Path) -> None:
+    assert module._size_bytes(tmp_path / "gone") == module.BLOCK_BYTES

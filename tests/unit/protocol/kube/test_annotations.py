@@ -6,6 +6,8 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations, read, unknown
 
+NUMBERS = (kube.SPARES, kube.BUDDY_EVERY, kube.SPARE_WAIT, kube.RESPAWN_LIMIT, kube.REHEARSE_EVERY, kube.HANG_TIMEOUT)
+
 
 def test_no_annotation_asks_for_nothing() -> None:
     assert read(None) == PodAnnotations()
@@ -77,6 +79,7 @@ def test_an_empty_fallback_leaves_none() -> None:
         (kube.HANG_TIMEOUT, "-1", "seconds, or 0 for the process group's timeout"),
         (kube.CONTAINER, "Main", "name of a container"),
         (kube.SPARES, 2, "in quotes"),
+        *((name, "9" * digits, "of 12 digits at most") for name in NUMBERS for digits in (13, 5000)),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused_with_its_name_and_what_is_possible(

@@ -126,6 +126,13 @@ def test_who_changed_it_is_written_with_the_generation_that_the_change_makes() -
     assert changed_by({"metadata": {"generation": 4, "annotations": now}}) == "bob"
 
 
+def test_a_change_of_what_nobody_has_signed_adds_nothing() -> None:
+    before = {"kind": "SparePool", "metadata": {"name": "llama", "generation": 3}, "spec": {"spares": 1}}
+    asked = review({**before, "status": {"ready": 1}})
+    asked["request"] |= {"operation": "UPDATE", "oldObject": before, "userInfo": {"username": "bob"}}
+    assert "patch" not in answer(asked, lambda _: PodDecision(denied="a pod"))["response"]
+
+
 @pytest.mark.parametrize("says", [{}, {kube.REQUESTED_BY: "eve"}, {kube.CHANGED_BY: "3 eve"}])
 def test_what_is_written_down_cannot_be_changed_by_what_a_resource_says_of_itself(says: dict[str, str]) -> None:
     assert changed({"spares": 1}, {**says, "mine": "x"}) == {kube.REQUESTED_BY: "alice", "mine": "x"}

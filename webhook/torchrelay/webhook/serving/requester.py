@@ -22,8 +22,11 @@ def requested_by(resource: dict[str, Any], before: dict[str, Any] | None, user: 
     meta = resource.get("metadata") or {}
     name = str(user.get("username", ""))[:MOST_CHARS] if isinstance(user, dict) else ""
     known = {kube.REQUESTED_BY: name} if before is None else _of_change(resource, before, name)
-    others = {key: text for key, text in (meta.get("annotations") or {}).items() if key not in OURS}
-    return difference(resource, {**resource, "metadata": {**meta, "annotations": {**others, **known}}})
+    said = meta.get("annotations") or {}
+    annotations = {**{key: text for key, text in said.items() if key not in OURS}, **known}
+    if annotations == said:
+        return []
+    return difference(resource, {**resource, "metadata": {**meta, "annotations": annotations}})
 
 
 def _of_change(resource: dict[str, Any], before: dict[str, Any], name: str) -> dict[str, str]:

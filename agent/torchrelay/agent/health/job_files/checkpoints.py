@@ -83,7 +83,7 @@ def _safetensors(path: Path, size: int) -> str:
         try:
             tensors = json.loads(f.read(length))
             ends = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             return "its header cannot be read"
     expected = 8 + length + max(ends, default=0)
     return "" if size == expected else f"has {size} bytes and not {expected}"
@@ -92,7 +92,7 @@ def _safetensors(path: Path, size: int) -> str:
 def _index(path: Path) -> str:
     try:
         names = set(json.loads(path.read_bytes())["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "cannot be read"
     missing = sorted(name for name in names if not (path.parent / name).exists())
     return f"{missing[0]} is missing" + (f", and {len(missing) - 1} more" if missing[1:] else "") if missing else ""

@@ -35,12 +35,16 @@ _LASTING = (400, 401, 403, 404, 405, 409, 422)
 
 @dataclass(frozen=True)
 class ObjectKind:
-    """One kind of object. `resource` is lightkube's class for it."""
+    """One kind of object. `resource` is lightkube's class for it.
+
+    `has_authors`: it is of use which programs have written it. This is large, and elsewhere left out.
+    """
 
     name: str
     resource: Any
     namespaced: bool = True
     version: str = "v1"
+    has_authors: bool = False
 
 
 PODS = ObjectKind("Pod", create_namespaced_resource("", "v1", "Pod", "pods"))
@@ -86,9 +90,14 @@ TOKEN_REVIEWS = ObjectKind(
 )
 MIGRATIONS = ObjectKind("Migration", create_namespaced_resource(GROUP, VERSION, "Migration", "migrations"))
 TRAINING_JOBS = ObjectKind("TrainingJob", create_namespaced_resource(GROUP, VERSION, "TrainingJob", "trainingjobs"))
-SPARE_POOLS = ObjectKind("SparePool", create_namespaced_resource(GROUP, VERSION, "SparePool", "sparepools"))
+SPARE_POOLS = ObjectKind(
+    "SparePool", create_namespaced_resource(GROUP, VERSION, "SparePool", "sparepools"), has_authors=True
+)
 QUARANTINES = ObjectKind(
-    "Quarantine", create_global_resource(GROUP, VERSION, "Quarantine", "quarantines"), namespaced=False
+    "Quarantine",
+    create_global_resource(GROUP, VERSION, "Quarantine", "quarantines"),
+    namespaced=False,
+    has_authors=True,
 )
 
 

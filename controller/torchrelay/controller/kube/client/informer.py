@@ -104,7 +104,8 @@ class Informer:
         key, uid = _key(found), found["metadata"]["uid"]
         if key in self._known and self._known[key][0] != uid:
             self._gone(key)  # made again under its name in a gap
-        found["metadata"].pop("managedFields", None)
+        if not self._kind.has_authors:
+            found["metadata"].pop("managedFields", None)
         self._known[key] = uid, pack(found)
         self._changed(found, False)
 

@@ -26,9 +26,8 @@ HELLO_S = 30.0
 """Time for the first message of a stream."""
 MOST_STREAMS_OF_A_POD = 4
 """One stream is of use; those before it may not be known to be gone yet."""
-
-
-MOST_REFUSED_KNOWN = 10_000
+MOST_KNOWN = 10_000
+"""Pods that were refused, and reasons for which agents wait."""
 
 
 class Router(relay_pb2_grpc.RelayServicer):
@@ -47,6 +46,7 @@ class Router(relay_pb2_grpc.RelayServicer):
         self._run_for, self._may_launch = run_for, may_launch
         self._open: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
 
     async def Attach(  # the service's name for it
         self, request_iterator: AsyncIterator[relay_pb2.FromAgent], context: grpc.aio.ServicerContext[Any, Any]
@@ -60,12 +60,14 @@ class Router(relay_pb2_grpc.RelayServicer):
                 yield order
 
     def _tell_refused(self, key: str, peer: str, reason: Exception) -> None:
-        """Log a refusal: the first, second, fourth, ... of one pod. An agent on a node that is cut off goes on asking."""
-        if len(self._refused) >= MOST_REFUSED_KNOWN:
-            self._refused.clear()
-        self._refused[key] += 1
-        if (count := self._refused[key]) & (count - 1) == 0:
+        """Log a refusal, now and then. An agent on a node that is cut off goes on asking."""
+        if count := _now_and_then(self._refused, key):
             log.warning("refused a stream of %s (so far %d of this pod): %s", peer, count, reason)
+
+    def _tell_waits(self, pod: PodIdentity, reason: Exception) -> None:
+        """Log why an agent waits, now and then: many agents of a job may wait for the same, and each goes on asking."""
+        if count := _now_and_then(self._waiting, f"{pod.namespace}: {reason}"):
+            log.info("the agent of %s/%s waits (so far %d times like this): %s", pod.namespace, pod.pod, count, reason)
 
     @contextlib.contextmanager
     def _one_more(self, context: grpc.aio.ServicerContext[Any, Any]) -> Iterator[bool]:
@@ -90,6 +92,7 @@ class Router(relay_pb2_grpc.RelayServicer):
             identity = _peer(context)
             run = await self._run_for(identity, check_hello(identity, first))
         except RetryableError as e:
+            self._tell_waits(identity, e)
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(e))
         except asyncio.TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no AgentHello within {HELLO_S:.0f} s")
@@ -120,6 +123,14 @@ class Router(relay_pb2_grpc.RelayServicer):
         )
 
     Watch = Status = Migrate = Checkpoint = Stop = Clear = Quarantine = AddSpares = Lead = _served_by_resources
+
+
+def _now_and_then(told: Counter[str], key: str) -> int:
+    """Count once more. Return how often it was, at the first, second, fourth, ... time; 0 in between."""
+    if len(told) >= MOST_KNOWN:
+        told.clear()
+    told[key] += 1
+    return told[key] if told[key] & (told[key] - 1) == 0 else 0
 
 
 def check_hello(identity: PodIdentity, first: relay_pb2.FromAgent | None) -> AgentHello:

@@ -53,8 +53,8 @@ NO_FOLDER = "no checkpoint can be saved: the job names no folder for it (annotat
 EXIT_REMOVED = 143
 """128 + SIGTERM: the exit code of a process whose pod is deleted."""
 MOST_CHARS = 1000
-_UNTOLD = ("progress", "migration_progress", "rank_report", "coverage")
-"""Events that are long or many, and stand in the TrainingJob."""
+_UNTOLD = ("progress", "migration_progress", "rank_report", "coverage", "devices_used")
+"""Events that are long or many: they stand in the TrainingJob, or are for the dashboard alone."""
 
 
 class JobRun:

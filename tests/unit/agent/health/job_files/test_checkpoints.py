@@ -50,6 +50,16 @@ def test_a_safetensors_file_has_the_length_that_its_header_says(tmp_path: Path) 
     assert what_is_broken(tmp_path) == [f"{path}: its end is missing"]
 
 
+def test_json_that_is_nested_without_end_is_broken_like_any_other(tmp_path: Path) -> None:
+    deep = b"[" * 100_000
+    (tmp_path / "model.safetensors").write_bytes(len(deep).to_bytes(8, "little") + deep)
+    (tmp_path / "model.safetensors.index.json").write_bytes(deep)
+    assert what_is_broken(tmp_path) == [
+        f"{tmp_path}/model.safetensors: its header cannot be read",
+        f"{tmp_path}/model.safetensors.index.json: cannot be read",
+    ]
+
+
 def test_all_files_of_an_index_have_to_be_there(tmp_path: Path) -> None:
     weights = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weights}))

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from torchrelay.controller.kube.client import informer
-from torchrelay.controller.kube.client.api import PODS, Object
+from torchrelay.controller.kube.client.api import PODS, QUARANTINES, SPARE_POOLS, Object
 from torchrelay.controller.kube.client.informer import Informer
 from torchrelay.protocol.errors import RetryableError
+from torchrelay.protocol.kube.changed_by import changed_by
 
 Change = tuple[str, bool]
 
@@ -72,6 +73,20 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_listed_and_what_changes_is_told() -> None:
     changes = mirror(lambda: Scripted([["a"]], [[("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]]))
     assert changes == [("a", False), ("b", False), ("a", False), ("b", True)]
+
+
+def test_who_has_changed_a_pool_or_a_quarantine_past_the_webhook_is_told_by_the_program() -> None:
+    told: list[str] = []
+
+    async def run() -> None:
+        for kind in (SPARE_POOLS, QUARANTINES):
+            mirror_of = Informer(object(), kind, lambda found, _: told.append(changed_by(found)))  # type: ignore[arg-type]  # asked for nothing
+            scaled = {"manager": "kubectl", "time": "2026-11-20T10:00:00Z", "fieldsV1": {"f:spec": {}}}
+            meta = {"name": "llama", "uid": "1", "generation": 2, "managedFields": [scaled]}
+            mirror_of._take({"metadata": meta, "spec": {}})
+
+    asyncio.run(run())
+    assert told == ["somebody with kubectl"] * 2
 
 
 def test_what_went_in_a_gap_is_told_as_deleted() -> None:

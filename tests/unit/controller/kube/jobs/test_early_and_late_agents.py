@@ -138,6 +138,27 @@ def test_one_whose_deletion_the_mirror_has_missed_is_refused_too() -> None:
     asyncio.run(run())
 
 
+def test_why_agents_wait_is_said_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with KubeCluster.open() as cluster:
+            await cluster.trains(cluster.job("other"))  # so agents are served
+            pod = cluster.add(training_pod(KEY, 0, 2))
+            size = str(100 * MOST_RANKS_OF_A_POD)
+            worker = msg.WorkerInfo(f"{pod.agent}.1", 0, 1, hello(size).workers[0].launch)
+            asking = dataclasses.replace(hello(size), node=pod.agent, workers=(worker,))
+            async with cluster.channel(pod) as channel:
+                for _ in range(9):
+                    call = relay_pb2_grpc.RelayStub(channel).Attach()
+                    await call.write(wrap(relay_pb2.FromAgent, asking))
+                    assert await call.code() is grpc.StatusCode.UNAVAILABLE
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    told = [r.getMessage() for r in caplog.records if "waits (so far" in r.getMessage()]
+    assert len(told) == 4, told  # the first, second, fourth and eighth
+    assert "it is looked after once enough of them have been made" in told[0]
+
+
 def test_who_goes_on_asking_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with KubeCluster.open() as cluster:

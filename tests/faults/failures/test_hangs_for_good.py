@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import relay
 
 RANKS = 2
@@ -44,7 +44,7 @@ def test_a_job_that_cannot_replace_it_ends_after_the_hang_timeout(fault: str, wh
         assert text in run.stderr, f"{text}\n{run.told()}"
 
 
-@pytest.mark.slow
+@only_in_long
 def test_a_job_that_nobody_watches_ends_after_its_group_s_own_timeout_as_under_torchrun(tmp_path: Path) -> None:
     """Something of ours fails in rank 1, so the job trains as it is; then it is stopped."""
     broken = ("torchrelay.shim.journal.writer.Writer", "boundary", "3")

@@ -51,7 +51,7 @@ def test_the_rank_is_lost_again_before_its_next_head(undisturbed: Undisturbed, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", few(2, ["later", "dict-update", "update", "forward", "rebound"]))
+@pytest.mark.parametrize("how", few(1, ["dict-update", "later", "update", "forward", "rebound"]))
 def test_all_go_back_where_a_step_writes_to_it_up_to_the_end_of_its_update(
     how: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

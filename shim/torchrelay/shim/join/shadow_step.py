@@ -59,6 +59,7 @@ class ShadowStep:
             raise StateMismatchError("a forward after the optimizer step takes buffers from rank 0, which is further")
 
     def at_gate(self, frame: FrameType, heads: int) -> None:
+        self._engine.trees.made_data.fresh_is_made = True  # by the step that was just done
         if heads != self._gate.heads:
             raise StateMismatchError(
                 "the iteration ended here without the optimizer step that the lost rank had come to"

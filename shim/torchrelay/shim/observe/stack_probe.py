@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
+from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.messages import Explain, Explained
 from torchrelay.shim.adapters.cpython.frames import is_module_frame, read_locals
 from torchrelay.shim.agent_link.link import AgentLink
@@ -57,10 +58,17 @@ def answer(order: Explain, link: AgentLink, engine: WatchedEngine | None) -> Non
     stack = stack_of(sys._current_frames().get(ident))
     motion = watch(lambda: sys._current_frames().get(ident), order.watch_s, time.sleep, time.monotonic)
     links = comms.links.look(sockets) if comms is not None else ()
-    may_wait = comms is not None and not comms.waits_on_device() and engine is not None and engine.only_may_wait()
-    is_covered = motion == "still" and may_wait
+    is_covered = motion == "still" and engine is not None and engine.only_may_wait() and not _waits_on_device(comms)
     own = is_covered and in_own_code(sys._current_frames().get(ident))
     link.send(Explained(order.request, stack, motion, "its own process", links=links, in_own_code=own))
+
+
+def _waits_on_device(comms: Communicators | None) -> bool:
+    """Return whether a device waits for peers; also where that cannot be asked."""
+    try:
+        return comms is None or comms.waits_on_device()
+    except (RuntimeError, LookupError, TorchrelayError):
+        return True
 
 
 def in_own_code(frame: FrameType | None) -> bool:

@@ -164,5 +164,5 @@ def _holds_other(name: str, content: bytes) -> bool:
     try:
         with io.open(name, "rb") as file:  # noqa: UP020 - the real one of both
             return file.read(len(content) + 1) != content
-    except FileNotFoundError:
+    except OSError:  # or it is a folder by now
         return True

@@ -12,7 +12,7 @@ from typing import IO, Any
 class OpenFiles:
     def __init__(self) -> None:
         self._opened: list[tuple[weakref.ref[IO[Any]], weakref.ref[io.FileIO], str]] = []
-        self._descriptors: list[tuple[int, int, str, bool]] = []
+        self._descriptors: list[tuple[int, tuple[int, int], str, bool]] = []
 
     def add(self, opened: IO[Any], file: Any) -> None:
         if opened.writable():
@@ -22,15 +22,15 @@ class OpenFiles:
             self._opened.append((weakref.ref(opened), weakref.ref(raw), os.path.realpath(os.fsdecode(file))))
 
     def add_descriptor(self, descriptor: int, path: Any, *, reads: bool = False) -> None:
-        self._descriptors.append((descriptor, os.fstat(descriptor).st_ino, os.path.realpath(os.fsdecode(path)), reads))
+        self._descriptors.append((descriptor, _identity(descriptor), os.path.realpath(os.fsdecode(path)), reads))
 
     def go_on(self) -> None:
         """Lead the files that are still open to the ends of the real ones. Raises OSError where a real file cannot be opened."""
         for opened, raw, path in self._opened:
             _go_on_at_the_end(opened(), raw(), path)
-        for descriptor, inode, path, reads in self._descriptors:
+        for descriptor, identity, path, reads in self._descriptors:
             with contextlib.suppress(OSError):  # closed meanwhile, or the real one is gone
-                if os.fstat(descriptor).st_ino == inode:
+                if _identity(descriptor) == identity:
                     _read_on(descriptor, path) if reads else _lead_to(descriptor, path, os.O_RDWR)
         self._opened.clear()
         self._descriptors.clear()
@@ -48,12 +48,20 @@ def _go_on_at_the_end(opened: IO[Any] | None, raw: io.FileIO | None, path: str) 
 
 
 def _read_on(descriptor: int, path: str) -> None:
-    """Let a descriptor go on in the real file, at the same place."""
-    place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    """Let a descriptor go on in the real file, at the same place, if that file has only grown."""
+    place, known_bytes = os.lseek(descriptor, 0, os.SEEK_CUR), os.fstat(descriptor).st_size
     real = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    os.dup2(real, descriptor, os.get_inheritable(descriptor))
-    os.close(real)
-    os.lseek(descriptor, place, os.SEEK_SET)
+    try:
+        if os.pread(real, known_bytes, 0) == os.pread(descriptor, known_bytes, 0):
+            os.dup2(real, descriptor, os.get_inheritable(descriptor))
+            os.lseek(descriptor, place, os.SEEK_SET)
+    finally:
+        os.close(real)
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def _lead_to(descriptor: int, path: str, flags: int) -> None:

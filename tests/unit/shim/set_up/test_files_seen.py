@@ -391,20 +391,32 @@ def test_who_opens_to_write_has_the_file_itself(root: Path) -> None:
     assert (root / "stale").read_text() == "newer"
 
 
-def test_a_file_that_is_still_open_to_read_when_set_up_is_over_goes_on_in_the_real_one(root: Path) -> None:
+@pytest.mark.parametrize("has_grown", [True, False])
+def test_a_file_that_is_still_open_to_read_when_set_up_is_over_goes_on_where_it_has_only_grown(
+    root: Path, has_grown: bool
+) -> None:
     _, seen = as_rank(lambda folder: (folder / "log.txt").read_text(), root)
     before = (root / "log.txt").read_text()
-    (root / "log.txt").write_text("something else\n")
+    (root / "log.txt").write_text((before if has_grown else "something else, and longer") + "more")
     with JoinerFiles(seen=seen):
         log = open(root / "log.txt")  # noqa: SIM115 - it stays open
         descriptor = os.open(root / "log.txt", os.O_RDONLY)
         assert log.read() == before
         assert os.read(descriptor, 1000).decode() == before
-    (root / "log.txt").write_text(before + "more")
-    assert log.read() == "more"
-    assert os.read(descriptor, 1000) == b"more"
+    assert log.read() == ("more" if has_grown else "")
+    assert os.read(descriptor, 1000) == (b"more" if has_grown else b"")
     log.close()
     os.close(descriptor)
+
+
+def test_a_folder_in_the_place_of_a_file_that_was_read_is_no_error_of_ours(root: Path) -> None:
+    def code(folder: Path) -> bool:
+        return (folder / "stale").exists()
+
+    _, seen = as_rank(lambda folder: (code(folder), (folder / "stale").read_text()), root)
+    (root / "stale").unlink()
+    (root / "stale").mkdir()
+    assert as_joiner(code, root, seen)
 
 
 def test_a_file_that_has_grown_meanwhile_is_read_as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,13 +61,18 @@ def form_of(node: EncodedNode) -> DataForm:
 
 
 def _note(walk: Walk, obj: Any, parent: int) -> None:
-    """Note whether training has made what is seen for the first time: a generator that is begun anew makes its own."""
-    nodes = walk.state.nodes
+    """Note whether training has made what is seen for the first time, and the data sets that it consists of.
+
+    A generator of set-up's is begun anew in a new process, and makes its own.
+    """
+    made, nodes = walk.trees.made_data, walk.state.nodes
+    if made.knows(obj):
+        return
     number = parent
-    while number >= 0 and nodes[number].kind is not Kind.GENERATOR:
+    while number >= 0 and (nodes[number].kind is not Kind.GENERATOR or made.is_made(nodes[number].obj)):
         number = nodes[number].parent
-    made = walk.trees.made_data
-    made.note((obj,), made=made.fresh_is_made and number < 0)
+    below = data_changes.data_sets_below(obj) if kind_of(type(obj)) is Kind.DATASET else ()
+    made.note((obj, *below), made=made.fresh_is_made and number < 0)
 
 
 def _capture_loader(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

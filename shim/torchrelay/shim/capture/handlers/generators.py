@@ -97,6 +97,8 @@ def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) 
     if found is None or not stands.is_whole(obj):
         _name(walk, obj, parent, key)
         return
+    made = walk.trees.made_data
+    made.note((obj,), made=made.fresh_is_made)
     number = walk.add(kind, obj, parent, key, found)
     for name, value in _edges(found):
         walk.edge(number, name, value)

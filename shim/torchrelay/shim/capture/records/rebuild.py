@@ -85,6 +85,8 @@ class StateRebuild:
         self._left: set[int] = set()
         self._made: list[int] = []
         """Nodes that had no object here."""
+        self._displaced: list[int] = []
+        """Data in whose place another object stands."""
         self._taken: set[int] = set()
         """Objects of this process that stand for a node, by id: two recorded objects are two here, too."""
         self.rebound: set[int] = set()
@@ -122,15 +124,18 @@ class StateRebuild:
         self._leave_incomplete()
 
     def _leave_incomplete(self) -> None:
-        """Leave out objects that were made and lack a part, and then objects that are made of these."""
+        """Leave out what was made and lacks a part, and so what is made of it."""
         while lacking := [number for number in self._made if self._lacks_parts(number)]:
             for number in lacking:
                 node, self.objects[number] = self._nodes[number], ABSENT
                 self._leave(number, f"{node.kind.name.lower()} {text_of(node.key)}")
+        for number in self._displaced:
+            if self.objects[number] is ABSENT:  # else set-up's would be used in its place
+                self.lacks(self._nodes[number])
 
     def _lacks_parts(self, number: int) -> bool:
-        is_whole = HANDLERS[self._nodes[number].kind].is_whole
-        return self.objects[number] is not ABSENT and is_whole is not None and not is_whole(self, self._nodes[number])
+        node, is_whole = self._nodes[number], HANDLERS[self._nodes[number].kind].is_whole
+        return self.objects[number] is not ABSENT and is_whole is not None and not is_whole(self, node)
 
     def data(self) -> Iterator[tuple[Any, bool]]:
         """Yield the loaders and data sets that are here, and whether training has made them."""
@@ -226,6 +231,8 @@ class StateRebuild:
         if self._stands_for(node, there):
             return there
         self._made.append(len(self.objects))
+        if there is not ABSENT and node.kind in DATA:
+            self._displaced.append(len(self.objects))
         return handler.make(self, node)
 
     def _child(self, number: int, parent: Any, key: Any) -> Any:

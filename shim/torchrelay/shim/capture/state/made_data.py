@@ -9,7 +9,7 @@ from torchrelay.shim.capture.values.by_identity import ByIdentity
 
 
 class MadeData:
-    """Tells them apart by when they were first seen."""
+    """Tells them apart by when they were first seen: data sets, loaders, and generators, which may hold some."""
 
     def __init__(self) -> None:
         self._known: ByIdentity[bool] = ByIdentity()
@@ -23,6 +23,9 @@ class MadeData:
         for obj in data:
             if not self._known.has(obj):
                 self._known.put(obj, made)
+
+    def knows(self, obj: Any) -> bool:
+        return self._known.has(obj)
 
     def has_made(self, obj: Any) -> bool:
         """Return whether this is noted as made by training."""

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from support.host_state import no_saves, take
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.iteration import data_changes
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode
@@ -187,6 +189,45 @@ def test_one_with_a_part_that_is_not_carried_is_not_called_whole() -> None:
     names, state = lost(trained)
     assert not MadeLoaders().can_be_made(state, names["loader"])
     target = set_up()
-    join(state, target)
+    with pytest.raises(StateMismatchError, match="cannot be made again"):
+        join(state, target)
     assert target["data"].numbers == [1, 2, 3, 4]
     assert torch.stack([*target["train"]]).flatten().tolist() == [1, 2, 3, 4]
+
+
+def cycle(loader: Any) -> Any:
+    while True:
+        yield from loader
+
+
+def test_a_generator_of_training_has_the_loader_that_it_was_given() -> None:
+    def trained(names: Names) -> None:
+        names["it"] = cycle(DataLoader(names["data"], batch_size=2, collate_fn=Negative(-1)))
+
+    _, state = lost(trained)
+    target = set_up()
+    join(state, target)
+    assert next(target["it"]) == [-1, -2]
+
+
+def test_parts_of_a_data_set_of_set_ups_are_set_ups_also_where_they_are_met_late() -> None:
+    names: Names = {"data": ConcatDataset([Numbers(1), Numbers(10)])}
+    trees = ModuleTrees()
+    take(names, trees)
+    data_changes.carry(names["data"], ["datasets"])  # as where training has changed it
+    names["data"].datasets.pop()
+    state = seen(names, trees)
+    target: Names = {"data": ConcatDataset([Numbers(1), Numbers(10)])}
+    join(state, target)
+    assert [part.numbers[0] for part in target["data"].datasets] == [1]
+
+
+def test_where_it_cannot_be_made_and_set_ups_stands_in_its_place_the_process_is_refused() -> None:
+    def trained(names: Names) -> None:
+        data = Numbers(100)
+        data.view = memoryview(bytearray(4))  # type: ignore[attr-defined]  # what no process can make
+        names["loader"] = DataLoader(data)
+
+    _, state = lost(trained)
+    with pytest.raises(StateMismatchError, match="made by training, and cannot be made again: 'loader'"):
+        join(state, set_up())

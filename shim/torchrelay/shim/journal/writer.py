@@ -16,6 +16,7 @@ from torchrelay.shim.capture.iteration import generator_position as stands
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records.encode import encode, encode_whole, in_blocks, pickled
+from torchrelay.shim.capture.records.holders import DATA
 from torchrelay.shim.capture.records.set_up_trees import begin_set_up
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import HostState
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 
 SHARED_RANDOM = "a data loader whose sampler goes on drawing from random generators that other code draws from, too"
-_DATA = (Kind.DATASET, Kind.LOADER)
 KEPT_WORKERS = "a data loader with persistent_workers after its first epoch"
 _RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(1 << 65))))
 
@@ -159,7 +159,7 @@ class Writer:
 
     def _look_at_data(self, state: HostState) -> None:
         """Look at data before a walk: the walk goes into what training has changed below data sets that `state` has."""
-        owners = [node.obj for node in state.nodes if node.kind in _DATA]
+        owners = [node.obj for node in state.nodes if node.kind in DATA]
         changes = self._engine.draws.data_changes
         changes.look(owners)
         changes.look_at_made([node.obj for node in state.nodes if node.kind is Kind.DATASET], state.index)

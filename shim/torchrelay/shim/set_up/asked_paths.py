@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 _FOLDERS = 4096
@@ -31,6 +33,11 @@ def folders_changed() -> None:
 def is_within(name: str, folder: str) -> bool:
     """Return whether a name is the folder's, or lies below it."""
     return name == folder or name.startswith(folder + os.sep)
+
+
+def is_at_or_below(name: str, folders: Collection[str]) -> bool:
+    """Return whether one of these is the name itself, or a folder around it."""
+    return any(folder in folders for folder in (name, *map(str, Path(name).parents)))
 
 
 def is_path(path: Any) -> bool:

@@ -16,11 +16,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torchrelay.shim.adapters.cpython.diverted import Diversions
-from torchrelay.shim.set_up.asked_paths import by_script, canonical, folders_changed, is_path, is_within, on_main_thread
+from torchrelay.shim.set_up.asked_paths import (
+    by_script,
+    canonical,
+    folders_changed,
+    is_at_or_below,
+    is_path,
+    is_within,
+    on_main_thread,
+)
 
 _MAX_BYTES = 2 << 20
 """Of paths and names."""
@@ -146,24 +153,20 @@ class SeenRecorder:
         """Keep what a file holds; None for a file that is large, or that not everybody may read: it may be a secret."""
         name, seen = canonical(path), self.seen
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or name.startswith((*_NO_FILES, *_INSTALLED)) or self._is_own(name):
+        if not stat.S_ISREG(status.st_mode) or name.startswith((*_NO_FILES, *_INSTALLED)):
             return
         most_bytes = min(_SMALL_FILE_BYTES, self._content_left_bytes)
         if status.st_size > most_bytes or not status.st_mode & stat.S_IROTH:
-            if len(seen.large) < _MOST_LARGE and name not in seen.large:
-                seen.large.append(name)
             if name in seen.read:
                 seen.read[name].append(None)
-            return
-        content = os.pread(descriptor, _SMALL_FILE_BYTES, 0)
-        known = seen.read.setdefault(name, [None] if name in seen.large else [])
-        if content not in known:
-            self._content_left_bytes -= len(content) + len(name)
-        known.append(next((held for held in known if held == content), content))
-
-    def _is_own(self, name: str) -> bool:
-        """Return whether set-up has made it, or a folder around it: so does a joiner's."""
-        return any(folder in self._created for folder in (name, *map(str, Path(name).parents)))
+            if len(seen.large) < _MOST_LARGE and name not in seen.large and not is_at_or_below(name, self._created):
+                seen.large.append(name)
+        elif not is_at_or_below(name, self._created):  # a joiner's set-up makes that, too
+            content = os.pread(descriptor, _SMALL_FILE_BYTES, 0)
+            known = seen.read.setdefault(name, [None] if name in seen.large else [])
+            if content not in known:
+                self._content_left_bytes -= len(content) + len(name)
+            known.append(next((held for held in known if held == content), content))
 
     @property
     def _keeps_found(self) -> bool:

@@ -6,10 +6,9 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
-from torchrelay.shim.set_up.asked_paths import by_script, canonical, folders_changed, is_path, not_found
+from torchrelay.shim.set_up.asked_paths import by_script, canonical, folders_changed, is_at_or_below, is_path, not_found
 from torchrelay.shim.set_up.files_seen import (
     Busy,
     FilesSeen,
@@ -68,7 +67,7 @@ class FilesTold(FilesView):
 
     def _is_own(self, name: str) -> bool:
         """Return whether this set-up has made it or a folder around it, where processes that it has started may write, too."""
-        return any(folder in self._made for folder in (name, *map(str, Path(name).parents)))
+        return is_at_or_below(name, self._made)
 
     def _guarded(self, original: Call, act: Call, places: int = 1) -> Call:
         """Call `act(path, ...)` in the place of `original(path, ...)`, where the script asks by that many paths."""

@@ -149,8 +149,9 @@ def _capture_loader_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key:
     """Capture an iterator with its loader, which nothing else may hold any more: in a new process the loader has to make it."""
     number, loader = walk.add(kind, obj, parent, key, None), LOADER_OF.get(obj)
     if loader is not None:
-        for made in (loader, loader.dataset):
-            _note(walk, made, number)
+        _note(walk, loader, number)
+        if kind_of(type(loader.dataset)) is Kind.DATASET:
+            _note(walk, loader.dataset, number)
         _carry_made_data(walk, obj, loader)
         walk.edge(number, "loader", loader)
 

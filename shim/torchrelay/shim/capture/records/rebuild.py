@@ -52,7 +52,7 @@ from torchrelay.shim.capture.state.tags import (
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.base_types import make_tuple, tuple_items
-from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.capture.values.written_files import FileForm, is_open_there
 from torchrelay.shim.script.save_future import SaveId
@@ -86,7 +86,7 @@ class StateRebuild:
         self._made: list[int] = []
         """Nodes that had no object here."""
         self._displaced: list[int] = []
-        """Data in whose place another object stands."""
+        """Data of training in whose place data of set-up's stands."""
         self._taken: set[int] = set()
         """Objects of this process that stand for a node, by id: two recorded objects are two here, too."""
         self.rebound: set[int] = set()
@@ -231,7 +231,7 @@ class StateRebuild:
         if self._stands_for(node, there):
             return there
         self._made.append(len(self.objects))
-        if there is not ABSENT and node.kind in DATA:
+        if node.kind in DATA and form_of(node).is_made and kind_of(type(there)) is node.kind:
             self._displaced.append(len(self.objects))
         return handler.make(self, node)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -231,3 +233,33 @@ def test_where_it_cannot_be_made_and_set_ups_stands_in_its_place_the_process_is_
     _, state = lost(trained)
     with pytest.raises(StateMismatchError, match="made by training, and cannot be made again: 'loader'"):
         join(state, set_up())
+
+
+def test_where_set_up_has_nothing_in_its_place_a_process_goes_on_without_it() -> None:
+    """As without a loader that was made for one evaluation."""
+
+    def trained(names: Names) -> None:
+        data = Numbers(100)
+        data.view = memoryview(bytearray(4))  # type: ignore[attr-defined]  # what no process can make
+        names["it"] = DataLoader(data)
+
+    _, state = lost(trained)
+    target = set_up()
+    join(state, target)
+    assert target["it"] is None
+
+
+def test_a_loaders_data_is_not_kept_alive() -> None:
+    names, trees = set_up(), ModuleTrees()
+    take(names, trees)
+    held = Held([1, 2])
+    names["it"] = drawn_from(DataLoader([held]))
+    seen(names, trees)
+    there = weakref.ref(held)
+    names["it"] = held = None
+    gc.collect()
+    assert there() is None
+
+
+class Held(list[int]):
+    """A list that can be told of when it is gone."""
